@@ -1,0 +1,77 @@
+# `make help` lists the targets. What takes more than a line is in scripts/.
+
+# Outside the clone, so that a fresh clone does not compile RocksDB again (scripts/claim-target.sh says how it is shared).
+CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/runlog/target
+export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
+
+# Tests are ended and cleaned up after when this make ends, however it ends.
+claimed := RUNLOG_MAKE_PID=$$PPID scripts/claim-target.sh
+
+# Two cargos at once would only wait for each other.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## install what compiling needs, compile, leave ./bin/runlog
+	@scripts/setup.sh build
+	@$(claimed) scripts/build.sh
+
+.PHONY: demo
+demo: build ## the whole path with live agents, without any service; ARGS="--serve" passes flags
+	@./bin/runlog demo $(ARGS) </dev/null
+
+.PHONY: test-fast
+test-fast: build ## the tests that need no Docker
+	@$(claimed) scripts/test.sh fast
+
+.PHONY: kafka-image
+kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA_IMAGE names another)
+	@scripts/setup.sh test
+	@scripts/docker.sh
+	@deploy/kafka/build.sh
+
+.PHONY: test
+test: kafka-image build ## all tests, those on a real Kafka too
+	@$(claimed) scripts/test.sh all
+
+.PHONY: checks
+checks: ## format, lints, documentation, licences and sources of the dependencies
+	@scripts/setup.sh build
+	@$(claimed) scripts/checks.sh
+
+.PHONY: verify
+verify: kafka-image checks test ## the gate, and all that CI runs: the set-up, the checks, then all tests
+
+.PHONY: bench
+bench: kafka-image build ## the figures
+	@scripts/bench.sh </dev/null
+
+.PHONY: kafka-up
+kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT
+	@scripts/kafka.sh up
+
+.PHONY: kafka-down
+kafka-down: ## remove that broker and what it holds
+	@scripts/kafka.sh down
+
+.PHONY: up
+up: kafka-image build ## start a broker and a server from deploy/compose.yaml
+	@scripts/setup.sh compose
+	@deploy/runlog/build.sh
+	@scripts/compose.sh up
+
+.PHONY: down
+down: ## stop them; their data stays
+	@scripts/compose.sh down
+
+.PHONY: clean
+clean: ## remove ./bin; what is compiled stays, for it is shared and takes half an hour (clean-all removes it)
+	@rm -rf bin
+
+.PHONY: clean-all
+clean-all: clean ## remove what is compiled, too
+	@rm -rf "$(CARGO_TARGET_DIR)"

@@ -1,0 +1,140 @@
+//! What is typed: the commands and their flags.
+//!
+//! A flag is looked for on the command line, then in the environment, then in the file of `--config`; what is in none
+//! of them has the default that its help names.
+
+use crate::value;
+use clap::{ArgAction, Args, Parser, Subcommand};
+use std::{path::PathBuf, time::Duration};
+
+mod act;
+mod ask;
+
+pub(crate) use act::{DeadLetterSkip, Decision, Demo, Import, Publish, Resolve, Serve};
+pub(crate) use ask::{
+    Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
+    EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
+};
+
+/// The replayable journal of agent runs.
+#[derive(Debug, Parser)]
+#[command(name = "runlog", version, max_term_width = 120)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The server that is asked [default: http://127.0.0.1:7070]
+    #[arg(long, global = true, env = "RUNLOG_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// A JSON file with settings, for what neither a flag nor the environment says
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Print one JSON document (one per line for streams) and nothing else, errors too
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say more on stderr; twice for more
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// Say errors only on stderr
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Watch agents book trips, die and be taken over, on a log of this process' own
+    Demo(Demo),
+    /// Fold the log into its indices and answer over HTTP
+    Serve(Serve),
+    /// Write the recorded runs of another framework into the journal
+    Import(Import),
+    /// Append records, one JSON object per line
+    Publish(Publish),
+    /// List runs, ordered by run id
+    Runs(Runs),
+    /// Show a run's timeline
+    Show(Show),
+    /// Follow a run's timeline
+    Tail(Tail),
+    /// Ask what is known of a tool call
+    Lookup(Lookup),
+    /// Print a run's latest valid checkpoint, whole
+    Checkpoint(Checkpoint),
+    /// Print all that a process needs to go on with a run; changes nothing
+    Recover(Recover),
+    /// List effects across all runs, or decide on one
+    Effects(Effects),
+    /// List records that were refused
+    Anomalies(Anomalies),
+    /// What could not be read
+    DeadLetter(DeadLetter),
+    /// Say what is wrong and what to do
+    Doctor(Doctor),
+    /// Build the indices again from the log, beside the live ones, and compare
+    Verify(Verify),
+    #[command(hide = true)]
+    Rebuild(Later),
+    #[command(hide = true)]
+    Snapshot(Later),
+    #[command(hide = true)]
+    Schema(Later),
+    #[command(hide = true)]
+    Bench(Later),
+}
+
+/// Whatever is typed behind a command that comes later.
+#[derive(Debug, Args)]
+pub(crate) struct Later {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    rest: Vec<String>,
+}
+
+/// How long to wait for an answer.
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    /// How long to wait for the answer, such as 500ms or 10s [default: 10s; 30s to append, 1h to verify]
+    #[arg(long, env = "RUNLOG_DEADLINE", value_name = "DURATION", value_parser = value::duration)]
+    pub(crate) deadline: Option<Duration>,
+}
+
+/// How fresh an answer must be, and how long to wait for it.
+#[derive(Debug, Args)]
+pub(crate) struct Reading {
+    /// eventual, latest or at-least=P:O [default: latest where a run is named, otherwise eventual]
+    #[arg(long, env = "RUNLOG_CONSISTENCY", value_name = "LEVEL")]
+    pub(crate) consistency: Option<value::Consistency>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// Which part of a list.
+#[derive(Debug, Args)]
+pub(crate) struct Page {
+    /// At most so many [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: Option<u64>,
+    /// Go on where a page ended: its `next_cursor`
+    #[arg(long, value_name = "C")]
+    pub(crate) cursor: Option<String>,
+}
+
+/// The run that is asked about.
+#[derive(Debug, Args)]
+pub(crate) struct OfRun {
+    /// The run's id
+    #[arg(value_name = "RUN", value_parser = value::run_id)]
+    pub(crate) run: String,
+}
+
+/// A point in time: later.
+#[derive(Debug, Args)]
+pub(crate) struct AsOf {
+    /// Comes with a later version
+    #[arg(long, value_name = "TIME|P:O", hide = true)]
+    pub(crate) as_of: Option<String>,
+}

@@ -1,0 +1,179 @@
+//! Questions to a server over HTTP: one at a time, each with a bounded wait, errors as the server's own kinds.
+
+use crate::Error;
+use runlog_schemas::answer::{ErrorKind, Problem};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+mod events;
+mod target;
+
+pub(crate) use events::{Event, Events};
+pub(crate) use target::Target;
+
+/// How long making a connection may take.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
+/// How much longer than a question's deadline its answer is waited for: the server's own error comes first.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long a stream's first bytes are waited for.
+const STREAM_WAIT: Duration = Duration::from_secs(30);
+/// Finds out that the other machine is gone.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    /// Connects to nothing yet.
+    pub(crate) fn new(server: &str) -> Result<Self, Error> {
+        let refused = |why: &str| Error::usage(format!("the server's URL {server:?} is not taken: {why}"));
+        let url = reqwest::Url::parse(server).map_err(|error| refused(&error.to_string()))?;
+        if url.scheme() != "http" {
+            return Err(refused("it must begin with http://"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(refused("it has a query or a fragment"));
+        }
+        // A proxy from the environment would be asked for this machine's own address too.
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
+        let http =
+            http.map_err(|error| Error::new(ErrorKind::Internal, "the HTTP client cannot be made").because(error))?;
+        Ok(Self { http, base: url.as_str().trim_end_matches('/').to_owned() })
+    }
+
+    /// Asks, and waits at most `deadline` (and a little) for all of the answer.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: Target, deadline: Duration) -> Result<T, Error> {
+        let url = self.url(&target.deadline(deadline));
+        self.exchange(self.http.get(&url), &url, deadline).await
+    }
+
+    /// Sends a JSON body, and waits likewise.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        target: Target,
+        body: String,
+        deadline: Duration,
+    ) -> Result<T, Error> {
+        let url = self.url(&target.deadline(deadline));
+        let request = self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
+        self.exchange(request, &url, deadline).await
+    }
+
+    /// Opens a stream of server-sent events.
+    pub(crate) async fn events(&self, target: Target) -> Result<Events, Error> {
+        let url = self.url(&target);
+        let request = self.http.get(&url).header(reqwest::header::ACCEPT, "text/event-stream").send();
+        let opened = tokio::time::timeout(STREAM_WAIT, request).await;
+        let response = opened.map_err(|_| self.no_answer(STREAM_WAIT))?.map_err(|error| self.failed(error, STREAM_WAIT))?;
+        let status = response.status().as_u16();
+        if response.status().is_success() {
+            return Ok(Events::new(response, url));
+        }
+        let body = response.bytes().await.map_err(|error| self.failed(error, STREAM_WAIT))?;
+        Err(refusal(&url, status, &body))
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+        url: &str,
+        deadline: Duration,
+    ) -> Result<T, Error> {
+        let wait = deadline + GRACE;
+        let response = request.timeout(wait).send().await.map_err(|error| self.failed(error, wait))?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(|error| self.failed(error, wait))?;
+        if !status.is_success() {
+            return Err(refusal(url, status.as_u16(), &body));
+        }
+        serde_json::from_slice(&body).map_err(|error| {
+            let what = format!("the answer of {url} does not fit this version of runlog; is the server of another one?");
+            Error::new(ErrorKind::Internal, what).because(error)
+        })
+    }
+
+    fn url(&self, target: &Target) -> String {
+        format!("{}{}", self.base, target.as_str())
+    }
+
+    fn failed(&self, error: reqwest::Error, wait: Duration) -> Error {
+        if error.is_connect() {
+            let what = format!(
+                "no server at {}; start one with `runlog serve`, or name another with --server or RUNLOG_SERVER",
+                self.base
+            );
+            return Error::new(ErrorKind::Unavailable, what).because(error.without_url());
+        }
+        if error.is_timeout() {
+            return self.no_answer(wait);
+        }
+        let kind = if error.is_builder() { ErrorKind::Usage } else { ErrorKind::Unavailable };
+        let what = format!("{} did not answer to the end; try again", self.base);
+        Error::new(kind, what).because(error.without_url())
+    }
+
+    fn no_answer(&self, wait: Duration) -> Error {
+        let what = format!(
+            "{} did not answer within {}; try again, or allow more with --deadline",
+            self.base,
+            humantime::format_duration(wait)
+        );
+        Error::new(ErrorKind::Unavailable, what)
+    }
+}
+
+/// What an answer other than success says.
+fn refusal(url: &str, status: u16, body: &[u8]) -> Error {
+    if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
+        return problem.into();
+    }
+    let kind = match status {
+        502..=504 => ErrorKind::Unavailable,
+        413 => ErrorKind::TooLarge,
+        400..=499 => ErrorKind::Usage,
+        _ => ErrorKind::Internal,
+    };
+    Error::new(kind, format!("{url} answered {status} without saying why; is it a runlog server?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_decides_the_exit_code_whatever_the_status() {
+        let body = br#"{"type":"about:blank#stale","title":"stale","status":503,"detail":"12 behind","kind":"stale","lag":12}"#;
+        let error = refusal("http://x", 503, body);
+        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Stale, "12 behind"));
+    }
+
+    #[test]
+    fn an_answer_of_something_else_is_not_taken_for_an_answer() {
+        for (status, code) in [(404, 2), (413, 3), (502, 4), (500, 5), (301, 5)] {
+            assert_eq!(refusal("http://x", status, b"<html>").kind().exit_code(), code, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_asked_is_a_usage_error() {
+        for url in ["", "127.0.0.1:7070", "https://x", "http://", "http://x/?a=b"] {
+            let error = Client::new(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Usage, "{url}: {error}");
+        }
+        assert_eq!(Client::new("http://h:1/prefix/").unwrap().url(&Target::new("/v1/runs")), "http://h:1/prefix/v1/runs");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_unavailable_and_says_what_to_do() {
+        // Port 9 (discard) is not served on this machine.
+        let client = Client::new("http://127.0.0.1:9").unwrap();
+        let asked = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(1)).await;
+        let error = asked.unwrap_err();
+        assert_eq!(error.kind().exit_code(), 4);
+        assert!(error.to_string().contains("runlog serve"), "{error}");
+    }
+}

@@ -1,0 +1,188 @@
+//! From a command's arguments to its answer.
+//!
+//! ```text
+//!   args ──▶ command/<name> ──▶ client ──▶ server
+//!                  │
+//!                  └──▶ output (answer) ──▶ exit code 0, or 1 where the honest answer is no
+//! ```
+
+use crate::{
+    Error,
+    args::{AsOf, Cli, Command, DeadLetterAction, Global, Reading, Wait},
+    client::{Client, Target},
+    config::Config,
+    output::Output,
+    text::{Cell, Text},
+};
+use runlog_schemas::answer::{ErrorKind, Outcome, Position};
+use serde::{Serialize, de::DeserializeOwned};
+use std::{process::ExitCode, time::Duration};
+
+mod anomalies;
+mod checkpoint;
+mod dead_letters;
+mod doctor;
+mod effects;
+mod import;
+mod lookup;
+mod pages;
+mod publish;
+mod recover;
+mod runs;
+mod serve;
+mod timeline;
+mod verify;
+
+/// How long an answer is waited for.
+const READ_WAIT: Duration = Duration::from_secs(10);
+/// How long the outcome of an append is waited for.
+const APPEND_WAIT: Duration = Duration::from_secs(30);
+/// How long a verification may take.
+const VERIFY_WAIT: Duration = Duration::from_secs(60 * 60);
+
+/// What a command that did its work has to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    /// Unknown, unequal, not resumable, unhealthy, refused by the journal.
+    No,
+}
+
+impl Answer {
+    fn from_bool(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+
+    /// Whether the journal took a record.
+    fn of(outcome: &Outcome) -> Self {
+        Self::from_bool(matches!(outcome.outcome.as_str(), "applied" | "repeat"))
+    }
+}
+
+impl From<Answer> for ExitCode {
+    fn from(answer: Answer) -> Self {
+        Self::from(match answer {
+            Answer::Yes => 0,
+            Answer::No => 1,
+        })
+    }
+}
+
+/// Runs one command.
+pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
+    log_to_stderr(&cli.global);
+    match cli.command {
+        Command::Demo(_) => return Err(Error::later("`runlog demo`")),
+        Command::Rebuild(_) => return Err(Error::later("`runlog rebuild`")),
+        Command::Snapshot(_) => return Err(Error::later("`runlog snapshot`")),
+        Command::Schema(_) => return Err(Error::later("`runlog schema`")),
+        Command::Bench(_) => return Err(Error::later("`runlog bench`")),
+        _ => {}
+    }
+    let config = Config::read(cli.global.config.as_deref())?;
+    if let Command::Serve(args) = cli.command {
+        return serve::run(args, config);
+    }
+    let client = Client::new(&config.server(cli.global.server.as_deref()))?;
+    let output = Output::new(cli.global.json, cli.global.quiet);
+    let session = Session { client, output, config };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime to wait on").because(error))?;
+    runtime.block_on(ask(&session, cli.command))
+}
+
+async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
+    match command {
+        Command::Import(args) => import::run(session, args).await,
+        Command::Publish(args) => publish::run(session, args).await,
+        Command::Runs(args) => runs::list(session, args).await,
+        Command::Show(args) => timeline::show(session, args).await,
+        Command::Tail(args) => timeline::tail(session, args).await,
+        Command::Lookup(args) => lookup::run(session, args).await,
+        Command::Checkpoint(args) => checkpoint::run(session, args).await,
+        Command::Recover(args) => recover::run(session, args).await,
+        Command::Effects(args) => effects::run(session, args).await,
+        Command::Anomalies(args) => anomalies::run(session, args).await,
+        Command::DeadLetter(args) => match args.action {
+            DeadLetterAction::List(args) => dead_letters::list(session, args).await,
+            DeadLetterAction::Show(args) => dead_letters::show(session, args).await,
+            DeadLetterAction::Skip(args) => dead_letters::skip(session, args).await,
+        },
+        Command::Doctor(args) => doctor::run(session, args).await,
+        Command::Verify(args) => verify::run(session, args).await,
+        Command::Demo(_)
+        | Command::Serve(_)
+        | Command::Rebuild(_)
+        | Command::Snapshot(_)
+        | Command::Schema(_)
+        | Command::Bench(_) => Err(Error::new(ErrorKind::Internal, "a command that asks no server was sent to one")),
+    }
+}
+
+/// What every command that asks a server has at hand.
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    output: Output,
+    config: Config,
+}
+
+impl Session {
+    /// Asks for something, as fresh as `reading` says.
+    async fn read<T: DeserializeOwned>(&self, target: Target, reading: &Reading) -> Result<T, Error> {
+        let target = target.with_some("consistency", self.config.consistency(reading));
+        self.client.get(target, self.wait(&reading.wait, READ_WAIT)).await
+    }
+
+    fn wait(&self, given: &Wait, default: Duration) -> Duration {
+        self.config.deadline(given.deadline).unwrap_or(default)
+    }
+}
+
+/// Refuses what comes later.
+fn refuse_as_of(as_of: &AsOf) -> Result<(), Error> {
+    if as_of.as_of.is_some() { Err(Error::later("--as-of")) } else { Ok(()) }
+}
+
+/// The log goes to stderr: `RUST_LOG` decides, otherwise the flags.
+fn log_to_stderr(global: &Global) {
+    use tracing_subscriber::EnvFilter;
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn",
+        (false, 1) => "info",
+        (false, 2) => "debug",
+        (false, _) => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}
+
+/// A request's body.
+fn body(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(ErrorKind::Internal, "the request does not serialise").because(error))
+}
+
+/// A position as people read it: `P:O`, and the index within a batch where there is one.
+fn place(position: &Position) -> Cell {
+    let Position { partition, offset, index, .. } = position;
+    if *index == 0 { format!("{partition}:{offset}").into() } else { format!("{partition}:{offset}.{index}").into() }
+}
+
+/// Says where a list goes on.
+fn more(cursor: Option<&str>, text: &mut Text) {
+    if let Some(cursor) = cursor {
+        text.line([Cell::from(format!("more: --cursor {cursor}")).dim()]);
+    }
+}
+
+/// What became of one appended record.
+fn outcome(outcome: &Outcome, text: &mut Text) {
+    text.columns([
+        (8, Cell::word(&outcome.outcome)),
+        (10, place(&outcome.position)),
+        (10, Cell::from(outcome.reason.as_deref().unwrap_or_default()).bad()),
+        (0, Cell::from(outcome.record_id.as_deref().unwrap_or_default()).dim()),
+    ]);
+}

@@ -1,0 +1,37 @@
+//! `checkpoint`: a run's latest valid checkpoint, whole.
+
+use super::{Answer, Session};
+use crate::{Error, args, client::Target, text::{Cell, Text}};
+use runlog_schemas::answer::Checkpoint;
+
+pub(super) async fn run(session: &Session, args: args::Checkpoint) -> Result<Answer, Error> {
+    super::refuse_as_of(&args.as_of)?;
+    let target =
+        Target::run(&args.of.run).path("/checkpoints/latest").with_some("at_or_before", args.at_or_before);
+    // No checkpoint, or no such run: the server says `not_found`, which is exit 1.
+    let checkpoint: Checkpoint = session.read(target, &args.reading).await?;
+    session.output.answer(&checkpoint, human)?;
+    Ok(Answer::Yes)
+}
+
+fn human(checkpoint: &Checkpoint, text: &mut Text) {
+    facts(checkpoint, text);
+    let messages = checkpoint.messages.as_deref().unwrap_or_default();
+    text.title(format!("{} messages", messages.len()));
+    for message in messages {
+        text.line([Cell::from(message.as_str())]);
+    }
+}
+
+/// What is told of a checkpoint besides its messages.
+pub(super) fn facts(checkpoint: &Checkpoint, text: &mut Text) {
+    text.facts([
+        ("checkpoint", Cell::from(&checkpoint.checkpoint_id)),
+        ("number", checkpoint.checkpoint_seq.into()),
+        ("covers", format!("journal_seq 1 to {}", checkpoint.covers_journal_seq).into()),
+        ("unanswered", Cell::from(checkpoint.unanswered.join(" "))),
+        ("schema version", checkpoint.schema_version.into()),
+        ("state", checkpoint.state.as_ref().map(|state| state.as_str()).into()),
+        ("position", super::place(&checkpoint.position)),
+    ]);
+}

@@ -1,0 +1,220 @@
+//! Through a server: all runs are checked before anything of any is appended.
+//!
+//! A run's records are repeats as far as they are there, and then applied. So its check can stop at the first request
+//! with a record that is not there yet: what follows that one cannot be there either.
+
+use super::{Tally, advance};
+use crate::{
+    Error,
+    client::{Client, Target},
+    command::publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
+    import::{ImportedRun, records},
+    output::Progress,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome},
+    record::JournalRecord,
+};
+use std::time::Duration;
+
+/// Runs under way at once: enough that the log's write to disk is shared, few enough to be fair to others.
+const CONCURRENCY: usize = 8;
+
+pub(super) async fn send(
+    client: &Client,
+    wait: Duration,
+    runs: &[ImportedRun],
+    progress: &Progress,
+) -> Result<Tally, Error> {
+    let sender = Sender { client, wait, progress };
+    let checks = stream::iter(runs).map(|run| sender.check(run)).buffered(CONCURRENCY);
+    let present: Vec<usize> = checks.try_collect().await?;
+    let appends = runs.iter().zip(present).map(|(run, present)| sender.append(run, present));
+    let tallies: Vec<(u64, u64)> = stream::iter(appends).buffered(CONCURRENCY).try_collect().await?;
+    Ok(Tally {
+        appended: tallies.iter().map(|(appended, _)| appended).sum(),
+        duplicates: Some(tallies.iter().map(|(_, duplicates)| duplicates).sum()),
+    })
+}
+
+struct Sender<'a> {
+    client: &'a Client,
+    wait: Duration,
+    progress: &'a Progress,
+}
+
+/// What one request carries.
+struct Batch {
+    records: Vec<JournalRecord>,
+    body: String,
+}
+
+impl Sender<'_> {
+    /// How many of the run's records are there already, from its first.
+    async fn check(&self, run: &ImportedRun) -> Result<usize, Error> {
+        let mut present = 0;
+        for batch in batches(run, 0) {
+            let batch = batch?;
+            let outcomes = self.post(run, &batch, true).await?;
+            if let Some((record, outcome)) = refusal(&batch, &outcomes) {
+                return Err(refused(run, record, outcome, "nothing was imported"));
+            }
+            let repeats = outcomes.iter().take_while(|outcome| outcome.outcome == "repeat").count();
+            present += repeats;
+            if repeats < batch.records.len() {
+                break;
+            }
+        }
+        advance(self.progress, present);
+        Ok(present)
+    }
+
+    /// Appends the run's records behind those that are there: how many are new, and how many are there.
+    async fn append(&self, run: &ImportedRun, present: usize) -> Result<(u64, u64), Error> {
+        let (mut appended, mut duplicates) = (0, present as u64);
+        for batch in batches(run, present) {
+            let batch = batch?;
+            let outcomes = self.post(run, &batch, false).await?;
+            if let Some((record, outcome)) = refusal(&batch, &outcomes) {
+                let what = "somebody else wrote to the run meanwhile; what was imported before stays";
+                return Err(refused(run, record, outcome, what));
+            }
+            let repeats = outcomes.iter().filter(|outcome| outcome.outcome == "repeat").count() as u64;
+            duplicates += repeats;
+            appended += outcomes.len() as u64 - repeats;
+            advance(self.progress, outcomes.len());
+        }
+        Ok((appended, duplicates))
+    }
+
+    async fn post(&self, run: &ImportedRun, batch: &Batch, check: bool) -> Result<Vec<Outcome>, Error> {
+        let target = Target::run(&run.run_id).path("/records").with_flag("check", check);
+        let posted = self.client.post(target, batch.body.clone(), self.wait).await;
+        let outcomes: Vec<Outcome> = posted.map_err(|error| {
+            Error::new(error.kind(), format!("run {}, from {}, was not imported", run.run_id, run.origin))
+                .with_details_of(&error)
+                .with("run_id", run.run_id.as_str())
+                .because(error)
+        })?;
+        if outcomes.len() == batch.records.len() {
+            return Ok(outcomes);
+        }
+        let what = format!("the server answered {} of {} records", outcomes.len(), batch.records.len());
+        Err(Error::new(ErrorKind::Internal, what))
+    }
+}
+
+/// The run's records from one on, in requests of bounded size.
+fn batches(run: &ImportedRun, from: usize) -> impl Iterator<Item = Result<Batch, Error>> {
+    let mut records = records(run).skip(from).map(encoded).peekable();
+    std::iter::from_fn(move || {
+        let mut batch = Batch { records: Vec::new(), body: String::new() };
+        while let Some(next) = records.next_if(|next| match next {
+            Ok((_, text)) => {
+                let fits = batch.body.len() + text.len() < BATCH_BYTES_MAX && batch.records.len() < BATCH_RECORDS_MAX;
+                fits || batch.records.is_empty()
+            }
+            Err(_) => batch.records.is_empty(),
+        }) {
+            let (record, text) = match next {
+                Ok(next) => next,
+                Err(error) => return Some(Err(error)),
+            };
+            batch.body.push(if batch.records.is_empty() { '[' } else { ',' });
+            batch.body.push_str(&text);
+            batch.records.push(record);
+        }
+        batch.body.push(']');
+        (!batch.records.is_empty()).then_some(Ok(batch))
+    })
+}
+
+fn encoded(record: JournalRecord) -> Result<(JournalRecord, String), Error> {
+    let text = crate::command::body(&record)?;
+    Ok((record, text))
+}
+
+fn refusal<'a>(batch: &'a Batch, outcomes: &'a [Outcome]) -> Option<(&'a JournalRecord, &'a Outcome)> {
+    let mut both = batch.records.iter().zip(outcomes);
+    both.find(|(_, outcome)| !matches!(outcome.outcome.as_str(), "applied" | "repeat"))
+}
+
+fn refused(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &str) -> Error {
+    let reason = outcome.reason.as_deref().unwrap_or("unknown");
+    let (kind, why) = if reason == "fenced" {
+        (ErrorKind::Fenced, "the run is incomplete and has been claimed since")
+    } else {
+        (ErrorKind::Invalid, "the journal has a run of this id with other content")
+    };
+    let message = format!(
+        "{done}: run {}, from {}: record {} ({}) is refused as {reason}: {why}; --run-prefix keeps imports apart",
+        run.run_id,
+        run.origin,
+        record.body.record_id,
+        record.payload.payload_type()
+    );
+    Error::new(kind, message)
+        .with("run_id", run.run_id.as_str())
+        .with("record_id", record.body.record_id.as_str())
+        .with("reason", reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::import::{Format, plan_files};
+    use runlog_schemas::draft::Draft;
+
+    fn run(messages: usize) -> ImportedRun {
+        let turns = vec![r#"{"role":"user","content":"hi ☃"}"#; messages].join(",");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!(r#"[{{"task_id":1,"trial":0,"reward":1.0,"traj":[{turns}]}}]"#)).unwrap();
+        plan_files(Format::TauBench, &[file.path().to_owned()], None).unwrap().remove(0)
+    }
+
+    #[test]
+    fn batches_are_bounded_and_leave_nothing_out() {
+        let run = run(1000);
+        for from in [0, 1, 999] {
+            let sent = batches(&run, from).map(|batch| batch.map(|batch| batch.records).unwrap());
+            let sent: Vec<Vec<JournalRecord>> = sent.collect();
+            assert!(sent.iter().all(|batch| (1..=BATCH_RECORDS_MAX).contains(&batch.len())));
+            let expected: Vec<JournalRecord> = records(&run).skip(from).collect();
+            assert_eq!(sent.concat(), expected);
+        }
+        assert_eq!(batches(&run, run.events.len()).count(), 0);
+    }
+
+    #[test]
+    fn what_is_sent_reads_back_as_the_same_record() {
+        let run = run(3);
+        for batch in batches(&run, 0) {
+            let batch = batch.unwrap();
+            let texts: Vec<&serde_json::value::RawValue> = serde_json::from_str(&batch.body).unwrap();
+            for (text, record) in texts.into_iter().zip(&batch.records) {
+                assert_eq!(&Draft::parse(text.get()).unwrap().record, record);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_run_record_and_reason() {
+        let run = run(1);
+        let record = records(&run).next().unwrap();
+        let position = runlog_schemas::answer::Position { topic: "t".into(), partition: 0, offset: 0, index: 0 };
+        let outcome = |reason: &str| Outcome {
+            position: position.clone(),
+            outcome: "refused".into(),
+            reason: Some(reason.into()),
+            record_id: None,
+        };
+        let fenced = refused(&run, &record, &outcome("fenced"), "nothing was imported");
+        assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));
+        let conflict = refused(&run, &record, &outcome("conflict"), "nothing was imported");
+        assert_eq!(conflict.kind(), ErrorKind::Invalid);
+        let text = conflict.to_string();
+        assert!(["tau-bench:1:0", "conflict", "--run-prefix"].iter().all(|part| text.contains(part)), "{text}");
+        assert_eq!(conflict.document()["error"]["record_id"], record.body.record_id);
+    }
+}

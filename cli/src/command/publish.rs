@@ -1,0 +1,131 @@
+//! `publish`: records as JSON, one per line, in order.
+//!
+//! ```text
+//!   file or stdin ──thread──▶ lines ──▶ items (checked) ──▶ batches of one run ──▶ server ──▶ an outcome each
+//! ```
+//!
+//! A batch is what has arrived while the one before it was under way, so that a line that comes alone is sent at once.
+//! Every record gets its id here: sending one again cannot append it twice.
+
+use super::{APPEND_WAIT, Answer, Session, dead_letters::Skip};
+use crate::{Error, args, client::Target};
+use item::{Item, To};
+use runlog_schemas::answer::{ErrorKind, Outcome};
+use std::time::Duration;
+use tokio::sync::mpsc::error::TryRecvError;
+
+mod item;
+mod lines;
+
+/// What one request carries at the most.
+pub(super) const BATCH_RECORDS_MAX: usize = 256;
+pub(super) const BATCH_BYTES_MAX: usize = 4 << 20;
+
+pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer, Error> {
+    let mut lines = lines::open(&args.file)?;
+    let mut publisher =
+        Publisher { session, wait: session.wait(&args.wait, APPEND_WAIT), batch: Vec::new(), published: 0, refused: 0 };
+    loop {
+        let line = match lines.try_recv() {
+            Ok(line) => Some(line),
+            Err(TryRecvError::Disconnected) => None,
+            Err(TryRecvError::Empty) => {
+                publisher.flush().await?;
+                lines.recv().await
+            }
+        };
+        let Some(line) = line else { break };
+        match line.and_then(|line| Item::parse(&line)) {
+            Ok(Some(item)) => publisher.take(item).await?,
+            Ok(None) => {}
+            Err(error) => {
+                publisher.flush().await?;
+                return Err(publisher.told(error));
+            }
+        }
+    }
+    publisher.flush().await?;
+    Ok(Answer::from_bool(publisher.refused == 0))
+}
+
+struct Publisher<'a> {
+    session: &'a Session,
+    wait: Duration,
+    /// Records of one run, or one record of a partition.
+    batch: Vec<Item>,
+    published: u64,
+    refused: u64,
+}
+
+impl Publisher<'_> {
+    async fn take(&mut self, item: Item) -> Result<(), Error> {
+        let bytes = self.batch.iter().map(|item| item.body.len()).sum::<usize>() + item.body.len();
+        let fits = self.batch.len() < BATCH_RECORDS_MAX && bytes <= BATCH_BYTES_MAX;
+        let same = self.batch.first().is_none_or(|first| first.to == item.to && matches!(item.to, To::Run(_)));
+        if !(fits && same) {
+            self.flush().await?;
+        }
+        self.batch.push(item);
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        let batch = std::mem::take(&mut self.batch);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        match self.send(&batch).await {
+            Ok(outcomes) => self.print(&outcomes),
+            // One of them is at fault: alone each names itself. What landed already is found again by its id.
+            Err(error) if batch.len() > 1 && error.kind().exit_code() == 3 => {
+                for item in &batch {
+                    let sent = self.send(std::slice::from_ref(item)).await;
+                    let outcomes = sent.map_err(|error| self.told(item.at_fault(error)))?;
+                    self.print(&outcomes)?;
+                }
+                Ok(())
+            }
+            Err(error) => Err(self.told(batch[0].at_fault(error))),
+        }
+    }
+
+    async fn send(&self, batch: &[Item]) -> Result<Vec<Outcome>, Error> {
+        let client = &self.session.client;
+        let outcomes = match &batch[0].to {
+            To::Run(run_id) => {
+                let bodies: Vec<&str> = batch.iter().map(|item| item.body.as_str()).collect();
+                let body = format!("[{}]", bodies.join(","));
+                client.post(Target::run(run_id).path("/records"), body, self.wait).await?
+            }
+            To::Partition { partition, skip } => {
+                let (offset, who, why) = (skip.offset, &skip.who, &skip.why);
+                let body = super::body(&Skip { partition: *partition, offset, who, why })?;
+                vec![client.post(Target::new("/v1/skips"), body, self.wait).await?]
+            }
+        };
+        if outcomes.len() != batch.len() {
+            let what = format!("the server answered {} of {} records", outcomes.len(), batch.len());
+            return Err(Error::new(ErrorKind::Internal, what));
+        }
+        Ok(outcomes)
+    }
+
+    fn print(&mut self, outcomes: &[Outcome]) -> Result<(), Error> {
+        for outcome in outcomes {
+            self.published += 1;
+            self.refused += u64::from(Answer::of(outcome) == Answer::No);
+            self.session.output.answer(outcome, super::outcome)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to an error what was done before it.
+    fn told(&self, error: Error) -> Error {
+        let before = match self.published {
+            0 => "nothing was published".to_owned(),
+            1 => "1 record before it was published".to_owned(),
+            published => format!("{published} records before it were published"),
+        };
+        Error::new(error.kind(), before).with_details_of(&error).with("published", self.published).because(error)
+    }
+}

@@ -1,0 +1,84 @@
+//! `recover`: all that a process needs to go on with a run.
+
+use super::{Answer, Session, checkpoint};
+use crate::{Error, args, client::Target, text::{Cell, Text}};
+use runlog_schemas::answer::{Done, Pending, Recovery};
+use std::collections::HashSet;
+
+pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer, Error> {
+    super::refuse_as_of(&args.as_of)?;
+    let target = Target::run(&args.of.run).path("/recovery").with_flag("full", args.full);
+    let mut recovery: Recovery = session.read(target.clone(), &args.reading).await?;
+    // A cursor is bound to its position: all pages are of the same snapshot.
+    while let Some(cursor) = recovery.next_cursor.take() {
+        let next: Recovery = session.read(target.clone().with("cursor", &cursor), &args.reading).await?;
+        let moved = next.next_cursor.as_ref() != Some(&cursor);
+        join(&mut recovery, next);
+        if !moved {
+            break;
+        }
+    }
+    session.output.answer(&recovery, human)?;
+    Ok(Answer::from_bool(recovery.resumable))
+}
+
+/// Adds the next page of completed calls, each once.
+fn join(recovery: &mut Recovery, next: Recovery) {
+    let known: HashSet<String> = recovery.completed.iter().map(|call| call.id.clone()).collect();
+    recovery.completed.extend(next.completed.into_iter().filter(|call| !known.contains(&call.id)));
+    recovery.unclaimed = recovery.completed.len() as u64;
+    recovery.next_cursor = next.next_cursor;
+}
+
+fn human(recovery: &Recovery, text: &mut Text) {
+    let resumable = if recovery.resumable { "yes" } else { "no" };
+    text.facts([
+        ("run", Cell::from(&recovery.run_id).strong()),
+        ("status", Cell::word(&recovery.status)),
+        ("resumable", Cell::word(resumable)),
+        ("reason", recovery.reason.as_ref().into()),
+        ("position", super::place(&recovery.position)),
+        ("next journal_seq", recovery.next_journal_seq.into()),
+        ("epoch", recovery.epoch.into()),
+        ("records behind", recovery.records_after.into()),
+        ("unclaimed", recovery.unclaimed.into()),
+        ("hash", Cell::from(&recovery.hash).dim()),
+    ]);
+    match &recovery.checkpoint {
+        Some(latest) => {
+            text.title("checkpoint".to_owned());
+            checkpoint::facts(latest, text);
+            for message in latest.messages.as_deref().unwrap_or_default() {
+                text.line([Cell::from(message.as_str())]);
+            }
+        }
+        None => text.title("no checkpoint: it starts at the beginning".to_owned()),
+    }
+    text.title(format!("{} pending", recovery.pending.len()));
+    let rows = recovery.pending.iter().map(pending).collect();
+    text.table(["TOOL", "N", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "nothing is left open");
+    text.title(format!("{} ended and not covered", recovery.completed.len()));
+    let rows = recovery.completed.iter().map(done).collect();
+    text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
+}
+
+fn pending(call: &Pending) -> [Cell; 6] {
+    [
+        Cell::from(&call.tool_name),
+        call.occurrence.into(),
+        Cell::word(&call.class),
+        (call.evidence.len() as u64).into(),
+        Cell::from(&call.reason),
+        Cell::from(&call.id),
+    ]
+}
+
+fn done(call: &Done) -> [Cell; 5] {
+    [
+        Cell::from(&call.tool_name),
+        call.occurrence.into(),
+        Cell::word(&call.status),
+        super::place(&call.position),
+        Cell::from(&call.fingerprint).dim(),
+    ]
+}

@@ -1,0 +1,186 @@
+//! `serve`: the projector and its HTTP interface, in this process.
+
+use super::Answer;
+use crate::{Error, args, config::Config, output};
+use runlog_log::kafka::KafkaConfig;
+use runlog_projector::{open, serve::serve};
+use runlog_schemas::answer::ErrorKind;
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Where HTTP is served when nothing says otherwise.
+const LISTEN: &str = "127.0.0.1:7070";
+/// How long a server that was told to end may take; past it the process ends, and what was committed stays.
+const END_WAIT: Duration = Duration::from_secs(8);
+/// How long requests under way may take of that.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Where the log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Log {
+    /// In this process, under the data folder.
+    Local,
+    /// In Kafka: `HOST:PORT`, several separated by commas.
+    Brokers(String),
+}
+
+/// All that a server is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) log: Log,
+    pub(crate) data: PathBuf,
+    pub(crate) listen: String,
+    pub(crate) topic: String,
+    pub(crate) partitions: Option<u32>,
+    pub(crate) paused: bool,
+    /// Properties of librdkafka.
+    pub(crate) kafka: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Flag before environment before file. `brokers` is what the environment says of them.
+    fn new(args: args::Serve, brokers: Option<String>, config: Config) -> Result<Self, Error> {
+        let topic = config.topic(args.topic.as_deref());
+        let file = config.serve;
+        let log = match args.brokers.or(brokers).or(file.brokers) {
+            _ if args.local => Log::Local,
+            Some(brokers) => Log::Brokers(brokers),
+            None => return Err(Error::usage("where is the log? --local keeps it in this process, --brokers names Kafka's")),
+        };
+        let data = args.data.or(file.data);
+        Ok(Self {
+            log,
+            data: data.ok_or_else(|| Error::usage("where do the indices go? --data names a folder"))?,
+            listen: args.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned()),
+            topic,
+            partitions: args.partitions.or(file.partitions),
+            paused: args.paused,
+            kafka: config.kafka,
+        })
+    }
+}
+
+/// Serves until it is told to end.
+pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
+    let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
+    let settings = Settings::new(args, brokers, config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime to serve on").because(error))?;
+    let served = runtime.block_on(until_ended(settings));
+    // Threads that still block are left behind: the process ends with them.
+    runtime.shutdown_background();
+    served.map(|()| Answer::Yes)
+}
+
+async fn until_ended(settings: Settings) -> Result<(), Error> {
+    let unheard = |error| Error::new(ErrorKind::Internal, "signals cannot be listened for").because(error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
+    let (end, ended) = watch::channel(false);
+    let mut service = std::pin::pin!(service(settings, ended));
+    tokio::select! {
+        served = &mut service => return served,
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    // The service holds the other end, or has ended.
+    let _ = end.send(true);
+    match tokio::time::timeout(END_WAIT, service).await {
+        Ok(served) => served,
+        Err(_) => {
+            tracing::warn!(seconds = END_WAIT.as_secs(), "not everything ended in time; what was committed stays");
+            Ok(())
+        }
+    }
+}
+
+/// Requests under way when the server is told to end may take this long.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// Runs the projector and its HTTP interface until `ended` turns true.
+async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result<(), Error> {
+    // First, since an address that is taken is the mistake that is made most.
+    let listener = listen(&settings.listen).await?;
+    let address = listener.local_addr().map_err(|error| unusable(&settings.listen, error))?;
+    let projector = Arc::new(projector::start(&settings).await?);
+    let listening = format!("http://{}", reachable(address));
+    output::document(&serde_json::json!({ "listening": listening, "partitions": projector.journal().partitions }))?;
+    let end = async move {
+        // An error means that nobody can say so any more.
+        let _ = ended.wait_for(|ended| *ended).await;
+    };
+    let served = runlog_projector::serve::serve(listener, Arc::clone(&projector), end, GRACE).await;
+    // Waits for the loop's commit and for the log's clients, on a thread that may block.
+    let closed = tokio::task::spawn_blocking(move || {
+        projector.end();
+        drop(projector);
+    });
+    closed.await.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not end").because(error))?;
+    served.map_err(|error| Error::new(ErrorKind::Internal, "HTTP is not served any more").because(error))
+}
+
+async fn listen(address: &str) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| unusable(address, error))
+}
+
+fn unusable(address: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            let what = format!("{address} is in use; end what listens there, or name another address with --listen");
+            Error::new(ErrorKind::Unavailable, what).because(error)
+        }
+        _ => Error::usage(format!("{address:?} is not an address to listen at, such as 127.0.0.1:7070")).because(error),
+    }
+}
+
+/// Where a client on this machine finds a server that listens there.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn settings(line: &str, brokers: Option<&str>, config: Config) -> Result<Settings, Error> {
+        let Command::Serve(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else { panic!("{line}") };
+        Settings::new(args, brokers.map(str::to_owned), config)
+    }
+
+    #[test]
+    fn local_wins_over_brokers_that_nobody_typed() {
+        let local = settings("runlog serve --local --data d", Some("env:1"), Config::default()).unwrap();
+        assert_eq!((local.log, local.listen.as_str(), local.topic.as_str()), (Log::Local, LISTEN, "runlog.journal"));
+        let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();
+        assert_eq!(kafka.log, Log::Brokers("env:1".into()));
+    }
+
+    #[test]
+    fn the_url_that_is_printed_can_be_asked() {
+        for (bound, url) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.0.0.1:3", "10.0.0.1:3")] {
+            assert_eq!(reachable(bound.parse().unwrap()).to_string(), url);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_and_one_that_is_none_are_told_apart() {
+        let taken = listen("127.0.0.1:0").await.unwrap();
+        let again = listen(&taken.local_addr().unwrap().to_string()).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::Unavailable);
+        assert_eq!(listen("nonsense").await.unwrap_err().kind(), ErrorKind::Usage);
+    }
+
+    #[test]
+    fn a_server_without_log_or_folder_is_a_usage_error() {
+        for line in ["runlog serve --data d", "runlog serve --local"] {
+            assert_eq!(settings(line, None, Config::default()).unwrap_err().kind(), ErrorKind::Usage, "{line}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `show` and `tail`: a run's records, one a line, as they come.
+
+use super::{Answer, Session};
+use crate::{
+    Error, args,
+    client::{Event, Target},
+    text::{Cell, Text},
+};
+use runlog_schemas::answer::{ErrorKind, Line, Lines, Problem};
+use serde_json::Value;
+
+/// Records asked for at once.
+const PAGE: u32 = 500;
+/// How much of a payload is shown to people, characters.
+const SUMMARY: usize = 120;
+
+/// Prints the run as far as it is there.
+pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
+    super::refuse_as_of(&args.as_of)?;
+    let mut cursor: Option<String> = None;
+    loop {
+        let target = Target::run(&args.of.run)
+            .path("/records")
+            .with("limit", PAGE)
+            .with_some("cursor", cursor.as_deref())
+            .with_flag("raw", args.raw);
+        let page: Lines = session.read(target, &args.reading).await?;
+        for line in &page.records {
+            session.output.answer(line, human)?;
+        }
+        // A cursor that stands still would be asked for again for ever.
+        if page.next_cursor.is_none() || page.next_cursor == cursor {
+            return Ok(Answer::Yes);
+        }
+        cursor = page.next_cursor;
+    }
+}
+
+/// Prints the run as it goes on.
+pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, Error> {
+    let Some(run) = &args.run else { return Err(Error::later("`runlog tail` without a RUN")) };
+    let from = args.from.as_deref().unwrap_or(if args.until_end { "beginning" } else { "end" });
+    let target = Target::run(run)
+        .path("/tail")
+        .with("from", from)
+        .with_flag("until_end", args.until_end)
+        .with_flag("raw", args.raw);
+    let mut events = session.client.events(target).await?;
+    let mut last: Option<String> = None;
+    let resumable = |error: Error, last: Option<String>| error.with("cursor", last);
+    loop {
+        let event = match events.next().await {
+            Ok(Some(event)) => event,
+            Ok(None) if args.until_end => return Ok(Answer::Yes),
+            Ok(None) => {
+                let how = last.as_deref().map_or(String::new(), |cursor| format!(" with --from {cursor}"));
+                let what = format!("the server ended the stream; go on{how} when it is there again");
+                return Err(resumable(Error::new(ErrorKind::Unavailable, what), last));
+            }
+            Err(error) => return Err(resumable(error, last)),
+        };
+        match received(&event)? {
+            Some(line) => {
+                session.output.answer(&line, human)?;
+                last = Some(line.cursor);
+            }
+            None => return Ok(Answer::Yes),
+        }
+    }
+}
+
+/// The line of an event; none where it says that the end is reached.
+fn received(event: &Event) -> Result<Option<Line>, Error> {
+    let unfit = |error| Error::new(ErrorKind::Internal, "an event does not fit this version of runlog").because(error);
+    match event.name.as_str() {
+        "end" => Ok(None),
+        "error" | "problem" => Err(serde_json::from_str::<Problem>(&event.data).map_err(unfit)?.into()),
+        _ => serde_json::from_str(&event.data).map(Some).map_err(unfit),
+    }
+}
+
+fn human(line: &Line, text: &mut Text) {
+    let numbered = Some(line.journal_seq).filter(|seq| *seq > 0);
+    text.columns([
+        (24, Cell::from(&line.timestamp).dim()),
+        (8, super::place(&line.position).dim()),
+        (5, numbered.into()),
+        (19, tone(line)),
+        (0, Cell::from(summary(&line.payload_type, &line.payload.to_value())).clip(SUMMARY)),
+    ]);
+}
+
+fn tone(line: &Line) -> Cell {
+    let cell = Cell::from(&line.payload_type);
+    match line.payload_type.as_str() {
+        "tool_call_completed" => cell.good(),
+        "tool_call_failed" => cell.bad(),
+        "tool_call_requested" | "tool_call_attempt" | "effect_resolution" => cell.warn(),
+        "run_lifecycle" | "run_claim" => cell.strong(),
+        _ => cell,
+    }
+}
+
+/// What a record says, in a line: the members that matter of its payload, in order.
+fn summary(payload_type: &str, payload: &Value) -> String {
+    let members: &[&str] = match payload_type {
+        "run_lifecycle" => &["status", "reason"],
+        "conversation_turn" => &["kind", "content"],
+        "tool_call_requested" => &["tool_name", "arguments"],
+        "tool_call_attempt" => &["attempt", "reason"],
+        "tool_call_completed" => &["result"],
+        "tool_call_failed" => &["error_kind", "error_message"],
+        "loop_checkpoint" => &["checkpoint_id", "covers_journal_seq"],
+        "run_claim" => &["epoch", "claimed_by"],
+        "effect_resolution" => &["decision", "result", "who", "why"],
+        _ => return payload.to_string(),
+    };
+    let shown = members.iter().filter_map(|name| match payload.get(*name)? {
+        Value::String(text) => Some(text.clone()),
+        value => Some(value.to_string()),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_summary_tells_what_matters_of_a_payload() {
+        let requested = json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
+        assert_eq!(summary("tool_call_requested", &requested), r#"book {"n":1}"#);
+        assert_eq!(summary("conversation_turn", &json!({"kind": "user", "content": "hi\nyou"})), "user hi\nyou");
+        assert_eq!(summary("tool_call_completed", &json!({"result": {"masked": "secret"}})), r#"{"masked":"secret"}"#);
+        assert_eq!(summary("unheard_of", &json!({"a": 1})), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn a_problem_in_a_stream_is_an_error_of_its_kind() {
+        let data = r#"{"type":"about:blank#partition_stopped","title":"","status":503,"detail":"stopped","kind":"partition_stopped"}"#;
+        let event = |name: &str, data: &str| Event { name: name.into(), data: data.into() };
+        assert_eq!(received(&event("error", data)).unwrap_err().kind(), ErrorKind::PartitionStopped);
+        assert_eq!(received(&event("end", "")).unwrap(), None);
+        assert_eq!(received(&event("", "nonsense")).unwrap_err().kind(), ErrorKind::Internal);
+    }
+}

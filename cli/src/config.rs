@@ -1,0 +1,133 @@
+//! The file of `--config`: JSON, every member optional, unknown ones refused by name.
+//!
+//! ```json
+//! {
+//!   "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
+//!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
+//!             "partitions": 16},
+//!   "kafka": {"security.protocol": "ssl"}
+//! }
+//! ```
+
+use crate::{
+    Error,
+    args::Reading,
+    value::{self, Consistency},
+};
+use runlog_schemas::answer::ErrorKind;
+use serde::Deserialize;
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Where a server is asked when nothing says otherwise.
+const SERVER: &str = "http://127.0.0.1:7070";
+/// The journal's topic when nothing says otherwise.
+const TOPIC: &str = "runlog.journal";
+
+/// What the file says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// The server that is asked; default `http://127.0.0.1:7070`.
+    server: Option<String>,
+    /// How fresh answers must be; default by query.
+    consistency: Option<String>,
+    /// How long answers are waited for; default by command.
+    deadline: Option<String>,
+    /// For `serve`.
+    pub(crate) serve: Serve,
+    /// Properties of librdkafka for every client: security, mostly; default none.
+    pub(crate) kafka: BTreeMap<String, String>,
+}
+
+/// What the file says for `serve`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Serve {
+    /// Where the log is, unless `--local`; no default.
+    pub(crate) brokers: Option<String>,
+    /// Where the indices go; no default.
+    pub(crate) data: Option<PathBuf>,
+    /// Where HTTP is served; default `127.0.0.1:7070`.
+    pub(crate) listen: Option<String>,
+    /// The journal's topic, for `import --brokers` too; default `runlog.journal`.
+    pub(crate) topic: Option<String>,
+    /// The journal's partition count; default the journal's own, or that of a new one.
+    pub(crate) partitions: Option<u32>,
+}
+
+impl Config {
+    /// Reads the file, or has nothing to say where there is none.
+    pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
+        let Some(file) = file else { return Ok(Self::default()) };
+        let named = file.display().to_string();
+        let refused = || Error::new(ErrorKind::Invalid, format!("the config file {named} was not taken"));
+        let text = std::fs::read_to_string(file).map_err(|error| refused().with("file", named.as_str()).because(error))?;
+        let config = Self::parse(&text).map_err(|error| refused().with("file", named.as_str()).because(error))?;
+        Ok(config)
+    }
+
+    fn parse(text: &str) -> Result<Self, Box<dyn std::error::Error + Send + Sync>> {
+        let config: Self = serde_json::from_str(text)?;
+        if let Some(text) = &config.consistency {
+            text.parse::<Consistency>().map_err(|error| format!("consistency: {error}"))?;
+        }
+        if let Some(text) = &config.deadline {
+            value::duration(text).map_err(|error| format!("deadline: {error}"))?;
+        }
+        Ok(config)
+    }
+
+    /// The server's URL, given what flag or environment say.
+    pub(crate) fn server(&self, given: Option<&str>) -> String {
+        given.or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
+    }
+
+    /// The topic, likewise.
+    pub(crate) fn topic(&self, given: Option<&str>) -> String {
+        given.or(self.serve.topic.as_deref()).unwrap_or(TOPIC).to_owned()
+    }
+
+    /// The consistency, likewise; none leaves it to the query.
+    pub(crate) fn consistency(&self, reading: &Reading) -> Option<Consistency> {
+        reading.consistency.or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
+    }
+
+    /// The deadline, likewise; none leaves it to the command.
+    pub(crate) fn deadline(&self, given: Option<Duration>) -> Option<Duration> {
+        given.or_else(|| self.deadline.as_deref().and_then(|text| value::duration(text).ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name_with_its_place() {
+        for (text, name) in [(r#"{"sever": "x"}"#, "sever"), (r#"{"serve": {"port": 1}}"#, "port")] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(&format!("unknown field `{name}`")) && error.contains("line 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        let file = Config::parse(r#"{"server": "http://file", "serve": {"topic": "t"}, "deadline": "3s"}"#).unwrap();
+        assert_eq!(file.server(Some("http://flag")), "http://flag");
+        assert_eq!(file.server(None), "http://file");
+        assert_eq!(Config::default().server(None), SERVER);
+        assert_eq!((file.topic(None), Config::default().topic(None)), ("t".into(), TOPIC.into()));
+        assert_eq!(file.deadline(None), Some(Duration::from_secs(3)));
+        assert_eq!(file.deadline(Some(Duration::from_secs(1))), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_value_that_no_flag_would_take_is_refused() {
+        assert!(Config::parse(r#"{"deadline": "10"}"#).is_err());
+        assert!(Config::parse(r#"{"consistency": "sometimes"}"#).is_err());
+    }
+}

@@ -1,0 +1,171 @@
+//! One error for every command; its kind decides the exit code, by the table in the documentation of the command line.
+
+use runlog_schemas::answer::{ErrorKind, Problem};
+use serde_json::{Map, Value};
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a command ended without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Error {
+    kind: ErrorKind,
+    message: String,
+    /// Further members of the error's document, each where a script can find it.
+    details: Map<String, Value>,
+    #[source]
+    source: Option<Source>,
+    output_closed: bool,
+}
+
+impl Error {
+    /// The message says what, where and what to do.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), details: Map::new(), source: None, output_closed: false }
+    }
+
+    /// The command line is at fault.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, message)
+    }
+
+    /// `what` is documented and not there yet.
+    pub(crate) fn later(what: &str) -> Self {
+        Self::usage(format!("{what} comes with a later version of runlog"))
+    }
+
+    /// Nobody reads what is printed any more: the end of the command, and no failure.
+    pub(crate) fn output_closed() -> Self {
+        Self { output_closed: true, ..Self::new(ErrorKind::Internal, "the output was closed") }
+    }
+
+    /// Adds a member to the error's document.
+    #[must_use]
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.details.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Takes over what the document of another error says besides its message.
+    #[must_use]
+    pub(crate) fn with_details_of(mut self, other: &Self) -> Self {
+        self.details.extend(other.details.clone());
+        self
+    }
+
+    /// Names the cause.
+    #[must_use]
+    pub(crate) fn because(mut self, source: impl Into<Source>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether there is nobody to tell.
+    pub(crate) fn is_output_closed(&self) -> bool {
+        self.output_closed
+    }
+
+    /// The message and its causes.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
+    /// What `--json` prints.
+    pub(crate) fn document(&self) -> Value {
+        let mut error = Map::new();
+        error.insert("kind".into(), self.kind.as_str().into());
+        error.insert("message".into(), self.chain().into());
+        error.extend(self.details.clone());
+        serde_json::json!({ "error": error })
+    }
+}
+
+impl From<Problem> for Error {
+    fn from(problem: Problem) -> Self {
+        let error = Self::new(problem.kind, problem.detail);
+        match problem.lag {
+            Some(lag) => error.with("lag", lag),
+            None => error,
+        }
+    }
+}
+
+impl From<runlog_projector::Error> for Error {
+    fn from(source: runlog_projector::Error) -> Self {
+        source.problem().into()
+    }
+}
+
+impl From<runlog_log::Error> for Error {
+    fn from(source: runlog_log::Error) -> Self {
+        let kind = match source.kind() {
+            runlog_log::Kind::Invalid => ErrorKind::Invalid,
+            runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
+            runlog_log::Kind::OutOfRange => ErrorKind::Internal,
+        };
+        Self::new(kind, "the log did not take or give what was asked").because(source)
+    }
+}
+
+impl From<crate::import::Error> for Error {
+    fn from(source: crate::import::Error) -> Self {
+        use crate::import::Error as E;
+        let error = match &source {
+            E::Unreadable { file, .. } => refused(file.display().to_string()),
+            E::Malformed { file, path, .. } => refused(file.display().to_string()).with("path", path.as_str()),
+            E::Collision { run_id, .. } | E::TooLarge { run_id, .. } => {
+                Self::new(ErrorKind::Invalid, "nothing was imported").with("run_id", run_id.as_str())
+            }
+        };
+        error.because(source)
+    }
+}
+
+fn refused(file: String) -> Error {
+    Error::new(ErrorKind::Invalid, "nothing was imported").with("file", file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_carries_kind_message_and_causes() {
+        let cause = std::io::Error::other("disk on fire");
+        let error = Error::new(ErrorKind::Internal, "it broke").because(cause).with("line", 3);
+        let expected = serde_json::json!({"error": {"kind": "internal", "message": "it broke: disk on fire", "line": 3}});
+        assert_eq!(error.document(), expected);
+    }
+
+    #[test]
+    fn a_problem_keeps_its_kind_and_lag() {
+        let problem = Problem {
+            problem_type: "about:blank#stale".into(),
+            title: "stale".into(),
+            status: 503,
+            detail: "behind".into(),
+            kind: ErrorKind::Stale,
+            lag: Some(7),
+        };
+        let error = Error::from(problem);
+        assert_eq!((error.kind().exit_code(), error.document()["error"]["lag"].clone()), (4, 7.into()));
+    }
+
+    #[test]
+    fn what_comes_later_is_a_usage_error_that_says_so() {
+        let error = Error::later("`bench`");
+        assert_eq!(error.kind().exit_code(), 2);
+        assert!(error.to_string().contains("comes with a later version"), "{error}");
+    }
+}

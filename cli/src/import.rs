@@ -1,0 +1,122 @@
+//! Recorded runs of other frameworks, as the records that an agent would have written live.
+//!
+//! Nothing here touches the log: files become [`ImportedRun`]s, all of them or none, and a run becomes records that are
+//! the same whenever and wherever they are made — so importing again finds every record already there.
+//!
+//! ```text
+//!  file ──compact──▶ JSON text ──tau_bench | swe_agent──▶ ImportedRun ──records──▶ journal records
+//!         (validates all of it)      (pairs calls, results)
+//! ```
+//!
+//! Contents are slices of the file's own text throughout: numbers, escapes and the order of keys stay as they are.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use runlog_schemas::canonical;
+use runlog_schemas::codec::{RECORD_BYTES_MAX, encode};
+
+pub(crate) use plan::{Event, ImportedRun, Outcome};
+pub(crate) use records::records;
+
+mod json;
+mod plan;
+mod records;
+mod swe_agent;
+mod tau_bench;
+#[cfg(test)]
+mod tests;
+
+/// Who wrote the files.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Format {
+    TauBench,
+    SweAgent,
+}
+
+/// Why nothing was imported. In every case the input is at fault.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("cannot read {}", file.display())]
+    Unreadable { file: PathBuf, source: std::io::Error },
+    /// `path` is a JSON path: `$[0].traj[5].content`.
+    #[error("{} is malformed at {path}: {what}", file.display())]
+    Malformed { file: PathBuf, path: String, what: String },
+    /// One of the two would be refused as a conflict later, half imported.
+    #[error(
+        "two runs named {run_id} with different content, at {first} and at {second}: import them apart, with --run-prefix"
+    )]
+    Collision { run_id: String, first: String, second: String },
+    /// The journal would not take one of the records.
+    #[error(
+        "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {RECORD_BYTES_MAX}"
+    )]
+    TooLarge { run_id: String, origin: String, event: usize, payload_type: &'static str, bytes: usize },
+}
+
+/// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.
+///
+/// `run_prefix` is put before every run id as it is, without a separator.
+///
+/// A run that is there twice with the same content stays there twice: the second time its records are repeats.
+pub(crate) fn plan_files(
+    format: Format,
+    files: &[PathBuf],
+    run_prefix: Option<&str>,
+) -> Result<Vec<ImportedRun>, Error> {
+    let mut runs = Vec::new();
+    for file in files {
+        runs.append(&mut plan_file(format, file, run_prefix.unwrap_or(""))?);
+    }
+    runs.iter().try_for_each(check_sizes)?;
+    let mut seen: HashMap<&str, &ImportedRun> = HashMap::new();
+    for run in &runs {
+        match seen.insert(&run.run_id, run) {
+            Some(first) if !first.same_content(run) => {
+                return Err(Error::Collision {
+                    run_id: run.run_id.clone(),
+                    first: first.origin.clone(),
+                    second: run.origin.clone(),
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(runs)
+}
+
+fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
+    let bytes = std::fs::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+    let malformed = |malformed: json::Malformed| Error::Malformed {
+        file: file.to_owned(),
+        path: malformed.path,
+        what: malformed.what,
+    };
+    let text = String::from_utf8(bytes).map_err(|error| malformed(json::Malformed::at_top(error.utf8_error())))?;
+    let text = canonical::compact(&text).map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
+    let top = json::Value::whole(&text);
+    let mut runs = match format {
+        Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
+        Format::SweAgent => {
+            let stem = file.file_stem().and_then(|stem| stem.to_str());
+            let stem = stem.ok_or_else(|| malformed(json::Malformed::at_top("the file's name is not UTF-8")))?;
+            vec![swe_agent::plan(stem, &top).map_err(malformed)?]
+        }
+    };
+    for run in &mut runs {
+        run.run_id.insert_str(0, run_prefix);
+        run.origin = format!("{} {}", file.display(), run.origin);
+    }
+    Ok(runs)
+}
+
+fn check_sizes(run: &ImportedRun) -> Result<(), Error> {
+    let sizes = records(run).map(|record| (record.payload.payload_type(), encode(&record).len()));
+    match sizes.enumerate().find(|(_, (_, bytes))| *bytes > RECORD_BYTES_MAX) {
+        Some((event, (payload_type, bytes))) => {
+            let (run_id, origin) = (run.run_id.clone(), run.origin.clone());
+            Err(Error::TooLarge { run_id, origin, event, payload_type, bytes })
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,226 @@
+//! A recorded run in neutral terms, in the order in which its agent would have written it.
+
+use std::collections::HashSet;
+
+use runlog_schemas::canonical;
+use runlog_schemas::json::Json;
+
+use super::json::{Malformed, Value};
+
+/// One run, ready to become records.
+#[derive(Debug)]
+pub(crate) struct ImportedRun {
+    pub(crate) run_id: String,
+    /// Who is said to have written it: the source format's name.
+    pub(crate) agent_id: &'static str,
+    /// Where it comes from, for messages: file and JSON path.
+    pub(crate) origin: String,
+    /// The source's messages in their order.
+    pub(crate) messages: Vec<Json>,
+    /// An event's index is its identity: record ids are made from it.
+    pub(crate) events: Vec<Event>,
+}
+
+impl ImportedRun {
+    pub(crate) fn tool_calls(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::CallRequested { .. })).count()
+    }
+
+    /// Whether both would be written as the same records, wherever they come from.
+    pub(super) fn same_content(&self, other: &Self) -> bool {
+        (&self.run_id, &self.messages, &self.events) == (&other.run_id, &other.messages, &other.events)
+    }
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Event {
+    RunStarted,
+    Turn {
+        role: String,
+        /// Index into the run's messages. Every message is one turn, in order.
+        message: usize,
+        /// The message's content; null where it has none.
+        content: Json,
+    },
+    CallRequested {
+        /// Index of the message that asked for it.
+        asked_by: Option<usize>,
+        /// One per assistant message.
+        request_id: String,
+        /// Unique within the request; begins with the source's own id where it has one.
+        call_id: String,
+        tool_name: String,
+        arguments: Json,
+        args_sha256: String,
+        fingerprint: String,
+    },
+    CallCompleted {
+        /// Index of the request's event.
+        request: usize,
+        result: Json,
+    },
+    CallFailed {
+        /// Index of the request's event.
+        request: usize,
+        message: String,
+    },
+    Checkpoint {
+        /// It holds the first so many of the run's messages.
+        messages: usize,
+        /// Indices of the events of those requests before it whose answer had not come.
+        unanswered: Vec<usize>,
+    },
+    RunEnded {
+        outcome: Outcome,
+        reason: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Outcome {
+    Completed,
+    Failed,
+}
+
+/// What a source says of a call that an agent asked for.
+#[derive(Debug)]
+pub(super) struct Call {
+    source_id: Option<String>,
+    tool_name: String,
+    arguments: Json,
+    args_sha256: String,
+}
+
+impl Call {
+    /// `at` is where in the source the arguments are.
+    pub(super) fn new(
+        source_id: Option<String>,
+        tool_name: String,
+        arguments: &str,
+        at: &Value<'_>,
+    ) -> Result<Self, Malformed> {
+        let refuse = |error: canonical::Error| at.malformed(format_args!("the arguments cannot be used: {error}"));
+        let canonical = canonical::canonicalize(arguments).map_err(refuse)?;
+        let args_sha256 = canonical::args_sha256(&canonical);
+        Ok(Self { source_id, tool_name, arguments: Json::parse(arguments).map_err(refuse)?, args_sha256 })
+    }
+
+    /// An element of OpenAI's `tool_calls`. Its arguments are JSON inside a string; some writers leave them an object.
+    pub(super) fn from_tool_call(call: &Value<'_>) -> Result<Self, Malformed> {
+        let fields = call.object()?;
+        let function = fields.required("function")?.object()?;
+        let tool_name = function.required("name")?.string()?;
+        let source_id = fields.optional("id").map(|id| id.string()).transpose()?;
+        let arguments = function.required("arguments")?;
+        if arguments.is_object() {
+            return Self::new(source_id, tool_name, arguments.text(), &arguments);
+        }
+        Self::new(source_id, tool_name, &arguments.string()?, &arguments)
+    }
+}
+
+/// The request's event of a call, within the recorder that gave it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Requested(usize);
+
+/// Writes down a run event by event.
+#[derive(Debug)]
+pub(super) struct Recorder {
+    run: ImportedRun,
+    unanswered: Vec<usize>,
+}
+
+impl Recorder {
+    /// `at` is where in the file the run is.
+    pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Self {
+        let origin = at.path().to_owned();
+        let run = ImportedRun { run_id, agent_id, origin, messages: Vec::new(), events: vec![Event::RunStarted] };
+        Self { run, unanswered: Vec::new() }
+    }
+
+    /// The next message.
+    pub(super) fn turn(&mut self, role: &str, message: &Value<'_>, content: &Value<'_>) -> Result<(), Malformed> {
+        let content = content.json()?;
+        self.run.events.push(Event::Turn { role: role.to_owned(), message: self.run.messages.len(), content });
+        self.run.messages.push(message.json()?);
+        Ok(())
+    }
+
+    /// The calls that the last message asked for, in order.
+    pub(super) fn request(&mut self, calls: Vec<Call>) -> Vec<Requested> {
+        let message = self.run.messages.len().saturating_sub(1);
+        self.push_calls(Some(message), &message_id(message), calls)
+    }
+
+    /// A call that no message asked for.
+    pub(super) fn request_unasked(&mut self, request_id: &str, call: Call) -> Vec<Requested> {
+        self.push_calls(None, request_id, vec![call])
+    }
+
+    fn push_calls(&mut self, asked_by: Option<usize>, request_id: &str, calls: Vec<Call>) -> Vec<Requested> {
+        let mut taken = HashSet::new();
+        let mut requested = Vec::new();
+        for (index, call) in calls.into_iter().enumerate() {
+            let id = call.source_id.unwrap_or_else(|| format!("call-{}", index + 1));
+            let fingerprint = canonical::fingerprint(&call.tool_name, &call.args_sha256);
+            requested.push(Requested(self.run.events.len()));
+            self.unanswered.push(self.run.events.len());
+            self.run.events.push(Event::CallRequested {
+                asked_by,
+                request_id: request_id.to_owned(),
+                call_id: unique(id, &mut taken),
+                tool_name: call.tool_name,
+                arguments: call.arguments,
+                args_sha256: call.args_sha256,
+                fingerprint,
+            });
+        }
+        requested
+    }
+
+    pub(super) fn complete(&mut self, call: Requested, result: &Value<'_>) -> Result<(), Malformed> {
+        self.answered(call);
+        self.run.events.push(Event::CallCompleted { request: call.0, result: result.json()? });
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, call: Requested, message: String) {
+        self.answered(call);
+        self.run.events.push(Event::CallFailed { request: call.0, message });
+    }
+
+    fn answered(&mut self, call: Requested) {
+        self.unanswered.retain(|request| *request != call.0);
+    }
+
+    /// With all messages so far.
+    pub(super) fn checkpoint(&mut self) {
+        let unanswered = self.unanswered.clone();
+        self.run.events.push(Event::Checkpoint { messages: self.run.messages.len(), unanswered });
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome, reason: String) {
+        self.run.events.push(Event::RunEnded { outcome, reason });
+    }
+
+    pub(super) fn finish(self) -> ImportedRun {
+        self.run
+    }
+}
+
+/// What a message is called within its run.
+pub(super) fn message_id(index: usize) -> String {
+    format!("message-{index}")
+}
+
+/// `id`, or `id#2`, `id#3` … where it is taken.
+fn unique(id: String, taken: &mut HashSet<String>) -> String {
+    let mut candidate = id.clone();
+    for repetition in 2.. {
+        if taken.insert(candidate.clone()) {
+            break;
+        }
+        candidate = format!("{id}#{repetition}");
+    }
+    candidate
+}

@@ -1,0 +1,155 @@
+//! A run's events as journal records: what its agent would have appended, at epoch 0, without a claim.
+//!
+//! Everything in them follows from the run's id and content, so that making them again gives the same bytes: the
+//! journal then knows each by its record id, and takes none twice.
+
+use runlog_schemas::datum::Sha256;
+use runlog_schemas::payload::{
+    ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted,
+    ToolCallFailed, ToolCallRequested,
+};
+use runlog_schemas::record::{JournalRecord, Place};
+use uuid::Uuid;
+
+use super::plan::{Event, ImportedRun, Outcome, message_id};
+
+#[cfg(test)]
+pub(super) mod tests;
+
+/// The name space of writer ids: UUIDv5 of the URL name space and `urn:runlog:import`. Another would make every record
+/// that was imported before a stranger.
+const WRITERS: Uuid = Uuid::from_u128(0x6df3_0fc6_9cf9_57b3_b934_a4c4_1cef_8feb);
+
+/// The sources have no times: records are a second apart, from the Unix epoch on, which nobody takes for a real time.
+const MILLIS_PER_EVENT: u64 = 1000;
+
+/// The run's records, one per event, in order. Lazily, because each checkpoint repeats all messages before it.
+pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> {
+    let writer = Uuid::new_v5(&WRITERS, run.run_id.as_bytes());
+    let mut pen =
+        Pen { run, writer, prev_hash: None, journal_seq: 0, checkpoints: 0, answered: 0, rounds: 0, in_round: false };
+    run.events.iter().zip(0..).map(move |(event, index)| pen.write(index, event))
+}
+
+/// The run's writer, between two records.
+struct Pen<'a> {
+    run: &'a ImportedRun,
+    writer: Uuid,
+    /// The content hash of the last record.
+    prev_hash: Option<Sha256>,
+    /// The last that was given.
+    journal_seq: u64,
+    checkpoints: u64,
+    /// Calls that came back.
+    answered: u64,
+    /// Tool rounds before the last checkpoint.
+    rounds: u64,
+    /// Whether a call came back since.
+    in_round: bool,
+}
+
+impl Pen<'_> {
+    fn write(&mut self, index: u64, event: &Event) -> JournalRecord {
+        let timestamp_millis = index * MILLIS_PER_EVENT;
+        let payload = self.payload(event, timestamp_millis);
+        let mut record = JournalRecord::new(&self.run.run_id, self.record_id(index), self.run.agent_id, payload);
+        let numbered = record.body.record_kind.numbered();
+        self.journal_seq += u64::from(numbered);
+        record.place = Place {
+            writer_id: self.writer.to_string(),
+            writer_epoch: 0,
+            writer_seq: index + 1,
+            prev_hash: self.prev_hash,
+            journal_seq: if numbered { self.journal_seq } else { 0 },
+            timestamp_millis,
+        };
+        self.prev_hash = Some(record.content_hash());
+        record
+    }
+
+    /// UUIDv5 of run id (by way of the writer's) and index.
+    fn record_id(&self, index: impl ToString) -> String {
+        Uuid::new_v5(&self.writer, index.to_string().as_bytes()).to_string()
+    }
+
+    fn payload(&mut self, event: &Event, timestamp_millis: u64) -> Payload {
+        match event {
+            Event::RunStarted => RunLifecycle { status: "started".to_owned(), reason: String::new() }.into(),
+            Event::RunEnded { outcome, reason } => {
+                let status = match outcome {
+                    Outcome::Completed => "completed",
+                    Outcome::Failed => "failed",
+                };
+                RunLifecycle { status: status.to_owned(), reason: reason.clone() }.into()
+            }
+            Event::Turn { role, message, content } => ConversationTurn {
+                message_id: message_id(*message),
+                parent_id: message.checked_sub(1).map(message_id),
+                thread_id: None,
+                kind: role.clone(),
+                content: content.clone(),
+            }
+            .into(),
+            Event::CallRequested { asked_by, request_id, call_id, tool_name, arguments, args_sha256, fingerprint } => {
+                ToolCallRequested {
+                    request_id: request_id.clone(),
+                    call_id: call_id.clone(),
+                    parent_id: asked_by.map(message_id),
+                    vendor: None,
+                    tool_name: tool_name.clone(),
+                    args_sha256: args_sha256.clone(),
+                    fingerprint: fingerprint.clone(),
+                    arguments: Some(arguments.clone()),
+                }
+                .into()
+            }
+            Event::CallCompleted { request, result } => ToolCallCompleted {
+                request_record_id: self.answer(*request),
+                result: Some(result.clone()),
+                latency_ms: None,
+            }
+            .into(),
+            Event::CallFailed { request, message } => ToolCallFailed {
+                request_record_id: self.answer(*request),
+                error_kind: "tool_error".to_owned(),
+                error_message: message.clone(),
+                latency_ms: None,
+            }
+            .into(),
+            Event::Checkpoint { messages, unanswered } => {
+                self.checkpoint(*messages, unanswered, timestamp_millis).into()
+            }
+        }
+    }
+
+    /// The record id of the request that is answered.
+    fn answer(&mut self, request: usize) -> String {
+        self.answered += 1;
+        self.in_round = true;
+        self.record_id(request)
+    }
+
+    fn checkpoint(&mut self, messages: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
+        self.checkpoints += 1;
+        self.rounds += u64::from(std::mem::take(&mut self.in_round));
+        let mut checkpoint = LoopCheckpoint {
+            checkpoint_id: format!("checkpoint-{}", self.checkpoints),
+            checkpoint_seq: self.checkpoints,
+            covers_journal_seq: self.journal_seq,
+            base: None,
+            unanswered: unanswered.iter().map(|request| self.record_id(request)).collect(),
+            schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
+            session_id: String::new(),
+            turn: self.rounds,
+            messages: self.run.messages.iter().take(messages).cloned().collect(),
+            total_usage: None,
+            tool_calls_count: self.answered,
+            verification_reports: Vec::new(),
+            state: None,
+            state_hash: String::new(),
+            created_at_millis,
+        };
+        checkpoint.state_hash = checkpoint.content_hash();
+        checkpoint
+    }
+}

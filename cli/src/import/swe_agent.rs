@@ -1,0 +1,190 @@
+//! SWE-agent's trajectory files: one run each, told twice. `history` is what the model was sent, `trajectory` the steps
+//! that were executed, which may be more (a last `submit` that never went back to the model) or absent (demonstrations).
+//!
+//! Turns come from `history`, calls from `trajectory`, and an equal `action` joins a step to its message:
+//!
+//! ```text
+//!  history     s  u  a₁ u  a₂ u            a: assistant, with an action
+//!  trajectory        t₁    t₂    t₃        t₃ has no message: it follows t₂'s round
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+
+use super::json::{Malformed, Value};
+use super::plan::{Call, ImportedRun, Outcome, Recorder, Requested};
+
+#[cfg(test)]
+mod tests;
+
+pub(super) fn plan(file_stem: &str, top: &Value<'_>) -> Result<ImportedRun, Malformed> {
+    let fields = top.object()?;
+    let history = fields.required("history")?.array()?;
+    let history = history.into_iter().map(Message::read).collect::<Result<Vec<_>, _>>()?;
+    let work = match fields.optional("trajectory") {
+        Some(trajectory) => Work::of_trajectory(&trajectory, &history)?,
+        None => Work::of_history(&history)?,
+    };
+    let mut recorder = Recorder::start("swe-agent", format!("swe-agent:{file_stem}"), top);
+    record(&history, work, &mut recorder)?;
+    let info = fields.optional("info").map(|info| info.object()).transpose()?;
+    if let Some(status) = info.and_then(|info| info.optional("exit_status")) {
+        let status = status.string()?;
+        let outcome = if status.starts_with("submitted") { Outcome::Completed } else { Outcome::Failed };
+        recorder.end(outcome, format!("exit_status={status}"));
+    }
+    Ok(recorder.finish())
+}
+
+struct Message<'a> {
+    value: Value<'a>,
+    role: String,
+    content: Value<'a>,
+    is_demo: bool,
+    action: Option<Action<'a>>,
+    /// The first of its `tool_calls`.
+    tool_call: Option<Value<'a>>,
+}
+
+impl<'a> Message<'a> {
+    fn read(value: Value<'a>) -> Result<Self, Malformed> {
+        let fields = value.object()?;
+        let role = fields.required("role")?.string()?;
+        let is_demo = fields.optional("is_demo").map_or(Ok(false), |flag| flag.boolean())?;
+        let action = fields.optional("action").map(Action::read).transpose()?;
+        let tool_call = fields.elements("tool_calls")?.into_iter().next();
+        Ok(Self { content: fields.or_null("content"), value, role, is_demo, action, tool_call })
+    }
+
+    fn is_assistant(&self) -> bool {
+        self.role == "assistant"
+    }
+
+    /// Whether a call may come from it.
+    fn may_act(&self) -> bool {
+        self.is_assistant() && !self.is_demo
+    }
+}
+
+/// A command line.
+struct Action<'a> {
+    value: Value<'a>,
+    text: String,
+}
+
+impl<'a> Action<'a> {
+    fn read(value: Value<'a>) -> Result<Self, Malformed> {
+        let text = value.string()?;
+        Ok(Self { value, text })
+    }
+
+    fn shell_call(&self) -> Result<Call, Malformed> {
+        // The string as the file spells it, white space at its end included.
+        let arguments = format!("{{\"command\":{}}}", self.value.text());
+        Call::new(None, "shell".to_owned(), &arguments, &self.value)
+    }
+}
+
+/// A call, with its result unless that is still to come.
+struct Step<'a> {
+    call: Call,
+    result: Option<Value<'a>>,
+}
+
+impl<'a> Step<'a> {
+    fn asked(message: &Message<'_>, action: &Action<'_>, result: Option<Value<'a>>) -> Result<Self, Malformed> {
+        let call = message.tool_call.as_ref().map_or_else(|| action.shell_call(), Call::from_tool_call)?;
+        Ok(Self { call, result })
+    }
+}
+
+/// Which calls were made where in `history`.
+#[derive(Default)]
+struct Work<'a> {
+    /// By the index of the assistant message that asked for it.
+    asked: HashMap<usize, Step<'a>>,
+    /// Steps that no message asked for, with their indices in the trajectory, by the index of the message that they
+    /// come before.
+    unasked: HashMap<usize, Vec<(usize, Step<'a>)>>,
+}
+
+impl<'a> Work<'a> {
+    /// Without a trajectory each action is a call, and what follows it is its result.
+    fn of_history(history: &[Message<'a>]) -> Result<Self, Malformed> {
+        let mut work = Self::default();
+        for (at, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
+            if let Some(action) = &message.action {
+                let next = history.get(at + 1).map(|next| next.value.object()?.required("content"));
+                work.asked.insert(at, Step::asked(message, action, next.transpose()?)?);
+            }
+        }
+        Ok(work)
+    }
+
+    fn of_trajectory(trajectory: &Value<'a>, history: &[Message<'a>]) -> Result<Self, Malformed> {
+        let mut unpaired: HashMap<&str, VecDeque<usize>> = HashMap::new();
+        for (at, message) in history.iter().enumerate().filter(|(_, message)| message.may_act()) {
+            if let Some(action) = &message.action {
+                unpaired.entry(&action.text).or_default().push_back(at);
+            }
+        }
+        let mut work = Self::default();
+        // A step without a message comes after the rounds of all steps before it, and never among demonstrations.
+        let mut next_round = history.iter().position(Message::may_act).unwrap_or(history.len());
+        for (index, step) in trajectory.array()?.iter().enumerate() {
+            let fields = step.object()?;
+            let action = Action::read(fields.required("action")?)?;
+            let result = Some(fields.required("observation")?);
+            if let Some(at) = unpaired.get_mut(action.text.as_str()).and_then(VecDeque::pop_front) {
+                work.asked.insert(at, Step::asked(&history[at], &action, result)?);
+                next_round = next_round.max(round_end(history, at));
+            } else {
+                let step = Step { call: action.shell_call()?, result };
+                work.unasked.entry(next_round).or_default().push((index, step));
+            }
+        }
+        Ok(work)
+    }
+}
+
+/// A round ends before the next assistant message, or with the history.
+fn round_end(history: &[Message<'_>], start: usize) -> usize {
+    let next = history.iter().skip(start + 1).position(Message::is_assistant);
+    next.map_or(history.len(), |distance| start + 1 + distance)
+}
+
+fn record(history: &[Message<'_>], mut work: Work<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
+    let mut round_is_complete = false;
+    for (at, message) in history.iter().enumerate() {
+        if message.is_assistant() {
+            close(std::mem::take(&mut round_is_complete), work.unasked.remove(&at), recorder)?;
+        }
+        recorder.turn(&message.role, &message.value, &message.content)?;
+        match work.asked.remove(&at) {
+            Some(Step { call, result }) => {
+                round_is_complete = result.is_some();
+                answer(recorder.request(vec![call]), result, recorder)?;
+            }
+            None if message.is_assistant() => recorder.checkpoint(),
+            None => {}
+        }
+    }
+    close(round_is_complete, work.unasked.remove(&history.len()), recorder)
+}
+
+fn answer(calls: Vec<Requested>, result: Option<Value<'_>>, recorder: &mut Recorder) -> Result<(), Malformed> {
+    let Some(result) = result else { return Ok(()) };
+    calls.into_iter().try_for_each(|call| recorder.complete(call, &result))
+}
+
+/// A round ends, and the steps that come before the next have rounds of their own.
+fn close(is_complete: bool, unasked: Option<Vec<(usize, Step<'_>)>>, recorder: &mut Recorder) -> Result<(), Malformed> {
+    if is_complete {
+        recorder.checkpoint();
+    }
+    for (index, Step { call, result }) in unasked.into_iter().flatten() {
+        let requested = recorder.request_unasked(&format!("trajectory-{index}"), call);
+        answer(requested, result, recorder)?;
+        recorder.checkpoint();
+    }
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! tau-bench's results: an array of runs, each the messages of one OpenAI chat, with a reward.
+//!
+//! A round is an assistant message with calls and the tool messages that answer them, in the order of the calls: what
+//! ids they carry is not looked at, since providers repeat those.
+
+use std::collections::VecDeque;
+
+use super::json::{Malformed, Object, Value};
+use super::plan::{Call, ImportedRun, Outcome, Recorder, Requested};
+
+#[cfg(test)]
+mod tests;
+
+pub(super) fn plan(top: &Value<'_>) -> Result<Vec<ImportedRun>, Malformed> {
+    top.array()?.iter().map(plan_run).collect()
+}
+
+fn plan_run(run: &Value<'_>) -> Result<ImportedRun, Malformed> {
+    let fields = run.object()?;
+    let run_id = format!("tau-bench:{}:{}", id(&fields, "task_id")?, id(&fields, "trial")?);
+    let reward = fields.required("reward")?.number()?;
+    let mut recorder = Recorder::start("tau-bench", run_id, run);
+    let mut round = None;
+    // A run whose agent failed before the first message has none.
+    for message in fields.required("traj")?.array()? {
+        take(&message, &mut recorder, &mut round)?;
+    }
+    close(round, &mut recorder);
+    recorder.end(Outcome::Completed, format!("reward={reward}"));
+    Ok(recorder.finish())
+}
+
+/// A whole number or a string, as it is spelled.
+fn id(fields: &Object<'_>, key: &str) -> Result<String, Malformed> {
+    let value = fields.required(key)?;
+    if value.is_string() {
+        return value.string();
+    }
+    match value.number()? {
+        number if number.contains(['.', 'e', 'E']) => Err(value.malformed("expected a whole number")),
+        number => Ok(number.to_owned()),
+    }
+}
+
+/// The calls of the last assistant message that had any, as far as their results are still to come.
+type Round = Option<VecDeque<Requested>>;
+
+fn take(message: &Value<'_>, recorder: &mut Recorder, round: &mut Round) -> Result<(), Malformed> {
+    let fields = message.object()?;
+    let role = fields.required("role")?;
+    let role_name = role.string()?;
+    match role_name.as_str() {
+        "assistant" => {
+            close(round.take(), recorder);
+            // Beside calls some writers leave it out.
+            recorder.turn(&role_name, message, &fields.or_null("content"))?;
+            let calls = calls(&fields)?;
+            if calls.is_empty() {
+                recorder.checkpoint();
+            } else {
+                *round = Some(recorder.request(calls).into());
+            }
+            Ok(())
+        }
+        "tool" => {
+            let Some(call) = round.as_mut().and_then(VecDeque::pop_front) else {
+                return Err(message.malformed("a result without a call: every call before it has one"));
+            };
+            let content = fields.required("content")?;
+            answer(call, &content, recorder)?;
+            recorder.turn(&role_name, message, &content)
+        }
+        "system" | "developer" | "user" => recorder.turn(&role_name, message, &fields.required("content")?),
+        _ => Err(role.malformed(format_args!("unknown role {role_name:?}"))),
+    }
+}
+
+fn calls(message: &Object<'_>) -> Result<Vec<Call>, Malformed> {
+    if let Some(legacy) = message.optional("function_call") {
+        return Err(legacy.malformed("a function_call: only tool_calls are understood"));
+    }
+    message.elements("tool_calls")?.iter().map(Call::from_tool_call).collect()
+}
+
+fn answer(call: Requested, content: &Value<'_>, recorder: &mut Recorder) -> Result<(), Malformed> {
+    // One with a lone surrogate can be recorded as a result, which is JSON text, but not as an error's message.
+    let failed = content.text().starts_with("\"Error") || content.string().is_ok_and(|text| text.starts_with("Error"));
+    if failed {
+        recorder.fail(call, content.string()?);
+        Ok(())
+    } else {
+        recorder.complete(call, content)
+    }
+}
+
+/// A round ends before the next assistant message or with the run. One with a call left is not complete: what an agent
+/// saved there would be the middle of a tool's work.
+fn close(round: Round, recorder: &mut Recorder) {
+    if round.is_some_and(|left| left.is_empty()) {
+        recorder.checkpoint();
+    }
+}

@@ -1,0 +1,173 @@
+//! The log in Kafka, through librdkafka.
+//!
+//! ```text
+//!   append ─▶ producer (idempotent, acks=all) ──▶ topic ──▶ consumer, one per reader, on the reader's thread
+//!                                                   └─────▶ bounds: a client and a thread of their own
+//! ```
+//!
+//! Everything that is only for Kafka's administrators is in [`admin`].
+
+use std::{
+    fmt, thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    batch::{Limits, settled},
+    ending::within,
+};
+
+pub mod admin;
+mod bounds;
+mod config;
+mod context;
+mod producer;
+mod reader;
+
+pub use config::KafkaConfig;
+
+use bounds::BoundsClient;
+use producer::Producer;
+
+/// How long one exchange with the cluster may take where the caller gives no deadline.
+const REQUEST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long closing a client is waited for; past it the client is left to a thread of its own.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// The log. Dropping it waits, within bounds, for what is enqueued.
+pub struct KafkaLog {
+    config: KafkaConfig,
+    partitions: u32,
+    producer: Option<Producer>,
+    bounds: BoundsClient,
+}
+
+impl KafkaLog {
+    /// Connects to a topic that exists and takes its partition count. Blocks for the cluster's answer.
+    ///
+    /// Errors: `Kind::Invalid` where there is no such topic or a client property is not taken; `Kind::Retry` where
+    /// the cluster does not answer.
+    pub fn connect(config: KafkaConfig) -> Result<Self, Error> {
+        Self::connected(config, |live, _| Ok(live))
+    }
+
+    /// The same for a journal whose partition count the caller was told: the topic may have more.
+    ///
+    /// Errors: also `Kind::Invalid` where the topic has fewer.
+    pub fn connect_with_partitions(config: KafkaConfig, count: u32) -> Result<Self, Error> {
+        Self::connected(config, |live, topic| {
+            if live >= count {
+                return Ok(count);
+            }
+            Err(Error::new(Kind::Invalid, topic, format!("the topic has {live} partitions, not {count}")))
+        })
+    }
+
+    fn connected(config: KafkaConfig, count: impl FnOnce(u32, &str) -> Result<u32, Error>) -> Result<Self, Error> {
+        let producer = Producer::new(&config)?;
+        let live = await_topic(&config, REQUEST_WAIT, |wait| producer.topic(wait))?;
+        let Some(live) = live else {
+            let what = format!("there is no such topic at {}", config.brokers);
+            return Err(Error::new(Kind::Invalid, &config.topic, what));
+        };
+        let partitions = count(live, &config.topic)?;
+        let bounds = BoundsClient::new(&config)?;
+        Ok(Self { producer: Some(producer.with_partitions(partitions)), config, partitions, bounds })
+    }
+
+    fn limits(&self) -> Limits<'_> {
+        Limits { topic: &self.config.topic, partitions: self.partitions, value_bytes_max: VALUE_BYTES_MAX }
+    }
+}
+
+/// Asks for the topic's partitions until it is known whether it exists: a topic that was just made is at first known to
+/// some brokers only.
+fn await_topic(
+    config: &KafkaConfig,
+    wait: Duration,
+    ask: impl Fn(Duration) -> Result<context::Topic, Error>,
+) -> Result<Option<u32>, Error> {
+    let begun = Instant::now();
+    loop {
+        let left = wait.saturating_sub(begun.elapsed());
+        match ask(left)? {
+            context::Topic::Missing => return Ok(None),
+            context::Topic::Ready(partitions) => return Ok(Some(partitions)),
+            context::Topic::Unready if left.is_zero() => {
+                return Err(Error::new(Kind::Retry, &config.topic, "some of the topic's partitions have no leader"));
+            }
+            context::Topic::Unready => thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// Ends a client, which librdkafka is known to hang in, within [`CLOSE_WAIT`].
+fn close(topic: &str, what: &'static str, end: impl FnOnce() + Send + 'static) {
+    if !within(CLOSE_WAIT, end) {
+        tracing::error!(topic, "a kafka {what} does not close; it is left behind");
+    }
+}
+
+impl Log for KafkaLog {
+    fn topic(&self) -> &str {
+        &self.config.topic
+    }
+
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        VALUE_BYTES_MAX
+    }
+
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let bytes = match self.limits().check(partition, &batch) {
+            Ok(bytes) => bytes,
+            Err(refusal) => return settled(Err(refusal)),
+        };
+        let Some(producer) = &self.producer else {
+            return settled(Err(Error::new(Kind::Fatal, self.topic(), "the log is closed")));
+        };
+        if batch.is_empty() {
+            return settled(Ok(Vec::new()));
+        }
+        match producer.send(partition, &batch, bytes) {
+            Ok(acked) => {
+                let lost = Error::new(Kind::Unknown, self.topic(), "the producer ended without an answer");
+                Box::pin(async move { acked.await.unwrap_or(Err(lost.at(partition))) })
+            }
+            Err(refusal) => settled(Err(refusal)),
+        }
+    }
+
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        Box::pin(async move {
+            self.limits().check_partition(partition)?;
+            self.bounds.ask(partition, deadline).await
+        })
+    }
+
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        Ok(Box::new(reader::KafkaReader::new(&self.config, self.partitions, from)?))
+    }
+}
+
+impl Drop for KafkaLog {
+    fn drop(&mut self) {
+        if let Some(producer) = self.producer.take() {
+            close(&self.config.topic, "producer", || producer.close());
+        }
+    }
+}
+
+impl fmt::Debug for KafkaLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaLog")
+            .field("config", &self.config)
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
+    }
+}

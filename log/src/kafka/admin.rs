@@ -1,0 +1,226 @@
+//! The topic itself: what it should be, what it is, and making it. All calls block for the cluster's answer.
+
+use std::{
+    collections::BTreeMap,
+    pin::pin,
+    sync::Arc,
+    task::{Context as TaskContext, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+
+use rdkafka::{
+    admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication},
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+};
+
+use super::{
+    KafkaConfig, REQUEST_WAIT, await_topic,
+    config::{MESSAGE_BYTES_MAX, Role},
+    context::{self, Context},
+};
+use crate::{Error, Kind};
+
+/// `max.message.bytes` of the topics that [`create_topic`] makes: a foreign client's record may be larger than ours,
+/// and is then a dead letter instead of an error of theirs.
+pub const TOPIC_MESSAGE_BYTES_MAX: usize = 2 << 20;
+
+/// What a topic is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicInfo {
+    /// How many partitions it has.
+    pub partitions: u32,
+    /// The replicas of the partition that has the fewest.
+    pub replication: u32,
+    /// How many brokers the cluster has.
+    pub brokers: u32,
+    /// Its configuration, defaults included.
+    pub configs: BTreeMap<String, String>,
+}
+
+/// How many copies a cluster of this size can be asked for: (replicas, min.insync.replicas).
+fn copies(brokers: u32) -> (u32, u32) {
+    if brokers >= 3 { (3, 2) } else { (1, 1) }
+}
+
+/// The settings that have one right value.
+const SETTINGS: [(&str, &str, &str); 5] = [
+    ("retention.ms", "-1", "records would be deleted by age"),
+    ("retention.bytes", "-1", "records would be deleted by size"),
+    ("cleanup.policy", "delete", "records with an equal key would be deleted"),
+    ("unclean.leader.election.enable", "false", "acknowledged records could be lost"),
+    ("message.timestamp.type", "LogAppendTime", "clients would choose the records' timestamps"),
+];
+
+/// Asks for the topic; `None` where there is none. Asking does not create it.
+pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
+    let topic = &config.topic;
+    let asker = asker(config)?;
+    if await_topic(config, REQUEST_WAIT, |wait| context::topic(asker.client(), topic, wait))?.is_none() {
+        return Ok(None);
+    }
+    let failed = |error| context::failed(topic, "the cluster does not tell about the topic", error);
+    let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
+    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
+    let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);
+    let described = wait_for(admin(config)?.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
+    let described = described
+        .and_then(|mut described| described.pop().ok_or(KafkaError::NoMessageReceived)?.map_err(KafkaError::AdminOp));
+    let entries = described.map_err(failed)?.entries.into_iter();
+    Ok(Some(TopicInfo {
+        partitions: found.partitions().len() as u32,
+        replication: replicas.min().unwrap_or(0),
+        brokers: metadata.brokers().len() as u32,
+        configs: entries.filter_map(|entry| Some((entry.name, entry.value?))).collect(),
+    }))
+}
+
+/// Creates the topic as a journal needs it and waits until it can be used. False where it existed: it is then left as
+/// it is.
+pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error> {
+    let topic = &config.topic;
+    let failed = |error| context::failed(topic, "the topic cannot be created", error);
+    let count = i32::try_from(partitions)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| Error::new(Kind::Invalid, topic, format!("a topic cannot have {partitions} partitions")))?;
+    let asker = asker(config)?;
+    let brokers = asker.fetch_metadata(None, REQUEST_WAIT).map_err(failed)?.brokers().len() as u32;
+    let (replicas, insync) = copies(brokers);
+    let (insync, message_bytes_max) = (insync.to_string(), TOPIC_MESSAGE_BYTES_MAX.to_string());
+    let mut wanted = NewTopic::new(topic, count, TopicReplication::Fixed(replicas as i32))
+        .set("min.insync.replicas", &insync)
+        .set("max.message.bytes", &message_bytes_max);
+    for (name, value, _) in SETTINGS {
+        wanted = wanted.set(name, value);
+    }
+    let created = wait_for(admin(config)?.create_topics([&wanted], &options())).map_err(failed)?;
+    let created = match created.into_iter().next() {
+        Some(Ok(_)) => true,
+        Some(Err((_, RDKafkaErrorCode::TopicAlreadyExists))) => false,
+        Some(Err((_, code))) if is_refusal(code) => {
+            let what = "the cluster refuses to create the topic";
+            return Err(Error::new(Kind::Invalid, topic, what).because(KafkaError::AdminOp(code)));
+        }
+        Some(Err((_, code))) => return Err(failed(KafkaError::AdminOp(code))),
+        None => return Err(failed(KafkaError::NoMessageReceived)),
+    };
+    // At first some brokers do not know it.
+    await_topic(config, REQUEST_WAIT, |wait| match context::topic(asker.client(), topic, wait)? {
+        context::Topic::Missing => Ok(context::Topic::Unready),
+        known => Ok(known),
+    })?;
+    Ok(created)
+}
+
+/// Everything about a topic that is weaker than what [`create_topic`] makes, each as one sentence for an operator.
+pub fn weaknesses(info: &TopicInfo) -> Vec<String> {
+    let setting = |name: &str| info.configs.get(name).map_or("unknown", String::as_str);
+    let number = |name: &str| setting(name).parse::<u64>().unwrap_or(0);
+    let (replicas, insync) = copies(info.brokers);
+    let mut found = Vec::new();
+    for (name, wanted, consequence) in SETTINGS {
+        let value = setting(name);
+        if value != wanted {
+            found.push(format!("{name} is {value}, not {wanted}: {consequence}"));
+        }
+    }
+    if info.replication < replicas {
+        let (has, brokers) = (info.replication, info.brokers);
+        found.push(format!("there are {has} replicas where {brokers} brokers can hold {replicas}"));
+    }
+    if number("min.insync.replicas") < u64::from(insync) {
+        let value = setting("min.insync.replicas");
+        found.push(format!("min.insync.replicas is {value}, not {insync}: one broker's loss could lose records"));
+    }
+    if number("max.message.bytes") < MESSAGE_BYTES_MAX as u64 {
+        let value = setting("max.message.bytes");
+        found
+            .push(format!("max.message.bytes is {value}, below the {MESSAGE_BYTES_MAX} that the largest record needs"));
+    }
+    found
+}
+
+fn is_refusal(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::InvalidTopic
+            | RDKafkaErrorCode::InvalidPartitions
+            | RDKafkaErrorCode::InvalidReplicationFactor
+            | RDKafkaErrorCode::InvalidConfig
+            | RDKafkaErrorCode::PolicyViolation
+    )
+}
+
+/// A consumer, since a producer's question for a topic may create it.
+fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
+    config.client(Role::Asker)?.create_with_context(Context).map_err(|error| context::unmade(&config.topic, error))
+}
+
+fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {
+    config.client(Role::Admin)?.create_with_context(Context).map_err(|error| context::unmade(&config.topic, error))
+}
+
+fn options() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(REQUEST_WAIT)).operation_timeout(Some(REQUEST_WAIT))
+}
+
+/// Waits for a future of the admin client, which its own thread completes. No runtime is needed, and none minds.
+fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strong(brokers: u32) -> TopicInfo {
+        let (replication, insync) = copies(brokers);
+        let mut configs: BTreeMap<String, String> =
+            SETTINGS.iter().map(|(name, value, _)| ((*name).into(), (*value).into())).collect();
+        configs.insert("min.insync.replicas".into(), insync.to_string());
+        configs.insert("max.message.bytes".into(), TOPIC_MESSAGE_BYTES_MAX.to_string());
+        TopicInfo { partitions: 16, replication, brokers, configs }
+    }
+
+    #[test]
+    fn what_we_create_has_no_weakness() {
+        for brokers in [1, 2, 3, 9] {
+            assert_eq!(weaknesses(&strong(brokers)), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn every_setting_that_is_weaker_is_found() {
+        for (name, weaker) in [
+            ("retention.ms", "604800000"),
+            ("retention.bytes", "1"),
+            ("cleanup.policy", "compact,delete"),
+            ("unclean.leader.election.enable", "true"),
+            ("message.timestamp.type", "CreateTime"),
+            ("min.insync.replicas", "1"),
+            ("max.message.bytes", "1048588"),
+        ] {
+            let mut info = strong(3);
+            info.configs.insert(name.into(), weaker.into());
+            let found = weaknesses(&info);
+            assert!(found.len() == 1 && found[0].starts_with(name), "{name}: {found:?}");
+            info.configs.remove(name);
+            assert_eq!(weaknesses(&info).len(), 1, "{name} is not known");
+        }
+        assert_eq!(weaknesses(&TopicInfo { replication: 2, ..strong(3) }).len(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! How the clients are configured, and which of librdkafka's properties nobody may change.
+
+use std::{collections::BTreeMap, fmt};
+
+use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
+
+use crate::{Error, Kind, LABEL_BYTES_MAX, VALUE_BYTES_MAX};
+
+/// The largest message that our producer sends, bytes: a value, its key and headers, and the batch's framing.
+pub(super) const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * LABEL_BYTES_MAX;
+
+/// Where the journal's topic is.
+#[derive(Clone)]
+pub struct KafkaConfig {
+    /// `HOST:PORT`, several separated by commas.
+    pub brokers: String,
+    /// The topic.
+    pub topic: String,
+    /// Properties of librdkafka for every client: security, mostly. Those that the log's guarantees rest on are
+    /// refused.
+    pub properties: BTreeMap<String, String>,
+}
+
+/// What a client is for.
+#[derive(Clone, Copy)]
+pub(super) enum Role {
+    Producer,
+    Reader,
+    /// Asks for bounds and metadata; a consumer that consumes nothing.
+    Asker,
+    /// Creates topics and reads their configuration.
+    Admin,
+}
+
+/// What the guarantees rest on.
+const FIXED: [(&str, &str); 2] = [("allow.auto.create.topics", "false"), ("client.id", "runlog")];
+
+const FIXED_PRODUCER: [(&str, &str); 5] = [
+    ("enable.idempotence", "true"),
+    ("acks", "all"),
+    // Beyond our own bounds (see producer.rs), so that librdkafka never refuses the rest of a batch half sent.
+    ("queue.buffering.max.messages", "400000"),
+    ("queue.buffering.max.kbytes", "262144"),
+    ("delivery.report.only.error", "false"),
+];
+
+const FIXED_READER: [(&str, &str); 6] = [
+    ("enable.auto.commit", "false"),
+    ("enable.auto.offset.store", "false"),
+    ("auto.offset.reset", "error"),
+    ("check.crcs", "true"),
+    ("isolation.level", "read_uncommitted"),
+    ("enable.partition.eof", "true"),
+];
+
+/// Without this the end would be that of the committed transactions, and not the high watermark.
+const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
+
+/// Other names of fixed properties.
+const ALIASES: [&str; 5] =
+    ["bootstrap.servers", "metadata.broker.list", "request.required.acks", "message.max.bytes", "api.version.request"];
+
+const DEFAULTS: [(&str, &str); 3] =
+    [("socket.keepalive.enable", "true"), ("reconnect.backoff.max.ms", "2000"), ("retry.backoff.max.ms", "500")];
+
+const DEFAULTS_PRODUCER: [(&str, &str); 4] = [
+    ("linger.ms", "3"),
+    ("compression.type", "lz4"),
+    // After this an append is answered, whatever became of it.
+    ("delivery.timeout.ms", "30000"),
+    ("request.timeout.ms", "10000"),
+];
+
+const DEFAULTS_READER: [(&str, &str); 7] = [
+    // Only names the client to the brokers: partitions are assigned by hand, nothing is committed.
+    ("group.id", "runlog-reader"),
+    ("queued.min.messages", "100000"),
+    ("queued.max.messages.kbytes", "32768"),
+    ("fetch.max.bytes", "16777216"),
+    // The default would leave a full queue unfilled for a second.
+    ("fetch.queue.backoff.ms", "5"),
+    ("fetch.error.backoff.ms", "100"),
+    // Bounds also how late a position steps over control records at the end.
+    ("fetch.wait.max.ms", "100"),
+];
+
+impl KafkaConfig {
+    /// A topic of a cluster that needs no further properties.
+    pub fn new(brokers: impl Into<String>, topic: impl Into<String>) -> Self {
+        Self { brokers: brokers.into(), topic: topic.into(), properties: BTreeMap::new() }
+    }
+
+    /// Sets a property of librdkafka for every client.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.properties.insert(name.into(), value.into());
+        self
+    }
+
+    /// The properties of a client.
+    pub(super) fn client(&self, role: Role) -> Result<ClientConfig, Error> {
+        self.refuse_fixed()?;
+        let (defaults, fixed): (&[_], &[_]) = match role {
+            Role::Producer => (&DEFAULTS_PRODUCER, &FIXED_PRODUCER),
+            Role::Reader => (&DEFAULTS_READER, &FIXED_READER),
+            Role::Asker => (&[], &FIXED_ASKER),
+            Role::Admin => (&[], &[]),
+        };
+        let mut client = ClientConfig::new();
+        client.set_log_level(RDKafkaLogLevel::Warning);
+        for (name, value) in DEFAULTS.iter().chain(defaults) {
+            client.set(*name, *value);
+        }
+        client.extend(self.properties.clone());
+        for (name, value) in FIXED.iter().chain(fixed) {
+            client.set(*name, *value);
+        }
+        client.set("bootstrap.servers", &self.brokers);
+        match role {
+            Role::Producer => client.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()),
+            Role::Reader => &mut client,
+            // A group would make a consumer of it that has to be polled and closed as one.
+            Role::Asker | Role::Admin => client.remove("group.id"),
+        };
+        Ok(client)
+    }
+
+    fn refuse_fixed(&self) -> Result<(), Error> {
+        let fixed = FIXED.iter().chain(&FIXED_PRODUCER).chain(&FIXED_READER).map(|(name, _)| *name);
+        let mut fixed = fixed.chain(ALIASES);
+        match fixed.find(|name| self.properties.contains_key(*name)) {
+            Some(name) => {
+                let what =
+                    format!("the client property {name} is not for configuring: the log's guarantees rest on it");
+                Err(Error::new(Kind::Invalid, &self.topic, what))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Properties hold passwords: only their names are shown.
+impl fmt::Debug for KafkaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaConfig")
+            .field("brokers", &self.brokers)
+            .field("topic", &self.topic)
+            .field("properties", &self.properties.keys())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_property_that_a_guarantee_rests_on_is_refused_by_name() {
+        for name in ["acks", "auto.offset.reset", "bootstrap.servers"] {
+            let error = KafkaConfig::new("b:1", "t").with(name, "x").client(Role::Reader).unwrap_err();
+            assert_eq!(error.kind(), Kind::Invalid);
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn passwords_are_not_printed() {
+        let config = KafkaConfig::new("b:1", "t").with("sasl.password", "secret");
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn librdkafka_knows_every_property_that_is_set() {
+        for role in [Role::Producer, Role::Reader, Role::Asker, Role::Admin] {
+            KafkaConfig::new("b:1", "t").client(role).unwrap().create_native_config().unwrap();
+        }
+    }
+}

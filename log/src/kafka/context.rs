@@ -1,0 +1,97 @@
+//! What all clients share: where librdkafka's own messages go, and what its errors mean to us.
+
+use rdkafka::{
+    ClientContext,
+    client::Client,
+    config::RDKafkaLogLevel,
+    consumer::ConsumerContext,
+    error::{KafkaError, RDKafkaErrorCode},
+};
+use std::time::Duration;
+
+use crate::{Error, Kind};
+
+/// The context of the clients that do not produce.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context;
+
+impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        note(&error, reason);
+    }
+}
+
+impl ConsumerContext for Context {}
+
+pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
+            tracing::error!(target: "librdkafka", facility, "{message}");
+        }
+        RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+    }
+}
+
+/// A client tells of every lost connection; it goes on by itself.
+pub(super) fn note(error: &KafkaError, reason: &str) {
+    if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
+        tracing::warn!(target: "librdkafka", %error, "{reason}");
+    }
+}
+
+/// What a client knows about the topic.
+pub(super) enum Topic {
+    Missing,
+    /// A partition has no leader yet.
+    Unready,
+    /// All of this many partitions have leaders.
+    Ready(u32),
+}
+
+/// Asks for the topic, which is not created by asking.
+pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Duration) -> Result<Topic, Error> {
+    let metadata = client.fetch_metadata(Some(topic), wait.max(Duration::from_millis(1)));
+    let metadata = metadata.map_err(|error| failed(topic, "the cluster does not tell about the topic", error))?;
+    let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(Topic::Missing) };
+    match found.error().map(RDKafkaErrorCode::from) {
+        None if found.partitions().iter().any(|partition| partition.leader() < 0) => Ok(Topic::Unready),
+        None => Ok(Topic::Ready(found.partitions().len() as u32)),
+        Some(RDKafkaErrorCode::UnknownTopicOrPartition) => Ok(Topic::Missing),
+        Some(RDKafkaErrorCode::LeaderNotAvailable) => Ok(Topic::Unready),
+        Some(code) => {
+            Err(failed(topic, "the cluster refuses to tell about the topic", KafkaError::MetadataFetch(code)))
+        }
+    }
+}
+
+/// An error of a call that changes nothing.
+pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
+    let kind = match source.rdkafka_error_code() {
+        Some(code) if is_forbidden(code) => Kind::Fatal,
+        Some(RDKafkaErrorCode::InvalidTopic) => Kind::Invalid,
+        _ => Kind::Retry,
+    };
+    Error::new(kind, topic, what).because(source)
+}
+
+/// A client that could not be made: only its properties can be at fault.
+pub(super) fn unmade(topic: &str, source: KafkaError) -> Error {
+    Error::new(Kind::Invalid, topic, "the kafka client's configuration is not valid").because(source)
+}
+
+pub(super) fn is_forbidden(code: RDKafkaErrorCode) -> bool {
+    matches!(
+        code,
+        RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed
+            | RDKafkaErrorCode::SaslAuthenticationFailed
+            | RDKafkaErrorCode::Authentication
+            | RDKafkaErrorCode::Fatal
+    )
+}

@@ -1,0 +1,273 @@
+//! Appends: each batch goes to librdkafka's queue whole, and its acknowledgement resolves when the last record's does.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rdkafka::{
+    ClientContext, Message,
+    config::RDKafkaLogLevel,
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{DeliveryResult, Header, OwnedHeaders},
+    producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer},
+};
+use tokio::sync::oneshot;
+
+use super::{
+    KafkaConfig,
+    config::Role,
+    context::{self, Topic},
+};
+use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
+
+/// What may be under way; beyond it appends are refused. librdkafka's own bounds lie far above, so that it never
+/// refuses a part of a batch.
+const ENTRIES_MAX: usize = 100_000;
+const BYTES_MAX: usize = 64 << 20;
+const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYTES_MAX);
+
+/// How long closing waits for what is under way.
+const FLUSH_WAIT: Duration = Duration::from_secs(5);
+
+type Outcome = Result<Vec<Offset>, Error>;
+
+pub(super) struct Producer {
+    client: ThreadedProducer<Deliveries>,
+    topic: String,
+    under_way: Arc<UnderWay>,
+    /// One per partition: keeps the records of a batch together.
+    turns: Vec<Mutex<()>>,
+}
+
+impl Producer {
+    pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
+        let topic = config.topic.clone();
+        let under_way = Arc::<UnderWay>::default();
+        let deliveries = Deliveries { topic: topic.clone(), under_way: Arc::clone(&under_way) };
+        let client = config.client(Role::Producer)?.create_with_context(deliveries);
+        let client = client.map_err(|error| context::unmade(&topic, error))?;
+        Ok(Self { client, topic, under_way, turns: Vec::new() })
+    }
+
+    pub(super) fn with_partitions(self, partitions: u32) -> Self {
+        Self { turns: (0..partitions).map(|_| Mutex::new(())).collect(), ..self }
+    }
+
+    pub(super) fn topic(&self, wait: Duration) -> Result<Topic, Error> {
+        context::topic(self.client.client(), &self.topic, wait)
+    }
+
+    /// Enqueues a batch that was checked and is not empty.
+    pub(super) fn send(
+        &self,
+        partition: PartitionId,
+        entries: &[Entry],
+        bytes: usize,
+    ) -> Result<oneshot::Receiver<Outcome>, Error> {
+        let (batch, acked) = Batch::new(entries.len());
+        let batch = Arc::new(batch);
+        let _turn = self.turns[partition as usize].lock().expect("a sender panicked");
+        if !self.under_way.enter(entries.len(), bytes) {
+            return Err(self.refusal(partition, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)));
+        }
+        // What each record gives back is counted here and not by its own size, so that the sum is what was entered.
+        let share = bytes / entries.len();
+        for (index, entry) in entries.iter().enumerate() {
+            let rest = if index == 0 { bytes - share * (entries.len() - 1) } else { share };
+            let sent = Box::new(Sent { batch: Arc::clone(&batch), index, bytes: rest });
+            let Err((error, record)) = self.client.send(record(&self.topic, partition, entry, sent)) else { continue };
+            self.under_way.leave(1, record.delivery_opaque.bytes);
+            self.under_way.leave(entries.len() - index - 1, share * (entries.len() - index - 1));
+            if index == 0 {
+                return Err(self.refusal(partition, error));
+            }
+            batch.abandon(entries.len() - index, self.refusal(partition, error));
+            break;
+        }
+        Ok(acked)
+    }
+
+    /// Flushes within bounds, then ends the client; what is still under way is answered with `Kind::Unknown`.
+    pub(super) fn close(self) {
+        if let Err(error) = self.client.flush(FLUSH_WAIT) {
+            tracing::warn!(topic = self.topic, %error, "appends are still under way at the end");
+        }
+    }
+
+    /// Why librdkafka did not take a record into its queue.
+    fn refusal(&self, partition: PartitionId, error: KafkaError) -> Error {
+        let (kind, what) = match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::QueueFull) => (Kind::Retry, "the producer's queue is full"),
+            Some(RDKafkaErrorCode::MessageSizeTooLarge) => (Kind::Invalid, "the record is too large"),
+            Some(RDKafkaErrorCode::Fatal) => (Kind::Fatal, "the producer has failed for good"),
+            _ => (Kind::Retry, "the producer does not take the record"),
+        };
+        Error::new(kind, &self.topic, what).at(partition).because(error)
+    }
+}
+
+fn record<'a>(
+    topic: &'a str,
+    partition: PartitionId,
+    entry: &'a Entry,
+    sent: Box<Sent>,
+) -> BaseRecord<'a, [u8], [u8], Box<Sent>> {
+    let partition = i32::try_from(partition).expect("partitions are numbered below the count that kafka gave");
+    let mut record = BaseRecord::with_opaque_to(topic, sent).partition(partition).payload(&entry.value[..]);
+    if !entry.key.is_empty() {
+        record = record.key(&entry.key[..]);
+    }
+    if entry.headers.is_empty() {
+        return record;
+    }
+    let headers = OwnedHeaders::new_with_capacity(entry.headers.len());
+    let headers = entry
+        .headers
+        .iter()
+        .fold(headers, |headers, (name, value)| headers.insert(Header { key: name, value: Some(&value[..]) }));
+    record.headers(headers)
+}
+
+/// What travels with a record through librdkafka.
+struct Sent {
+    batch: Arc<Batch>,
+    index: usize,
+    bytes: usize,
+}
+
+/// The records and bytes under way.
+#[derive(Default)]
+struct UnderWay {
+    entries: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+impl UnderWay {
+    /// Counts a batch in, unless it would go beyond the bounds.
+    fn enter(&self, entries: usize, bytes: usize) -> bool {
+        let fits = self.entries.fetch_add(entries, Ordering::Relaxed) + entries <= ENTRIES_MAX;
+        let fits = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX && fits;
+        if !fits {
+            self.leave(entries, bytes);
+        }
+        fits
+    }
+
+    fn leave(&self, entries: usize, bytes: usize) {
+        self.entries.fetch_sub(entries, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Collects the answers of a batch's records.
+struct Batch(Mutex<Answers>);
+
+struct Answers {
+    offsets: Vec<Offset>,
+    left: usize,
+    landed: bool,
+    failure: Option<Error>,
+    ack: Option<oneshot::Sender<Outcome>>,
+}
+
+impl Batch {
+    fn new(entries: usize) -> (Self, oneshot::Receiver<Outcome>) {
+        let (ack, acked) = oneshot::channel();
+        let answers =
+            Answers { offsets: vec![0; entries], left: entries, landed: false, failure: None, ack: Some(ack) };
+        (Self(Mutex::new(answers)), acked)
+    }
+
+    fn answer(&self, index: usize, answer: Result<Offset, Error>) {
+        let mut answers = self.0.lock().expect("a delivery panicked");
+        match answer {
+            Ok(offset) => {
+                answers.offsets[index] = offset;
+                answers.landed = true;
+            }
+            Err(error) => answers.failure = answers.failure.take().or(Some(error)),
+        }
+        answers.left -= 1;
+        answers.resolve();
+    }
+
+    /// The last `count` records were not enqueued.
+    fn abandon(&self, count: usize, error: Error) {
+        let mut answers = self.0.lock().expect("a delivery panicked");
+        answers.failure = answers.failure.take().or(Some(error));
+        answers.left -= count;
+        answers.resolve();
+    }
+}
+
+impl Answers {
+    fn resolve(&mut self) {
+        if self.left > 0 {
+            return;
+        }
+        let Some(ack) = self.ack.take() else { return };
+        let outcome = match self.failure.take() {
+            None => Ok(std::mem::take(&mut self.offsets)),
+            Some(error) if self.landed => Err(error.with_kind(Kind::Unknown)),
+            Some(error) => Err(error),
+        };
+        // Whoever has dropped the acknowledgement has given up knowing.
+        let _ = ack.send(outcome);
+    }
+}
+
+/// Receives librdkafka's delivery reports, on the producer's own thread.
+struct Deliveries {
+    topic: String,
+    under_way: Arc<UnderWay>,
+}
+
+impl Deliveries {
+    fn answer(&self, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
+        let unknown = |what, partition| Error::new(Kind::Unknown, &self.topic, what).at(partition);
+        let partition = |message: &rdkafka::message::BorrowedMessage<'_>| message.partition() as PartitionId;
+        match result {
+            Ok(message) => Offset::try_from(message.offset())
+                .map_err(|_| unknown("the record landed, but its offset is not known", partition(message))),
+            Err((error, message)) => {
+                let (kind, what) = match error.rdkafka_error_code() {
+                    Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge) => {
+                        (Kind::Invalid, "the brokers refuse a record of this size")
+                    }
+                    Some(RDKafkaErrorCode::InvalidRecord) => (Kind::Invalid, "the brokers refuse the record"),
+                    Some(code) if code != RDKafkaErrorCode::Fatal && context::is_forbidden(code) => {
+                        (Kind::Fatal, "the brokers do not allow appends")
+                    }
+                    Some(RDKafkaErrorCode::MessageTimedOut) => {
+                        (Kind::Unknown, "the append was not acknowledged in time and may have landed")
+                    }
+                    _ => (Kind::Unknown, "the append failed and may have landed"),
+                };
+                Err(Error::new(kind, &self.topic, what).at(partition(message)).because(error.clone()))
+            }
+        }
+    }
+}
+
+impl ClientContext for Deliveries {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        context::log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        context::note(&error, reason);
+    }
+}
+
+impl ProducerContext for Deliveries {
+    type DeliveryOpaque = Box<Sent>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, sent: Box<Sent>) {
+        self.under_way.leave(1, sent.bytes);
+        sent.batch.answer(sent.index, self.answer(result));
+    }
+}

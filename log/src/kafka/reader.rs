@@ -1,0 +1,282 @@
+//! Reads the topic with a consumer of its own, on the caller's thread.
+//!
+//! The consumer is told what to read (manual assignment, explicit offsets) and never decides by itself where to go on.
+//! librdkafka numbers each assignment of a partition and drops what belongs to an older one, so a new position takes
+//! the partition away and gives it again instead of seeking, which races with fetches under way.
+//!
+//! **Positions.** A record moves its partition's position behind itself. Control records (the markers of foreign
+//! transactions) are never delivered; librdkafka moves its own position over them as their turn comes. When a fetch
+//! from the end of the partition comes back empty it reports the end in the same queue, behind all that was fetched:
+//! that is when we take its position over, which then equals the high watermark of that fetch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    panic::{self, AssertUnwindSafe},
+    time::{Duration, Instant},
+};
+
+use rdkafka::{
+    Message, Offset as Place, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::{KafkaError, RDKafkaErrorCode},
+    message::{BorrowedMessage, Headers},
+};
+
+use super::{
+    KafkaConfig, REQUEST_WAIT,
+    bounds::{self, number},
+    close,
+    config::Role,
+    context::{self, Context},
+};
+use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, batch::Limits};
+
+const TAKEN: &str = "the consumer is taken by drop only";
+
+pub(super) struct KafkaReader {
+    /// `None` only while it is dropped.
+    consumer: Option<BaseConsumer<Context>>,
+    topic: String,
+    partitions: u32,
+    places: BTreeMap<PartitionId, Offset>,
+    /// An error that came behind records that were returned.
+    late: Option<Error>,
+}
+
+/// What one call of poll has gathered.
+#[derive(Default)]
+struct Gathered {
+    records: Vec<Delivery>,
+    bytes: usize,
+    /// A position moved without a record.
+    moved: bool,
+}
+
+impl Gathered {
+    fn take(
+        &mut self,
+        message: &BorrowedMessage<'_>,
+        topic: &str,
+        places: &mut BTreeMap<PartitionId, Offset>,
+    ) -> Result<(), Error> {
+        let partition = message.partition() as PartitionId;
+        let Some(next) = places.get_mut(&partition) else { return Ok(()) };
+        let offset = Offset::try_from(message.offset()).unwrap_or(0);
+        if offset < *next {
+            let what = format!("the consumer went back behind {next}");
+            return Err(Error::new(Kind::Fatal, topic, what).at(partition).offset(offset));
+        }
+        *next = offset + 1;
+        let value = message.payload().unwrap_or_default().to_vec();
+        self.bytes += value.len();
+        self.records.push(Delivery {
+            partition,
+            offset,
+            timestamp_millis: message.timestamp().to_millis().unwrap_or(-1),
+            key: message.key().unwrap_or_default().to_vec(),
+            value,
+            headers: headers(message),
+        });
+        Ok(())
+    }
+}
+
+impl KafkaReader {
+    pub(super) fn new(config: &KafkaConfig, partitions: u32, from: &[(PartitionId, Offset)]) -> Result<Self, Error> {
+        let topic = config.topic.clone();
+        let consumer = config.client(Role::Reader)?.create_with_context(Context);
+        let consumer = Some(consumer.map_err(|error| context::unmade(&topic, error))?);
+        let mut reader = Self { consumer, topic, partitions, places: BTreeMap::new(), late: None };
+        let from: BTreeMap<PartitionId, Offset> = from.iter().copied().collect();
+        reader.check(&from)?;
+        reader.assign(&from)?;
+        reader.places = from;
+        Ok(reader)
+    }
+
+    fn consumer(&self) -> &BaseConsumer<Context> {
+        self.consumer.as_ref().expect(TAKEN)
+    }
+
+    /// Refuses positions outside of the log.
+    fn check(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+        let limits = Limits { topic: &self.topic, partitions: self.partitions, value_bytes_max: 0 };
+        places.keys().try_for_each(|partition| limits.check_partition(*partition))?;
+        let partitions: BTreeSet<PartitionId> = places.keys().copied().collect();
+        if partitions.is_empty() {
+            return Ok(());
+        }
+        let failed = |error| context::failed(&self.topic, "the brokers do not tell the bounds", error);
+        let told = bounds::fetch(self.consumer(), &self.topic, &partitions, REQUEST_WAIT).map_err(failed)?;
+        for (partition, next) in places {
+            let bounds = told.get(partition).ok_or_else(|| failed(KafkaError::NoMessageReceived).at(*partition))?;
+            bounds.check(&self.topic, *partition, *next)?;
+        }
+        Ok(())
+    }
+
+    fn assign(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+        let mut list = TopicPartitionList::new();
+        let added = places.iter().try_for_each(|(partition, next)| {
+            let next = i64::try_from(*next).expect("the position was checked against kafka's own bounds");
+            list.add_partition_offset(&self.topic, number(*partition), Place::Offset(next))
+        });
+        let assigned = added.and_then(|()| self.consumer().incremental_assign(&list));
+        assigned.map_err(|error| context::failed(&self.topic, "the consumer does not take its partitions", error))
+    }
+
+    fn unassign(&self, partitions: impl IntoIterator<Item = PartitionId>) -> Result<(), Error> {
+        let mut list = TopicPartitionList::new();
+        for partition in partitions {
+            list.add_partition(&self.topic, number(partition));
+        }
+        let unassigned = self.consumer().incremental_unassign(&list);
+        unassigned.map_err(|error| context::failed(&self.topic, "the consumer does not leave its partitions", error))
+    }
+
+    /// Drops what was fetched and fetches again from our own positions.
+    fn start_over(&self) -> Result<(), Error> {
+        self.unassign(self.places.keys().copied())?;
+        self.assign(&self.places)
+    }
+
+    /// All that was fetched of the partition has been returned by now: takes over a position beyond it.
+    fn step_over(&mut self, partition: PartitionId) -> Result<bool, Error> {
+        let failed = |error| context::failed(&self.topic, "the consumer does not tell its position", error);
+        let positions = self.consumer().position().map_err(failed)?;
+        let Some(element) = positions.find_partition(&self.topic, number(partition)) else { return Ok(false) };
+        let (Place::Offset(position), Some(next)) = (element.offset(), self.places.get_mut(&partition)) else {
+            // Nothing was fetched since the partition was assigned.
+            return Ok(false);
+        };
+        let position = Offset::try_from(position).unwrap_or(0);
+        let moved = position > *next;
+        *next = position.max(*next);
+        Ok(moved)
+    }
+
+    /// What an error of the consumer means; `None` where the consumer goes on by itself.
+    fn judge(&self, error: KafkaError) -> Option<Error> {
+        let code = error.rdkafka_error_code();
+        match code {
+            Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => Some(self.diagnose(error)),
+            Some(
+                RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::Resolve
+                | RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::TimedOutQueue,
+            ) => None,
+            Some(RDKafkaErrorCode::AllBrokersDown) => {
+                Some(context::failed(&self.topic, "no broker is reachable", error))
+            }
+            Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
+                Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed for good").because(error))
+            }
+            // Among these is a batch whose checksum is wrong, which librdkafka would go past.
+            _ => {
+                let failure = context::failed(&self.topic, "the fetch failed", error);
+                self.start_over().err().or(Some(failure))
+            }
+        }
+    }
+
+    /// Some partition's position is not in the log, and librdkafka does not say which.
+    fn diagnose(&self, error: KafkaError) -> Error {
+        if let Err(found) = self.check(&self.places) {
+            return found;
+        }
+        let failure = context::failed(&self.topic, "a position was out of range for a moment", error);
+        self.start_over().err().unwrap_or(failure)
+    }
+
+    /// Takes one event; true when it is time to return.
+    fn step(&mut self, wait: Duration, max: usize, gathered: &mut Gathered) -> Result<bool, Error> {
+        let consumer = self.consumer.as_ref().expect(TAKEN);
+        match consumer.poll(wait) {
+            Some(Ok(message)) => {
+                gathered.take(&message, &self.topic, &mut self.places)?;
+                Ok(gathered.records.len() >= max || gathered.bytes >= POLL_BYTES_MAX)
+            }
+            Some(Err(error)) => self.meet(error, gathered),
+            None => Ok(!gathered.records.is_empty() || gathered.moved || wait.is_zero()),
+        }
+    }
+
+    fn meet(&mut self, error: KafkaError, gathered: &mut Gathered) -> Result<bool, Error> {
+        if let KafkaError::PartitionEOF(partition) = error {
+            gathered.moved |= self.step_over(partition as PartitionId)?;
+            return Ok(false);
+        }
+        self.judge(error).map_or(Ok(false), Err)
+    }
+}
+
+impl Reader for KafkaReader {
+    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        if let Some(error) = self.late.take() {
+            return Err(error);
+        }
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let begun = Instant::now();
+        let mut gathered = Gathered::default();
+        loop {
+            let idle = gathered.records.is_empty() && !gathered.moved;
+            let wait = if idle { timeout.saturating_sub(begun.elapsed()) } else { Duration::ZERO };
+            match self.step(wait, max, &mut gathered) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(error) if gathered.records.is_empty() => return Err(error),
+                Err(error) => {
+                    self.late = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(gathered.records)
+    }
+
+    fn position(&self, partition: PartitionId) -> Option<Offset> {
+        self.places.get(&partition).copied()
+    }
+
+    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        let place = BTreeMap::from([(partition, next)]);
+        self.check(&place)?;
+        self.release(partition)?;
+        self.assign(&place)?;
+        self.places.insert(partition, next);
+        Ok(())
+    }
+
+    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
+        if self.places.contains_key(&partition) {
+            self.unassign([partition])?;
+            self.places.remove(&partition);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for KafkaReader {
+    fn drop(&mut self) {
+        if let Some(consumer) = self.consumer.take() {
+            close(&self.topic, "consumer", move || drop(consumer));
+        }
+    }
+}
+
+/// A header's value may be absent; it is given as empty.
+fn headers(message: &BorrowedMessage<'_>) -> Vec<(String, Vec<u8>)> {
+    let Some(headers) = message.headers() else { return Vec::new() };
+    // rust-rdkafka panics on a name that is not UTF-8, which a foreign client can write. It borrows only, so nothing is
+    // left half done.
+    let read = panic::catch_unwind(AssertUnwindSafe(|| {
+        headers.iter().map(|header| (header.key.to_owned(), header.value.unwrap_or_default().to_vec())).collect()
+    }));
+    read.unwrap_or_else(|_| {
+        tracing::warn!(partition = message.partition(), offset = message.offset(), "headers are not readable");
+        Vec::new()
+    })
+}

@@ -1,0 +1,168 @@
+//! The log: the only truth of a journal, behind one trait.
+//!
+//! ```text
+//!   append ──▶ [ partition 0 ] 0 1 2 3 …  ──▶ Reader::poll   (projector)
+//!              [ partition 1 ] 0 1 2 …                        bounds (doctor, latest)
+//! ```
+//!
+//! A log is a fixed number of partitions; each is an ordered sequence of records, numbered by offsets that only grow.
+//! Offsets are *not* dense: Kafka leaves gaps (aborted batches, control records), so nothing above this trait may count
+//! on `offset + 1` being there. An acknowledged append survives `kill -9` of every process involved.
+//!
+//! Adapters: `kafka` (feature `kafka`), `local` (feature `local`, RocksDB) and [`memory`] for tests. They pass one shared
+//! contract suite, `tests/tests/log_contract.rs`.
+
+#![deny(missing_docs)]
+
+use std::{fmt, future::Future, pin::Pin, time::Duration};
+
+mod batch;
+mod clock;
+#[cfg(any(feature = "kafka", feature = "local"))]
+mod ending;
+mod error;
+#[cfg(feature = "kafka")]
+pub mod kafka;
+#[cfg(feature = "local")]
+pub mod local;
+pub mod memory;
+
+pub use clock::Clock;
+pub use error::{Error, Kind};
+
+/// The largest `Entry::value` of every adapter unless it was told otherwise, bytes: the journal's limit of a record.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// The largest sum of an entry's key, header names and header values, bytes.
+pub const LABEL_BYTES_MAX: usize = 64 << 10;
+
+/// The most entries in one batch.
+pub const BATCH_ENTRIES_MAX: usize = 10_000;
+
+/// The most bytes in one batch, keys and headers included.
+pub const BATCH_BYTES_MAX: usize = 16 << 20;
+
+/// Where [`Reader::poll`] stops, bytes: the record that reaches it is the last one of that call.
+pub const POLL_BYTES_MAX: usize = 16 << 20;
+
+/// A record's place in its partition: 0-based, growing, with gaps allowed.
+pub type Offset = u64;
+
+/// A partition's number, from 0.
+pub type PartitionId = u32;
+
+/// What a caller appends: one record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// The message key; Runlog's is the run id, empty for records that belong to a partition.
+    pub key: Vec<u8>,
+    /// The framed Avro bytes; never empty, since Kafka's readers could not tell that from a tombstone.
+    pub value: Vec<u8>,
+    /// Header names and values, in order. A name has no NUL.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+/// What a reader receives: one record and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The partition that it came from.
+    pub partition: PartitionId,
+    /// Its offset there.
+    pub offset: Offset,
+    /// Milliseconds since the Unix epoch, given by the log when it appended (`LogAppendTime`).
+    pub timestamp_millis: i64,
+    /// The message key.
+    pub key: Vec<u8>,
+    /// The bytes as appended; empty for a tombstone, which only a foreign client can write.
+    pub value: Vec<u8>,
+    /// Header names and values, in order.
+    pub headers: Vec<(String, Vec<u8>)>,
+}
+
+/// Where a partition begins and ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The first offset that can still be read (inclusive).
+    pub start: Offset,
+    /// The high watermark: the offset that the next record will get at the least (exclusive). Equal to `start` when empty.
+    pub end: Offset,
+}
+
+impl Bounds {
+    /// Refuses a position that is neither within these bounds nor at one of them.
+    fn check(self, topic: &str, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        let Self { start, end } = self;
+        if (start..=end).contains(&next) {
+            return Ok(());
+        }
+        let what = format!("the offset is outside of the log, which goes from {start} to {end}");
+        Err(Error::new(Kind::OutOfRange, topic, what).at(partition).offset(next))
+    }
+}
+
+/// The acknowledgement of an append: resolves to the offsets of the batch, in its order.
+///
+/// The append is under way when the call returns; dropping this future does not take it back, it only gives up knowing.
+pub type Ack = Pin<Box<dyn Future<Output = Result<Vec<Offset>, Error>> + Send>>;
+
+/// The answer to a bounds query.
+pub type BoundsAnswer<'a> = Pin<Box<dyn Future<Output = Result<Bounds, Error>> + Send + 'a>>;
+
+/// A journal's log. Cheap to share behind an `Arc`.
+pub trait Log: Send + Sync + fmt::Debug {
+    /// The topic's name, for positions and messages.
+    fn topic(&self) -> &str;
+
+    /// How many partitions there are; fixed for the life of the value.
+    fn partitions(&self) -> u32;
+
+    /// The largest `Entry::value` that is taken, bytes.
+    fn value_bytes_max(&self) -> usize;
+
+    /// Appends `batch` to `partition`.
+    ///
+    /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken
+    /// (size, unknown partition, closed) is refused as a whole before any of it is enqueued; the limits are those of
+    /// this crate's constants. Where the log itself can fail halfway (Kafka, without transactions) a prefix may have
+    /// landed, and the error's kind is [`Kind::Unknown`]; what must be atomic across that is written as one record.
+    /// Blocks never: a full queue is an error of kind `Retry`. An empty batch resolves to no offsets.
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack;
+
+    /// The partition's bounds, asked for after this call began and never answered from a cache.
+    ///
+    /// Concurrent callers may share one question to the broker, but only one that is sent after they all arrived.
+    /// `deadline` bounds the wait; past it the error is of kind `Retry`. Await it within a Tokio runtime with time.
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_>;
+
+    /// A reader of `from`: (partition, next offset to deliver, inclusive) pairs.
+    ///
+    /// Errors: `Kind::OutOfRange` when an offset lies below the partition's start or beyond its end; an offset equal to
+    /// either is legal. The reader never resets by itself. Blocks for a question to the broker (Kafka).
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error>;
+}
+
+/// A position in a set of partitions that only goes forward. Blocking: it lives on a thread of its own.
+pub trait Reader: Send {
+    /// Waits at most `timeout` for records and returns up to `max` of them (or [`POLL_BYTES_MAX`]), each partition's in
+    /// offset order.
+    ///
+    /// Returns at once with what is there; empty when the time ran out, and earlier when a [`Reader::position`] moved
+    /// without a record. An error leaves the reader's positions as they were: what was not returned will be delivered
+    /// by a later call, except after `Kind::Fatal`, and after `OutOfRange` until the partition that it names is sought
+    /// or released. Records come before an error that came after them: it is then returned by the next call.
+    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error>;
+
+    /// The offset at which the next delivery from `partition` is looked for; `None` where the reader does not have it.
+    ///
+    /// One past the last record delivered, or beyond it: what is never delivered (Kafka's control records) is stepped
+    /// over, so that the position reaches [`Bounds::end`] once all that lies before it is delivered. It moves in
+    /// `poll`, forward only, and in `seek`.
+    fn position(&self, partition: PartitionId) -> Option<Offset>;
+
+    /// Replaces the position of one partition: its next delivery is the first record at or after `next`. Adds the
+    /// partition where the reader does not have it. Errors as in [`Log::reader`], with the position as it was.
+    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error>;
+
+    /// Stops delivering from a partition and forgets its position.
+    fn release(&mut self, partition: PartitionId) -> Result<(), Error>;
+}

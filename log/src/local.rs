@@ -1,0 +1,199 @@
+//! A durable log inside one process, on RocksDB: the embedded default of `runlog demo` and `runlog serve --local`.
+//!
+//! ```text
+//!   append ─▶ queue (bounded) ─▶ writer thread: one WriteBatch, one fsync ─▶ acks
+//!                                      │                                └──▶ ends ─▶ waiting readers
+//!                                      ▼
+//!                                DIR (RocksDB, one column family per partition)
+//! ```
+//!
+//! Many appends share one fsync, and none is acknowledged before it. Offsets are dense. One process has the directory
+//! at a time. Nobody grows this into a cluster: whoever needs more than one machine uses Kafka.
+
+use std::{
+    fmt, future,
+    path::PathBuf,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    Ack, Bounds, BoundsAnswer, Clock, Entry, Error, Kind, Log, Offset, PartitionId, Reader, VALUE_BYTES_MAX,
+    batch::{Limits, settled},
+    ending::within,
+};
+
+mod ends;
+mod layout;
+mod queue;
+mod reader;
+mod store;
+mod writer;
+
+use ends::Ends;
+use queue::{Pending, Queue};
+use store::Store;
+
+/// The partitions of a log that is created without a count.
+pub const PARTITIONS_DEFAULT: u32 = 4;
+
+/// The most partitions; each is a column family, of which RocksDB wants few.
+pub const PARTITIONS_MAX: u32 = 64;
+
+/// How long a drop waits for what is enqueued to be written.
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// Where a local log is and what it is.
+#[derive(Clone, Debug)]
+pub struct LocalConfig {
+    /// The directory, created where it is missing.
+    pub dir: PathBuf,
+    /// The topic's name, for positions and messages. Default `runlog.journal`.
+    pub topic: String,
+    /// The partition count. A log keeps the one it was created with, and opening it with another is
+    /// `Kind::Invalid`. Default: the log's own, and [`PARTITIONS_DEFAULT`] for a new one.
+    pub partitions: Option<u32>,
+    /// What records are stamped with; a stamp is never below the one before it in the partition. Default the
+    /// machine's clock.
+    pub clock: Clock,
+}
+
+impl LocalConfig {
+    /// The defaults, in `dir`.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), topic: "runlog.journal".into(), partitions: None, clock: Clock::system() }
+    }
+}
+
+/// The log. Dropping it writes what is enqueued, closes the directory, and ends its readers with `Kind::Fatal`.
+pub struct LocalLog {
+    shared: Arc<Shared>,
+    writer: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    topic: String,
+    partitions: u32,
+    store: Store,
+    queue: Queue,
+    ends: Ends,
+}
+
+impl LocalLog {
+    /// Opens the log in a directory, and creates it where there is none.
+    ///
+    /// Errors: `Kind::Retry` while another process, or another handle of this one, has the directory; `Kind::Invalid`
+    /// for another partition count or a layout of another version; `Kind::Fatal` for damaged data.
+    pub fn open(config: LocalConfig) -> Result<Self, Error> {
+        let LocalConfig { dir, topic, partitions, clock } = config;
+        let (store, tails) = Store::open(dir, &topic, partitions)?;
+        let ends = Ends::new(tails.iter().map(|tail| tail.end).collect());
+        let shared = Shared { partitions: store.partitions(), topic, store, queue: Queue::new(), ends };
+        let shared = Arc::new(shared);
+        let writer = writer::Writer::new(Arc::clone(&shared), tails, clock);
+        let thread = thread::Builder::new().name("local-log-writer".into()).spawn(move || writer.run());
+        let thread = thread.map_err(|source| {
+            Error::new(Kind::Retry, &shared.topic, "the log's writer thread did not start").because(source)
+        })?;
+        Ok(Self { shared, writer: Some(thread) })
+    }
+}
+
+impl Shared {
+    fn limits(&self) -> Limits<'_> {
+        Limits { topic: &self.topic, partitions: self.partitions, value_bytes_max: VALUE_BYTES_MAX }
+    }
+
+    fn bounds(&self, partition: PartitionId) -> Result<Bounds, Error> {
+        self.limits().check_partition(partition)?;
+        Ok(Bounds { start: 0, end: self.ends.of(partition) })
+    }
+
+    fn closed(&self) -> Error {
+        Error::new(Kind::Fatal, &self.topic, "the log is closed")
+    }
+}
+
+impl Log for LocalLog {
+    fn topic(&self) -> &str {
+        &self.shared.topic
+    }
+
+    fn partitions(&self) -> u32 {
+        self.shared.partitions
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        VALUE_BYTES_MAX
+    }
+
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let shared = &self.shared;
+        let bytes = match shared.limits().check(partition, &batch) {
+            Ok(bytes) => bytes,
+            Err(refusal) => return settled(Err(refusal)),
+        };
+        if batch.is_empty() {
+            return settled(Ok(Vec::new()));
+        }
+        let (ack, acked) = oneshot::channel();
+        match shared.queue.push(Pending { partition, entries: batch, bytes, ack }) {
+            Ok(()) => {}
+            Err(queue::Refused::Full) => {
+                let full = Error::new(Kind::Retry, &shared.topic, "the log's queue is full");
+                return settled(Err(full.at(partition)));
+            }
+            Err(queue::Refused::Closed) => return settled(Err(shared.closed().at(partition))),
+        }
+        let lost = Error::new(Kind::Unknown, &shared.topic, "the log's writer ended without an answer").at(partition);
+        Box::pin(async move { acked.await.unwrap_or(Err(lost)) })
+    }
+
+    fn bounds(&self, partition: PartitionId, _deadline: Duration) -> BoundsAnswer<'_> {
+        Box::pin(future::ready(self.shared.bounds(partition)))
+    }
+
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        let mut reader = reader::LocalReader::new(Arc::clone(&self.shared));
+        for (partition, next) in from {
+            reader.seek(*partition, *next)?;
+        }
+        Ok(Box::new(reader))
+    }
+}
+
+impl Drop for LocalLog {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.shared.ends.close();
+        let Some(writer) = self.writer.take() else { return };
+        let shared = Arc::clone(&self.shared);
+        let closed = within(CLOSE_WAIT, move || {
+            if writer.join().is_err() {
+                tracing::error!(topic = shared.topic, "the local log's writer panicked");
+            }
+            shared.store.close();
+        });
+        if !closed {
+            let Shared { topic, store, .. } = &*self.shared;
+            tracing::error!(topic, dir = %store.dir().display(), "the local log does not close; it is left behind");
+        }
+    }
+}
+
+impl fmt::Debug for LocalLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { topic, partitions, store, .. } = &*self.shared;
+        f.debug_struct("LocalLog")
+            .field("dir", &store.dir())
+            .field("topic", topic)
+            .field("partitions", partitions)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The database: how it is opened, written, read and opened again after a failed write.
+//!
+//! A partition is a column family because that makes its files disjoint and in order: RocksDB then moves them down its
+//! levels without rewriting them, and appending costs one write to the write-ahead log and one to a table.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::RwLock,
+};
+
+use rocksdb::{
+    BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, ErrorKind,
+    LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
+};
+
+use super::{PARTITIONS_DEFAULT, PARTITIONS_MAX, layout};
+use crate::{Delivery, Error, Kind, Offset, PartitionId};
+
+const MEMTABLES_BYTES_MAX: usize = 32 << 20;
+const MEMTABLE_BYTES_MAX: usize = 16 << 20;
+/// What a restart reads again at the most.
+const WAL_BYTES_MAX: u64 = 96 << 20;
+const BLOCK_CACHE_BYTES: usize = 8 << 20;
+const BLOCK_BYTES: usize = 32 << 10;
+const TABLE_BYTES: u64 = 64 << 20;
+const OPEN_FILES_MAX: i32 = 256;
+/// The disk has room again when this many bytes can be written to it.
+const PROBE_BYTES: usize = 4 << 20;
+
+/// The last record of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tail {
+    /// The next record's offset.
+    pub(super) end: Offset,
+    /// The last record's timestamp.
+    pub(super) millis: i64,
+}
+
+/// How much a read may yield.
+pub(super) struct Room {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
+pub(super) struct Store {
+    dir: PathBuf,
+    topic: String,
+    partitions: u32,
+    /// `None` once closed, and where it could not be opened again.
+    db: RwLock<Option<DB>>,
+}
+
+impl Store {
+    /// Opens or creates the database, with each partition's last record.
+    pub(super) fn open(dir: PathBuf, topic: &str, partitions: Option<u32>) -> Result<(Self, Vec<Tail>), Error> {
+        if let Some(count) = partitions
+            && !(1..=PARTITIONS_MAX).contains(&count)
+        {
+            let what = format!("a local log has 1 to {PARTITIONS_MAX} partitions, not {count}");
+            return Err(Error::new(Kind::Invalid, topic, what));
+        }
+        fs::create_dir_all(&dir).map_err(|source| {
+            Error::new(Kind::Retry, topic, format!("the directory {} cannot be created", dir.display())).because(source)
+        })?;
+        let mut db = open_database(&dir, topic)?;
+        let partitions = match stored_partitions(&db, &dir, topic)? {
+            Some(stored) if partitions.is_some_and(|count| count != stored) => {
+                let what = format!("the log in {} has {stored} partitions and keeps them", dir.display());
+                return Err(Error::new(Kind::Invalid, topic, what));
+            }
+            Some(stored) => stored,
+            None => create(&mut db, topic, partitions.unwrap_or(PARTITIONS_DEFAULT))?,
+        };
+        let store = Self { dir, topic: topic.into(), partitions, db: RwLock::new(None) };
+        let tails = store.tails(&db)?;
+        *store.db.write().expect("a holder of the database's lock panicked") = Some(db);
+        Ok((store, tails))
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// Writes (partition, offset, record) rows: all of them durably, or an error that says neither.
+    pub(super) fn write<'a>(&self, rows: impl Iterator<Item = (PartitionId, Offset, &'a [u8])>) -> Result<(), Error> {
+        self.with(|db| {
+            let families = self.families(db)?;
+            let mut batch = WriteBatch::default();
+            for (partition, offset, record) in rows {
+                batch.put_cf(families[partition as usize], layout::encode_key(offset), record);
+            }
+            let mut durably = WriteOptions::default();
+            durably.set_sync(true);
+            db.write_opt(batch, &durably).map_err(|source| self.error("the write failed", source))
+        })
+    }
+
+    /// Reads a partition's records from `next` up to `end` (exclusive), as many as there is room for. An error comes
+    /// only where no record lies before it.
+    pub(super) fn read(
+        &self,
+        partition: PartitionId,
+        next: Offset,
+        end: Offset,
+        room: &mut Room,
+    ) -> Result<Vec<Delivery>, Error> {
+        self.with(|db| {
+            let mut options = ReadOptions::default();
+            options.set_iterate_upper_bound(layout::encode_key(end));
+            let mut iterator = db.raw_iterator_cf_opt(self.family(db, partition)?, options);
+            iterator.seek(layout::encode_key(next));
+            let mut records = Vec::new();
+            while room.records > 0 && room.bytes > 0 {
+                let Some((key, value)) = iterator.item() else { break };
+                let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
+                match record {
+                    Some(record) => records.push(record),
+                    None if records.is_empty() => return Err(self.damaged(partition, "a record does not decode")),
+                    None => return Ok(records),
+                }
+                room.records -= 1;
+                room.bytes = room.bytes.saturating_sub(value.len());
+                iterator.next();
+            }
+            match iterator.status() {
+                Err(source) if records.is_empty() => Err(self.error("the read failed", source).at(partition)),
+                _ => Ok(records),
+            }
+        })
+    }
+
+    /// Opens the database anew, which after a failed write is the only way to learn what landed. Where the disk does
+    /// not take writes yet, nothing is changed, so that what there is can still be read.
+    pub(super) fn reopen(&self) -> Result<Vec<Tail>, Error> {
+        self.probe()?;
+        let mut slot = self.db.write().expect("a holder of the database's lock panicked");
+        // The old one has the lock of the directory.
+        drop(slot.take());
+        let db = open_database(&self.dir, &self.topic)?;
+        let tails = self.tails(&db)?;
+        *slot = Some(db);
+        Ok(tails)
+    }
+
+    pub(super) fn close(&self) {
+        drop(self.db.write().expect("a holder of the database's lock panicked").take());
+    }
+
+    fn probe(&self) -> Result<(), Error> {
+        let path = self.dir.join("probe");
+        let written = fs::File::create(&path).and_then(|mut file| {
+            file.write_all(&vec![0; PROBE_BYTES])?;
+            file.sync_all()
+        });
+        let removed = fs::remove_file(&path);
+        written.and(removed).map_err(|source| {
+            let what = format!("the directory {} cannot be written", self.dir.display());
+            Error::new(Kind::Retry, &self.topic, what).because(source)
+        })
+    }
+
+    fn tails(&self, db: &DB) -> Result<Vec<Tail>, Error> {
+        let tail = |partition| {
+            let mut iterator = db.raw_iterator_cf(self.family(db, partition)?);
+            iterator.seek_to_last();
+            let Some((key, value)) = iterator.item() else {
+                iterator.status().map_err(|source| self.error("the read failed", source).at(partition))?;
+                return Ok(Tail { end: 0, millis: i64::MIN });
+            };
+            let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
+            let record = record.ok_or_else(|| self.damaged(partition, "the last record does not decode"))?;
+            Ok(Tail { end: record.offset + 1, millis: record.timestamp_millis })
+        };
+        (0..self.partitions).map(tail).collect()
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&DB) -> Result<T, Error>) -> Result<T, Error> {
+        let slot = self.db.read().expect("a holder of the database's lock panicked");
+        let missing = || Error::new(Kind::Retry, &self.topic, "the local log's database is not open");
+        work(slot.as_ref().ok_or_else(missing)?)
+    }
+
+    fn families<'a>(&self, db: &'a DB) -> Result<Vec<&'a ColumnFamily>, Error> {
+        (0..self.partitions).map(|partition| self.family(db, partition)).collect()
+    }
+
+    fn family<'a>(&self, db: &'a DB, partition: PartitionId) -> Result<&'a ColumnFamily, Error> {
+        let missing = || self.damaged(partition, "the partition's column family is missing");
+        db.cf_handle(&layout::family(partition)).ok_or_else(missing)
+    }
+
+    fn damaged(&self, partition: PartitionId, what: &str) -> Error {
+        Error::new(Kind::Fatal, &self.topic, format!("{what} in {}", self.dir.display())).at(partition)
+    }
+
+    fn error(&self, what: &str, source: rocksdb::Error) -> Error {
+        error(&self.topic, format!("{what} in {}", self.dir.display()), source)
+    }
+}
+
+fn open_database(dir: &Path, topic: &str) -> Result<DB, Error> {
+    let options = options();
+    let exists = dir.join("CURRENT").exists();
+    let names = if exists { DB::list_cf(&options, dir) } else { Ok(vec!["default".into()]) };
+    let opened = names.and_then(|names| {
+        let families = names.into_iter().map(|name| ColumnFamilyDescriptor::new(name, options.clone()));
+        DB::open_cf_descriptors(&options, dir, families.collect::<Vec<_>>())
+    });
+    opened.map_err(|source| {
+        let (dir, locked) = (dir.display(), source.kind() == ErrorKind::IOError && source.as_ref().contains("/LOCK"));
+        if locked {
+            let what = format!("the local log in {dir} is already open in this or another process");
+            return Error::new(Kind::Retry, topic, what).because(source);
+        }
+        error(topic, format!("the local log in {dir} does not open"), source)
+    })
+}
+
+fn stored_partitions(db: &DB, dir: &Path, topic: &str) -> Result<Option<u32>, Error> {
+    let dir = dir.display();
+    let stored =
+        db.get(layout::LAYOUT_KEY).map_err(|source| error(topic, format!("the read failed in {dir}"), source))?;
+    let Some(bytes) = stored else { return Ok(None) };
+    match layout::decode_layout(&bytes) {
+        Some((_, Some(partitions))) => Ok(Some(partitions)),
+        Some((version, None)) if version != layout::VERSION => {
+            let what = format!("the log in {dir} has layout {version}, and this program knows {}", layout::VERSION);
+            Err(Error::new(Kind::Invalid, topic, what))
+        }
+        _ => Err(Error::new(Kind::Fatal, topic, format!("the layout entry does not decode in {dir}"))),
+    }
+}
+
+/// Makes a new log. The layout comes last: where it is missing, a creation was cut short and is done again.
+fn create(db: &mut DB, topic: &str, partitions: u32) -> Result<u32, Error> {
+    let created = (0..partitions)
+        .map(layout::family)
+        .try_for_each(|name| if db.cf_handle(&name).is_some() { Ok(()) } else { db.create_cf(&name, &options()) });
+    let created = created.and_then(|()| {
+        let mut durably = WriteOptions::default();
+        durably.set_sync(true);
+        db.put_opt(layout::LAYOUT_KEY, layout::encode_layout(partitions), &durably)
+    });
+    created.map_err(|source| error(topic, "the local log cannot be created", source))?;
+    Ok(partitions)
+}
+
+fn error(topic: &str, what: impl Into<String>, source: rocksdb::Error) -> Error {
+    let kind = match source.kind() {
+        ErrorKind::Corruption | ErrorKind::NotSupported | ErrorKind::InvalidArgument => Kind::Fatal,
+        _ => Kind::Retry,
+    };
+    Error::new(kind, topic, what).because(source)
+}
+
+fn options() -> Options {
+    let mut tables = BlockBasedOptions::default();
+    tables.set_block_size(BLOCK_BYTES);
+    tables.set_block_cache(&Cache::new_lru_cache(BLOCK_CACHE_BYTES));
+    tables.set_cache_index_and_filter_blocks(true);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    // A crash may cut the last write short; a hole before it is damage that must not be passed over.
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_write_buffer_size(MEMTABLE_BYTES_MAX);
+    options.set_db_write_buffer_size(MEMTABLES_BYTES_MAX);
+    options.set_max_write_buffer_number(3);
+    options.set_max_total_wal_size(WAL_BYTES_MAX);
+    options.set_target_file_size_base(TABLE_BYTES);
+    options.set_block_based_table_factory(&tables);
+    options.set_max_open_files(OPEN_FILES_MAX);
+    options.set_max_background_jobs(2);
+    // Its own log: small, and warnings only.
+    options.set_log_level(LogLevel::Warn);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(1 << 20);
+    options.set_stats_dump_period_sec(0);
+    options.set_stats_persist_period_sec(0);
+    options
+}

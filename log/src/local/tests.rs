@@ -1,0 +1,136 @@
+use std::{
+    fs,
+    sync::atomic::{AtomicI64, Ordering},
+};
+
+use super::*;
+
+fn open(dir: &tempfile::TempDir) -> Result<LocalLog, Error> {
+    LocalLog::open(LocalConfig::new(dir.path()))
+}
+
+fn append(log: &LocalLog, partition: PartitionId, values: &[&str]) -> Result<Vec<Offset>, Error> {
+    let entries = values.iter().map(|value| Entry { value: (*value).into(), ..Entry::default() });
+    let ack = log.append(partition, entries.collect());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack)
+}
+
+fn values(log: &LocalLog, partition: PartitionId) -> Vec<String> {
+    let records = log.reader(&[(partition, 0)]).unwrap().poll(1000, Duration::ZERO).unwrap();
+    records.into_iter().map(|record| String::from_utf8(record.value).unwrap()).collect()
+}
+
+/// The newest file of the write-ahead log.
+fn wal(dir: &tempfile::TempDir) -> PathBuf {
+    let files = fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "log")).max().unwrap()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_the_log_is_opened_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 1, &["a", "b"]).unwrap();
+    drop(log);
+    let log = open(&dir).unwrap();
+    assert_eq!(append(&log, 1, &["c"]).unwrap(), [2]);
+    assert_eq!(values(&log, 1), ["a", "b", "c"]);
+    assert_eq!(log.partitions(), PARTITIONS_DEFAULT);
+}
+
+#[test]
+fn a_second_opener_is_told_which_directory_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let _log = open(&dir).unwrap();
+    let error = open(&dir).unwrap_err();
+    assert_eq!(error.kind(), Kind::Retry);
+    assert!(error.to_string().contains(&format!("{} is already open", dir.path().display())), "{error}");
+}
+
+#[test]
+fn a_log_keeps_the_partition_count_that_it_was_created_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |partitions| LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir.path()) });
+    assert_eq!(with(Some(PARTITIONS_MAX + 1)).unwrap_err().kind(), Kind::Invalid);
+    drop(with(Some(2)).unwrap());
+    assert_eq!(with(Some(3)).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(with(None).unwrap().partitions(), 2);
+}
+
+#[test]
+fn timestamps_never_go_back_though_the_clock_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = Arc::new(AtomicI64::new(1000));
+    let open = || {
+        let read = Arc::clone(&now);
+        let clock = Clock::new(move || read.load(Ordering::SeqCst));
+        LocalLog::open(LocalConfig { clock, ..LocalConfig::new(dir.path()) }).unwrap()
+    };
+    let log = open();
+    append(&log, 0, &["a"]).unwrap();
+    now.store(500, Ordering::SeqCst);
+    append(&log, 0, &["b"]).unwrap();
+    append(&log, 1, &["other"]).unwrap();
+    drop(log);
+    let log = open();
+    append(&log, 0, &["c"]).unwrap();
+    let mut reader = log.reader(&[(0, 0), (1, 0)]).unwrap();
+    let mut stamps = reader.poll(9, Duration::ZERO).unwrap();
+    stamps.sort_by_key(|record| (record.partition, record.offset));
+    let stamps: Vec<i64> = stamps.iter().map(|record| record.timestamp_millis).collect();
+    assert_eq!(stamps, [1000, 1000, 1000, 500]);
+}
+
+#[test]
+fn readers_of_a_closed_log_are_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    let mut reader = log.reader(&[(0, 0)]).unwrap();
+    let waiting = thread::spawn(move || reader.poll(1, Duration::from_secs(60)).unwrap_err().kind());
+    drop(log);
+    assert_eq!(waiting.join().unwrap(), Kind::Fatal);
+    // The reader held nothing: the directory is free.
+    open(&dir).unwrap();
+}
+
+#[test]
+fn what_is_enqueued_is_written_before_the_log_closes() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    for value in 0..1000 {
+        let entry = Entry { value: format!("{value}").into(), ..Entry::default() };
+        drop(log.append(0, vec![entry]));
+    }
+    drop(log);
+    assert_eq!(open(&dir).unwrap().shared.ends.of(0), 1000);
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_and_the_log_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 0, &["whole"]).unwrap();
+    append(&log, 0, &["torn"]).unwrap();
+    drop(log);
+    let file = fs::OpenOptions::new().write(true).open(wal(&dir)).unwrap();
+    file.set_len(file.metadata().unwrap().len() - 3).unwrap();
+    let log = open(&dir).unwrap();
+    assert_eq!(append(&log, 0, &["after"]).unwrap(), [1]);
+    assert_eq!(values(&log, 0), ["whole", "after"]);
+}
+
+#[test]
+fn damage_before_the_tail_is_not_passed_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    for value in ["first", "second", "third"] {
+        append(&log, 0, &[value]).unwrap();
+    }
+    drop(log);
+    let mut bytes = fs::read(wal(&dir)).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"second").unwrap();
+    bytes[at] ^= 1;
+    fs::write(wal(&dir), bytes).unwrap();
+    let error = open(&dir).unwrap_err();
+    assert_eq!(error.kind(), Kind::Fatal, "{error:?}");
+}

@@ -1,0 +1,134 @@
+//! The writer thread: takes a group of appends, writes it with one fsync, and only then acknowledges it.
+//!
+//! A write that fails leaves open whether it landed. Opening the database again tells, since a write is atomic; where
+//! that is not possible at once, the group is answered with `Kind::Unknown`, and later ones with `Kind::Retry` until it
+//! is.
+
+use std::{
+    iter,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Shared, layout, queue::Pending, store::Tail};
+use crate::{Clock, Error, Kind, Offset, PartitionId};
+
+/// How long after a vain attempt to open the database again the next one is made.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+    clock: Clock,
+    tails: Vec<Tail>,
+    health: Health,
+}
+
+enum Health {
+    Good,
+    /// A write failed, and the database has not been opened again since.
+    Failed {
+        tried: Instant,
+    },
+}
+
+impl Writer {
+    pub(super) fn new(shared: Arc<Shared>, tails: Vec<Tail>, clock: Clock) -> Self {
+        Self { shared, clock, tails, health: Health::Good }
+    }
+
+    pub(super) fn run(mut self) {
+        // However this thread ends, nobody enqueues for it any more.
+        let shared = Arc::clone(&self.shared);
+        let _closing = Closing(&shared);
+        while let Some(group) = self.shared.queue.take_group() {
+            self.commit(group);
+        }
+    }
+
+    fn commit(&mut self, group: Vec<Pending>) {
+        if let Health::Failed { tried } = self.health
+            && (tried.elapsed() < RETRY_PAUSE || self.recover().is_err())
+        {
+            return self.fail(group, Kind::Retry, "the local log cannot write at the moment");
+        }
+        let laid = self.lay_out(&group);
+        let rows = laid.rows.iter().map(|(partition, offset, record)| (*partition, *offset, &record[..]));
+        let Err(failure) = self.shared.store.write(rows) else { return self.acknowledge(group, laid) };
+        tracing::error!(topic = self.shared.topic, ?failure, "a write to the local log failed");
+        match self.recover() {
+            Ok(()) if self.ends().eq(laid.tails.iter().map(|tail| tail.end)) => self.acknowledge(group, laid),
+            Ok(()) => self.fail(group, Kind::Retry, "the write failed and was undone"),
+            Err(_) => self.fail(group, Kind::Unknown, "the write failed, and what became of it is not known yet"),
+        }
+    }
+
+    /// Gives the group its offsets and timestamps.
+    fn lay_out(&self, group: &[Pending]) -> Laid {
+        let now = self.clock.millis();
+        let mut laid = Laid { tails: self.tails.clone(), firsts: Vec::new(), rows: Vec::new() };
+        for pending in group {
+            let tail = &mut laid.tails[pending.partition as usize];
+            tail.millis = tail.millis.max(now);
+            laid.firsts.push(tail.end);
+            for entry in &pending.entries {
+                laid.rows.push((pending.partition, tail.end, layout::encode_record(entry, tail.millis)));
+                tail.end += 1;
+            }
+        }
+        laid
+    }
+
+    fn acknowledge(&mut self, group: Vec<Pending>, laid: Laid) {
+        self.tails = laid.tails;
+        self.shared.ends.publish(self.ends());
+        for (pending, first) in iter::zip(group, laid.firsts) {
+            let offsets = (first..).take(pending.entries.len()).collect();
+            // Whoever has dropped the acknowledgement has given up knowing.
+            let _ = pending.ack.send(Ok(offsets));
+        }
+    }
+
+    /// Opens the database again and takes our place in it from there.
+    fn recover(&mut self) -> Result<(), Error> {
+        match self.shared.store.reopen() {
+            Ok(tails) => {
+                self.tails = tails;
+                self.health = Health::Good;
+                self.shared.ends.publish(self.ends());
+                tracing::warn!(topic = self.shared.topic, "the local log writes again");
+                Ok(())
+            }
+            Err(error) => {
+                self.health = Health::Failed { tried: Instant::now() };
+                Err(error)
+            }
+        }
+    }
+
+    fn fail(&self, group: Vec<Pending>, kind: Kind, what: &str) {
+        for pending in group {
+            let _ = pending.ack.send(Err(Error::new(kind, &self.shared.topic, what).at(pending.partition)));
+        }
+    }
+
+    fn ends(&self) -> impl Iterator<Item = Offset> {
+        self.tails.iter().map(|tail| tail.end)
+    }
+}
+
+/// A group as it is going to be written.
+struct Laid {
+    /// The partitions' tails behind it.
+    tails: Vec<Tail>,
+    /// The first offset of each append.
+    firsts: Vec<Offset>,
+    rows: Vec<(PartitionId, Offset, Vec<u8>)>,
+}
+
+struct Closing<'a>(&'a Shared);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.queue.close();
+    }
+}

@@ -1,0 +1,122 @@
+//! Reads a [`MemoryLog`](super::MemoryLog), and repeats itself where it was told to.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Repeats, Shared, State};
+use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader};
+
+pub(super) struct MemoryReader {
+    shared: Arc<Shared>,
+    places: BTreeMap<PartitionId, Place>,
+    /// Which partition is served first: each call begins with the next one.
+    turn: usize,
+}
+
+struct Place {
+    next: Offset,
+    delivered: u64,
+}
+
+/// What one look at the log yields.
+#[derive(Default)]
+struct Taken {
+    records: Vec<Delivery>,
+    bytes: usize,
+    moved: bool,
+}
+
+impl MemoryReader {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, places: BTreeMap::new(), turn: 0 }
+    }
+
+    fn take(&mut self, state: &State, max: usize) -> Result<Taken, Error> {
+        let mut taken = Taken::default();
+        let mut order: Vec<PartitionId> = self.places.keys().copied().collect();
+        if order.is_empty() {
+            return Ok(taken);
+        }
+        let first = self.turn % order.len();
+        order.rotate_left(first);
+        self.turn = self.turn.wrapping_add(1);
+        for partition in order {
+            let Some(place) = self.places.get_mut(&partition) else { continue };
+            if place.next < state.partitions[partition as usize].start {
+                if taken.records.is_empty() && !taken.moved {
+                    let what = "the log's start has moved past the reader";
+                    let error = Error::new(Kind::OutOfRange, &self.shared.options.topic, what);
+                    return Err(error.at(partition).offset(place.next));
+                }
+                continue;
+            }
+            place.take(partition, state, self.shared.options.repeats, max, &mut taken);
+        }
+        Ok(taken)
+    }
+}
+
+impl Place {
+    fn take(&mut self, partition: PartitionId, state: &State, repeats: Option<Repeats>, max: usize, taken: &mut Taken) {
+        let partition = &state.partitions[partition as usize];
+        let end = partition.visible_end();
+        let first = partition.records.partition_point(|record| record.offset < self.next);
+        for (index, record) in partition.records.iter().enumerate().skip(first) {
+            if record.offset >= end {
+                break;
+            }
+            if taken.records.len() >= max || taken.bytes >= POLL_BYTES_MAX {
+                return;
+            }
+            taken.bytes += record.value.len();
+            taken.records.push(record.clone());
+            self.next = record.offset + 1;
+            self.delivered += 1;
+            if let Some(Repeats { every, back }) = repeats
+                && self.delivered.is_multiple_of(every)
+            {
+                let again = partition.records.range((index + 1).saturating_sub(back)..=index);
+                taken.records.extend(again.cloned());
+            }
+        }
+        if self.next < end {
+            self.next = end;
+            taken.moved = true;
+        }
+    }
+}
+
+impl Reader for MemoryReader {
+    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        let begun = Instant::now();
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.lock();
+        loop {
+            let taken = self.take(&state, max)?;
+            let left = timeout.saturating_sub(begun.elapsed());
+            if !taken.records.is_empty() || taken.moved || max == 0 || left.is_zero() {
+                return Ok(taken.records);
+            }
+            let woken = shared.changed.wait_timeout(state, left);
+            state = woken.expect("a holder of the log's lock panicked").0;
+        }
+    }
+
+    fn position(&self, partition: PartitionId) -> Option<Offset> {
+        self.places.get(&partition).map(|place| place.next)
+    }
+
+    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        self.shared.bounds(partition)?.check(&self.shared.options.topic, partition, next)?;
+        self.places.insert(partition, Place { next, delivered: 0 });
+        Ok(())
+    }
+
+    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
+        self.places.remove(&partition);
+        Ok(())
+    }
+}

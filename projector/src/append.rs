@@ -1,0 +1,284 @@
+//! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
+
+use crate::{
+    Consistency, Error, Projector, journal,
+    project::{self, At, Changes, Effect},
+    query::{self, Place},
+    store::{self, Rows, runs::RunRow},
+};
+use runlog_log::Entry;
+use runlog_schemas::{
+    answer::{Claim, ErrorKind, Outcome},
+    codec::{self, RECORD_BYTES_MAX},
+    draft::Draft,
+    judge::Head,
+    partition::murmur2,
+    payload::{EffectResolution, Payload, RunClaim, Skip},
+    record::JournalRecord,
+};
+use std::time::Duration;
+
+/// Records in one request.
+pub(crate) const RECORDS_MAX: usize = 1024;
+
+/// A framed record, ready for the log.
+pub fn entry(record: &JournalRecord) -> Result<Entry, Error> {
+    let value = codec::encode(record);
+    if value.len() > RECORD_BYTES_MAX {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "record {} of run {} is {} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+                record.body.record_id,
+                record.body.run_id,
+                value.len()
+            ),
+        ));
+    }
+    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers: journal::headers(record) })
+}
+
+impl Projector {
+    /// Appends records of one run, in order, and waits for their outcomes.
+    ///
+    /// A record whose id was judged before with the same content is not appended again. Refused records are in the log
+    /// all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
+    /// same record ids.
+    pub async fn append(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+        let partition = self.partition_of(run_id);
+        let numbered = drafts.iter().all(given);
+        let lock = &self.numbering[murmur2(run_id.as_bytes()) as usize % self.numbering.len()];
+        let _guard = if numbered { None } else { Some(lock.lock().await) };
+        if !numbered {
+            self.wait(partition, Consistency::Latest, deadline).await?;
+        }
+        let planned = self.plan(run_id, drafts)?;
+        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
+        let mut entries = Vec::new();
+        let mut ids = Vec::new();
+        for Planned { record, outcome } in planned {
+            if outcome.outcome == "repeat" {
+                outcomes.push(Some(outcome));
+            } else {
+                entries.push(entry(&record)?);
+                ids.push(record.body.record_id);
+                outcomes.push(None);
+            }
+        }
+        if !entries.is_empty() {
+            let offsets = self.log().append(partition, entries).await?;
+            let last = offsets.last().copied().unwrap_or_default();
+            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
+            let mut landed = offsets.into_iter().zip(ids);
+            for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+                let Some((offset, id)) = landed.next() else { break };
+                *outcome = Some(self.outcome(run_id, partition, (offset, 0), &id)?);
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// What appending would come to, without appending. Positions are those of the run's last record.
+    pub async fn check(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+        self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
+        Ok(self.plan(run_id, drafts)?.into_iter().map(|planned| planned.outcome).collect())
+    }
+
+    /// The outcome of the record at a place that is applied.
+    pub fn outcome(
+        &self,
+        run_id: &str,
+        partition: u32,
+        place: (u64, u32),
+        record_id: &str,
+    ) -> Result<Outcome, Error> {
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("no record {record_id} of run {run_id} is at partition {partition}, offset {}", place.0),
+            )
+        })
+    }
+
+    /// Numbers drafts and judges them against the run as it is, each behind the one before it.
+    fn plan(&self, run_id: &str, drafts: Vec<Draft>) -> Result<Vec<Planned>, Error> {
+        let partition = self.partition_of(run_id);
+        let store = self.store(partition);
+        let view = store.view();
+        let mut changes = Changes::new(&view);
+        let mut planned = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
+            let record = self.number(draft, &row.head);
+            if record.body.run_id != run_id {
+                let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
+                return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
+            }
+            let framed = codec::encode(&record);
+            let envelope = query::envelope(&framed)?;
+            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
+            let effect = project::record(&envelope, at, self.journal().partitions, &mut changes)?;
+            let (name, reason, position) = match &effect {
+                Effect::Applied => ("applied", None, (row.offset, row.index)),
+                Effect::Repeat(first) => ("repeat", first.refused, (first.offset, first.index)),
+                Effect::Refused(reason) => ("refused", Some(*reason), (row.offset, row.index)),
+            };
+            let outcome = Outcome {
+                position: self.position(partition, position.0, position.1),
+                outcome: name.into(),
+                reason: reason.map(|reason| reason.as_str().to_owned()),
+                record_id: Some(record.body.record_id.clone()),
+            };
+            planned.push(Planned { record, outcome });
+        }
+        Ok(planned)
+    }
+
+    /// Fills in what the client left out, from the run's head.
+    fn number(&self, draft: Draft, head: &Head) -> JournalRecord {
+        let given = draft.clone();
+        let mut record = draft.record;
+        if !given.has_record_id {
+            record.body.record_id = (self.shared.config.ids)();
+        }
+        if !given.has_timestamp {
+            record.place.timestamp_millis = (self.shared.config.clock)();
+        }
+        let kind = record.body.record_kind;
+        if let Payload::RunClaim(claim) = &record.payload {
+            // A claim's place is what it says.
+            record.place.writer_id.clone_from(&claim.writer_id);
+            record.place.writer_epoch = claim.epoch;
+            return record;
+        }
+        if !given.has_writer_epoch {
+            record.place.writer_epoch = head.epoch;
+        }
+        if !given.has_writer_id {
+            let unclaimed = if head.epoch == 0 { "runlog" } else { head.writer_id.as_str() };
+            unclaimed.clone_into(&mut record.place.writer_id);
+        }
+        if !given.has_writer_seq && !kind.unclaimed() {
+            record.place.writer_seq = head.next_writer_seq;
+        }
+        if !given.has_journal_seq && kind.numbered() {
+            record.place.journal_seq = head.next_journal_seq;
+        }
+        record
+    }
+
+    /// Takes a run over in the name of a new writer.
+    pub async fn claim(&self, run_id: &str, claimed_by: &str, deadline: Duration) -> Result<Claim, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
+        let head = row.map(|row| row.head).unwrap_or_default();
+        let (writer_id, epoch) = ((self.shared.config.ids)(), head.epoch + 1);
+        let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
+        let outcome = self.append_own(run_id, Payload::RunClaim(claim), deadline).await?;
+        if outcome.outcome != "applied" {
+            let message = format!("another writer claimed run {run_id} first");
+            return Err(Error::new(ErrorKind::ClaimLost, message));
+        }
+        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
+        let head = row.map(|row| row.head).unwrap_or_default();
+        Ok(Claim {
+            writer_id,
+            epoch,
+            position: outcome.position,
+            next_journal_seq: head.next_journal_seq,
+            hash: head.hash.to_string(),
+        })
+    }
+
+    /// Records a decision on a pending effect.
+    pub async fn resolve(
+        &self,
+        run_id: &str,
+        resolution: EffectResolution,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
+            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        let id = resolution.request_record_id.clone();
+        let call: Option<store::tool_calls::CallRow> =
+            self.store(partition).get(&store::tool_calls::key(run_id, &id))?;
+        let Some(call) = call else {
+            return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
+        };
+        let outcome = self.append_own(run_id, Payload::EffectResolution(resolution), deadline).await?;
+        if outcome.outcome == "refused" {
+            let message = format!(
+                "effect {id} of run {run_id} is {}; only a pending one is resolved, and only one with evidence adopted",
+                call.status.as_str()
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        Ok(outcome)
+    }
+
+    async fn append_own(&self, run_id: &str, payload: Payload, deadline: Duration) -> Result<Outcome, Error> {
+        let record = JournalRecord::new(run_id, "", "runlog", payload);
+        let draft = Draft {
+            record,
+            has_record_id: false,
+            has_journal_seq: false,
+            has_writer_seq: false,
+            has_writer_epoch: false,
+            has_writer_id: false,
+            has_timestamp: false,
+        };
+        let mut outcomes = self.append(run_id, vec![draft], deadline).await?;
+        outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+    }
+
+    /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
+    pub async fn skip(&self, partition: u32, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        if partition >= self.journal().partitions {
+            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+        }
+        let bounds = self.bounds(partition, deadline).await?;
+        let voided = skip.offset;
+        if voided == 0 || voided < bounds.start || voided >= bounds.end {
+            let message = format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let mut record = JournalRecord::new("", (self.shared.config.ids)(), "runlog", Payload::Skip(skip));
+        record.place.timestamp_millis = (self.shared.config.clock)();
+        let offsets = self.log().append(partition, vec![entry(&record)?]).await?;
+        let at = offsets.first().copied().unwrap_or_default();
+        let mut progress = self.shared.subscribe(partition);
+        let past = progress.wait_for(|progress| progress.applied > at);
+        match tokio::time::timeout(deadline, past).await {
+            Ok(Ok(_)) => {}
+            _ => return Err(Error::stale(partition, self.progress(partition).applied, at + 1)),
+        }
+        Ok(Outcome {
+            position: self.position(partition, at, 0),
+            outcome: "applied".into(),
+            reason: None,
+            record_id: Some(record.body.record_id),
+        })
+    }
+}
+
+struct Planned {
+    record: JournalRecord,
+    outcome: Outcome,
+}
+
+/// Whether a draft needs no number from the server.
+fn given(draft: &Draft) -> bool {
+    let kind = draft.record.body.record_kind;
+    matches!(draft.record.payload, Payload::RunClaim(_))
+        || (draft.has_writer_epoch
+            && (draft.has_writer_seq || kind.unclaimed())
+            && (draft.has_journal_seq || !kind.numbered()))
+}
+

@@ -1,0 +1,84 @@
+//! One error for everything that a projector answers; its kind is what callers act on.
+
+use crate::store;
+use runlog_schemas::answer::{ErrorKind, Problem};
+
+/// Why a call was not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    lag: Option<u64>,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; the message says what, where and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), lag: None, source: None }
+    }
+
+    /// Names the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// The answer would have been `lag` records old.
+    pub fn stale(partition: u32, applied: u64, target: u64) -> Self {
+        let lag = target.saturating_sub(applied);
+        Self {
+            kind: ErrorKind::Stale,
+            message: format!(
+                "partition {partition} is applied up to offset {applied}, asked for {target} ({lag} behind); \
+                 retry, extend the deadline, or read at eventual"
+            ),
+            lag: Some(lag),
+            source: None,
+        }
+    }
+
+    /// What callers act on.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The error as RFC 9457 problem details, its causes in the detail.
+    pub fn problem(&self) -> Problem {
+        let mut detail = self.message.clone();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            detail.push_str(": ");
+            detail.push_str(&error.to_string());
+            cause = error.source();
+        }
+        Problem {
+            problem_type: format!("about:blank#{}", self.kind.as_str()),
+            title: self.kind.as_str().replace('_', " "),
+            status: self.kind.http_status(),
+            detail,
+            kind: self.kind,
+            lag: self.lag,
+        }
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(source: store::Error) -> Self {
+        Self::new(ErrorKind::Internal, "the index could not be read or written").because(source)
+    }
+}
+
+impl From<runlog_log::Error> for Error {
+    fn from(source: runlog_log::Error) -> Self {
+        let kind = match source.kind() {
+            runlog_log::Kind::Invalid => ErrorKind::Invalid,
+            runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
+            runlog_log::Kind::OutOfRange => ErrorKind::Internal,
+        };
+        Self::new(kind, "the log did not take or give what was asked").because(source)
+    }
+}

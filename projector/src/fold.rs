@@ -1,0 +1,209 @@
+//! One partition's fold: deliveries in, one write batch out. The live loop, a rebuild and a verification run this same
+//! code, so they cannot differ.
+//!
+//! ```text
+//!   delivery ─▶ voided? ─▶ decode ─┬─▶ genesis, skip            (the partition's own)
+//!                                  ├─▶ project::record          (a run's)
+//!                                  ├─▶ dead letter              (unreadable, goes on)
+//!                                  └─▶ stop                     (a schema that nobody here knows)
+//! ```
+
+use crate::{
+    project::{self, At, Changes},
+    store::{self, Rows, Store, meta},
+};
+use runlog_log::Delivery;
+use runlog_schemas::{
+    codec::{self, Envelope},
+    payload::{Genesis, Payload, Skip},
+    record::RecordKind,
+};
+use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
+
+/// Why a partition stands still until somebody acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The record that cannot be taken.
+    pub offset: u64,
+    /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `store`, `log`.
+    pub kind: &'static str,
+    /// What, and what to do.
+    pub error: String,
+}
+
+/// What folding a batch came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Everything was taken.
+    Went,
+    /// Everything before the stop was taken.
+    Stopped(Stop),
+    /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand.
+    Rebuild,
+}
+
+/// A partition's fold and where it is.
+#[derive(Debug)]
+pub struct Fold {
+    /// The partition.
+    pub partition: u32,
+    /// The journal that it belongs to.
+    pub journal: meta::Journal,
+    /// The store that is written.
+    pub store: Arc<Store>,
+    /// The next offset to apply.
+    pub next: u64,
+    skips: BTreeSet<u64>,
+}
+
+impl Fold {
+    /// Goes on from where `store` is.
+    pub fn resume(partition: u32, journal: meta::Journal, store: Arc<Store>) -> Result<Self, store::Error> {
+        let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
+        let mut fold = Self { partition, journal, store, next: progress.next_offset, skips: BTreeSet::new() };
+        let store = fold.store.clone();
+        store.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+            fold.skips.extend(store::Parts::new(key).u64());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(fold)
+    }
+
+    /// Copies the skips that another store knows: they hold from the first record on.
+    pub fn know_skips_of(&mut self, other: &Self) -> Result<(), store::Error> {
+        for offset in &other.skips {
+            let row: Option<meta::SkipRow> = other.store.get(&meta::skip(*offset))?;
+            self.void(*offset, &row.unwrap_or(meta::SkipRow { who: String::new(), why: String::new() }))?;
+        }
+        Ok(())
+    }
+
+    /// Voids `offset` at once, in a batch of its own.
+    pub fn void(&mut self, offset: u64, row: &meta::SkipRow) -> Result<(), store::Error> {
+        let store = self.store.clone();
+        let mut changes = Changes::new(&*store);
+        changes.put(meta::skip(offset), row);
+        store.commit(changes.rows())?;
+        self.skips.insert(offset);
+        Ok(())
+    }
+
+    /// Takes a batch in offset order; what is below `next` was taken before and is passed over. All rows and the new
+    /// progress are one write batch: after an error nothing changed.
+    pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
+        let store = self.store.clone();
+        let mut changes = Changes::new(&*store);
+        let from = self.next;
+        let mut next = from;
+        let mut step = Step::Went;
+        for delivery in batch.iter().filter(|delivery| delivery.offset >= from) {
+            match self.one(delivery, &mut changes)? {
+                Step::Went => {
+                    next = delivery.offset + 1;
+                    project::progress(next, delivery.offset, &delivery.value, &mut changes);
+                }
+                other => {
+                    step = other;
+                    break;
+                }
+            }
+        }
+        if !changes.is_empty() {
+            store.commit(changes.rows())?;
+        }
+        self.next = next;
+        Ok(step)
+    }
+
+    fn one(&mut self, delivery: &Delivery, changes: &mut Changes<'_, Store>) -> Result<Step, store::Error> {
+        if self.skips.contains(&delivery.offset) {
+            return Ok(Step::Went);
+        }
+        let at = At {
+            partition: self.partition,
+            offset: delivery.offset,
+            index: 0,
+            logged_at_millis: delivery.timestamp_millis,
+            framed: &delivery.value,
+        };
+        let begun = changes.has(&meta::journal())?;
+        match codec::read(&delivery.value) {
+            Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
+            Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes),
+            // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
+            Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            Ok(record) => {
+                project::record(&record, at, self.journal.partitions, changes)?;
+                Ok(Step::Went)
+            }
+            Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
+            Err(why) if why.stops() => {
+                let error = format!("record at partition {}, offset {}: {why}", self.partition, at.offset);
+                Ok(Step::Stopped(Stop { offset: at.offset, kind: why.reason(), error }))
+            }
+            Err(why) => {
+                project::dead_letter(at, &why, changes);
+                Ok(Step::Went)
+            }
+        }
+    }
+
+    /// The first record must be this journal's genesis.
+    fn begin(&self, record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, Store>) -> Step {
+        match genesis(record) {
+            Some(found) if found == self.journal => {
+                changes.put(meta::journal(), &found);
+                Step::Went
+            }
+            Some(found) => self.not_a_journal(at.offset, &format!("journal {}", found.journal_id)),
+            None => self.not_a_journal(at.offset, &format!("a {} record", record.kind.as_str())),
+        }
+    }
+
+    fn not_a_journal(&self, offset: u64, found: &str) -> Step {
+        Step::Stopped(Stop {
+            offset,
+            kind: "not_a_journal",
+            error: format!(
+                "partition {} begins at offset {offset} with {found}, expected the genesis of journal {}; \
+                 serve the topic that the journal was created on",
+                self.partition, self.journal.journal_id
+            ),
+        })
+    }
+
+    fn skip(
+        &mut self,
+        record: &Envelope<'_>,
+        at: At<'_>,
+        changes: &mut Changes<'_, Store>,
+    ) -> Result<Step, store::Error> {
+        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Went) };
+        // It can only void what came before it; the genesis is not a record that anybody can do without.
+        if offset >= at.offset || offset == 0 || self.skips.contains(&offset) {
+            return Ok(Step::Went);
+        }
+        changes.put(meta::skip(offset), &meta::SkipRow { who, why });
+        self.skips.insert(offset);
+        Ok(Step::Rebuild)
+    }
+}
+
+/// The journal that a genesis record names.
+pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
+    match record.payload() {
+        Ok(Payload::Genesis(Genesis { journal_id, partitions })) => Some(meta::Journal { journal_id, partitions }),
+        _ => None,
+    }
+}
+
+/// The skip for `stopped` in a batch, if it is there.
+pub fn skip_for(stopped: u64, batch: &[Delivery]) -> Option<meta::SkipRow> {
+    batch.iter().find_map(|delivery| match codec::read(&delivery.value) {
+        Ok(record) if record.kind == RecordKind::Skip && delivery.offset > stopped => match record.payload() {
+            Ok(Payload::Skip(Skip { offset, who, why })) if offset == stopped => Some(meta::SkipRow { who, why }),
+            _ => None,
+        },
+        _ => None,
+    })
+}

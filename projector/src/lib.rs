@@ -1,0 +1,29 @@
+//! The projector: folds the log into RocksDB indices and answers from them.
+//!
+//! ```text
+//!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
+//!                                                                                     │
+//!   HTTP ◀── serve ◀── query ◀── views of one position ◀──────────────────────────────┘
+//! ```
+//!
+//! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`] and [`serve`].
+
+#![deny(missing_docs)]
+
+mod append;
+mod error;
+pub mod fold;
+pub mod journal;
+pub mod open;
+pub mod pipeline;
+pub mod project;
+pub mod query;
+pub mod replace;
+pub mod serve;
+pub mod service;
+pub mod store;
+mod verify;
+
+pub use append::entry;
+pub use error::Error;
+pub use service::{Clock, Config, Consistency, Projector};

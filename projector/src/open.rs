@@ -1,0 +1,41 @@
+//! Opening a journal where it is: a folder, or a Kafka topic.
+
+use crate::{Config, Error, Projector};
+use runlog_log::{
+    Log,
+    kafka::{KafkaConfig, KafkaLog, admin},
+    local::{LocalConfig, LocalLog},
+};
+use runlog_schemas::answer::ErrorKind;
+use std::sync::Arc;
+
+/// Partitions of a topic that this process creates.
+pub const KAFKA_PARTITIONS: u32 = 16;
+
+/// A projector over the local log in `config.dir/log`. One process at a time: the folder is locked.
+pub async fn local(config: Config) -> Result<Projector, Error> {
+    let partitions = config.partitions;
+    let dir = config.dir.join("log");
+    let opened = tokio::task::spawn_blocking(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
+    let log = opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the log panicked").because(error))?;
+    Projector::start(config, Arc::new(log?)).await
+}
+
+/// A projector over a Kafka topic, which is created as DESIGN's "Topics" wants it where it is missing.
+pub async fn kafka(mut config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
+    let wanted = config.partitions;
+    let opened = tokio::task::spawn_blocking(move || -> Result<_, runlog_log::Error> {
+        if admin::describe(&kafka)?.is_none() {
+            let partitions = wanted.unwrap_or(KAFKA_PARTITIONS);
+            tracing::info!(topic = kafka.topic, partitions, "creating the topic");
+            admin::create_topic(&kafka, partitions)?;
+        }
+        let weaknesses = admin::describe(&kafka)?.map(|info| admin::weaknesses(&info)).unwrap_or_default();
+        Ok((KafkaLog::connect(kafka)?, weaknesses))
+    });
+    let (log, weaknesses) =
+        opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
+    config.weaknesses = weaknesses;
+    let log: Arc<dyn Log> = Arc::new(log);
+    Projector::start(config, log).await
+}

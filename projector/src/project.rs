@@ -1,0 +1,235 @@
+//! From a record to the rows that it changes. Pure: it reads rows and collects changes; nothing is written here.
+//!
+//! One file per index, named as in `store`. The order in [`record`] is the only coupling between them.
+
+use crate::store::{self, Index, Key, Rows, anomalies::AnomalyRow, meta, records::Bytes};
+use runlog_schemas::{
+    codec::{Envelope, Unreadable},
+    datum::{Datum, Sha256},
+    judge::{self, CallState, Head, Reason, Seen, Verdict, View},
+    partition::partition_of,
+    record::RecordKind,
+};
+use std::{collections::HashMap, ops::ControlFlow};
+
+pub mod anomalies;
+pub mod checkpoints;
+pub mod dead_letters;
+pub mod effects;
+pub mod records;
+pub mod runs;
+pub mod tool_calls;
+
+/// Rows as they will be once the collected changes are written.
+pub struct Changes<'a, R> {
+    rows: &'a R,
+    pending: HashMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl<R> std::fmt::Debug for Changes<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Changes({})", self.pending.len())
+    }
+}
+
+impl<'a, R: Rows> Changes<'a, R> {
+    /// Nothing changed yet.
+    pub fn new(rows: &'a R) -> Self {
+        Self { rows, pending: HashMap::new() }
+    }
+
+    /// Reads a row, changes included.
+    pub fn get<T: Datum>(&self, key: &Key) -> Result<Option<T>, store::Error> {
+        match self.pending.get(key.bytes()) {
+            Some(row) => row.as_deref().map(|row| store::decode(key.bytes(), row)).transpose(),
+            None => self.rows.get(key),
+        }
+    }
+
+    /// Whether there is a row, changes included.
+    pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
+        match self.pending.get(key.bytes()) {
+            Some(row) => Ok(row.is_some()),
+            None => Ok(self.rows.row(key.bytes())?.is_some()),
+        }
+    }
+
+    /// Sets a row.
+    pub fn put<T: Datum>(&mut self, key: Key, row: &T) {
+        self.pending.insert(key.into_bytes(), Some(row.to_bytes()));
+    }
+
+    /// Sets a row without content.
+    pub fn mark(&mut self, key: Key) {
+        self.pending.insert(key.into_bytes(), Some(Vec::new()));
+    }
+
+    /// Removes a row.
+    pub fn remove(&mut self, key: Key) {
+        self.pending.insert(key.into_bytes(), None);
+    }
+
+    /// What changed, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref()))
+    }
+
+    /// How many rows changed.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+/// Where a record stands, and the bytes that it came in.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The partition.
+    pub partition: u32,
+    /// The offset.
+    pub offset: u64,
+    /// The index within the offset.
+    pub index: u32,
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
+    /// The framed bytes.
+    pub framed: &'a [u8],
+}
+
+/// What became of a run's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It took effect.
+    Applied,
+    /// It was judged before: where, and what came of it then.
+    Repeat(Seen),
+    /// It has no effect but an anomaly.
+    Refused(Reason),
+}
+
+/// Takes in a run's record of a journal of `partitions`.
+pub fn record<R: Rows>(
+    record: &Envelope<'_>,
+    at: At<'_>,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    if partition_of(record.run_id, partitions) != at.partition {
+        anomalies::refused(record, at, Reason::WrongPartition, changes)?;
+        return Ok(Effect::Refused(Reason::WrongPartition));
+    }
+    let mut view = RunView { run_id: record.run_id, changes };
+    match judge::judge(record, &mut view)? {
+        Verdict::Applied { head, no_op } => {
+            runs::applied(record, at, head, changes);
+            records::applied(record, at, changes);
+            if !no_op {
+                tool_calls::applied(record, at, changes)?;
+                effects::applied(record, at, changes)?;
+                checkpoints::applied(record, at, changes)?;
+            }
+            Ok(Effect::Applied)
+        }
+        Verdict::Repeat { first, head } => {
+            runs::numbered(record, head, changes)?;
+            Ok(Effect::Repeat(first))
+        }
+        Verdict::Refused { reason, head } => {
+            runs::numbered(record, head, changes)?;
+            anomalies::refused(record, at, reason, changes)?;
+            if matches!(reason, Reason::Fenced | Reason::Ended) {
+                effects::evidence(record, at, reason, changes)?;
+            }
+            Ok(Effect::Refused(reason))
+        }
+    }
+}
+
+/// Takes in bytes that cannot be read and do not stop the partition.
+pub fn dead_letter<R: Rows>(at: At<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
+    dead_letters::unreadable(at, why, changes);
+}
+
+/// The judge's questions, answered from the rows of one run.
+struct RunView<'v, 'a, R> {
+    run_id: &'v str,
+    changes: &'v mut Changes<'a, R>,
+}
+
+impl<R: Rows> View for RunView<'_, '_, R> {
+    type Error = store::Error;
+
+    fn head(&mut self) -> Result<Head, store::Error> {
+        let row: Option<store::runs::RunRow> = self.changes.get(&store::runs::key(self.run_id))?;
+        Ok(row.map(|row| row.head).unwrap_or_default())
+    }
+
+    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, store::Error> {
+        seen(self.changes, self.run_id, record_id)
+    }
+
+    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, store::Error> {
+        let row: Option<store::tool_calls::CallRow> =
+            self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
+        Ok(row.map(|row| row.state()))
+    }
+
+    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, store::Error> {
+        self.changes.has(&store::checkpoints::by_id(self.run_id, checkpoint_id))
+    }
+}
+
+fn seen<R: Rows>(changes: &Changes<'_, R>, run_id: &str, record_id: &str) -> Result<Option<Seen>, store::Error> {
+    match changes.get(&store::records::by_id(run_id, record_id))? {
+        Some(seen) => Ok(Some(seen)),
+        None => changes.get(&store::anomalies::by_id(run_id, record_id)),
+    }
+}
+
+/// The bytes of a record as a row keeps them.
+fn framed(at: At<'_>) -> Bytes {
+    Bytes(at.framed.to_vec())
+}
+
+/// Marks how far the store is: in the same batch as the rows.
+pub fn progress<R: Rows>(next_offset: u64, offset: u64, value: &[u8], changes: &mut Changes<'_, R>) {
+    let last = Some(meta::Last { offset, hash: Sha256::of(value) });
+    changes.put(meta::progress(), &meta::Progress { next_offset, last });
+}
+
+/// Whether a record kind is judged as a run's.
+pub fn of_run(kind: RecordKind) -> bool {
+    !kind.of_partition()
+}
+
+/// Counts and digests one index: SHA-256 over its rows in key order, each as length-prefixed key and row.
+pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::Error> {
+    use sha2::Digest as _;
+    let mut hasher = sha2::Sha256::new();
+    let mut count = 0u64;
+    let prefix = [index as u8];
+    rows.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
+        count += 1;
+        for part in [key, row] {
+            hasher.update((part.len() as u64).to_be_bytes());
+            hasher.update(part);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok((count, Sha256(hasher.finalize().into())))
+}
+
+/// The row of an anomaly.
+fn anomaly_row(record: &Envelope<'_>, reason: Reason) -> AnomalyRow {
+    AnomalyRow {
+        run_id: record.run_id.to_owned(),
+        record_id: record.record_id.to_owned(),
+        reason,
+        writer_id: record.writer_id.to_owned(),
+        writer_epoch: record.writer_epoch,
+    }
+}

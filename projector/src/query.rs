@@ -1,0 +1,137 @@
+//! Answers, each from one view of one partition. Nothing here waits or writes.
+//!
+//! Every list is bounded and says where it goes on. A cursor is the key behind the last row, hexadecimal; it survives
+//! writes, since keys do not move.
+
+use crate::{
+    Error,
+    store::{self, Key, Rows, records::RecordRow},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Position},
+    codec::{self, Envelope},
+    record::JournalRecord,
+};
+use std::ops::ControlFlow;
+
+pub mod anomalies;
+pub mod checkpoint;
+pub mod dead_letters;
+pub mod effects;
+pub mod lookup;
+pub mod outcome;
+pub mod recovery;
+pub mod runs;
+pub mod timeline;
+
+/// Rows of a page when nobody says how many.
+pub const LIMIT: usize = 100;
+/// Rows of a page at the most.
+pub const LIMIT_MAX: usize = 1000;
+
+/// Where the answers' positions are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: u32,
+}
+
+impl Place<'_> {
+    /// A position here.
+    pub fn at(&self, offset: u64, index: u32) -> Position {
+        Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds.
+pub fn time(millis: u64) -> String {
+    // Beyond year 9999 the format has no room; a writer's clock can say anything.
+    let millis = millis.min(253_402_300_799_999);
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Decodes a stored record whole.
+pub fn decode(row: &RecordRow) -> Result<JournalRecord, Error> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("a stored record does not decode ({error}); delete the index folder to rebuild it from the log"),
+        )
+    };
+    let datum = codec::unframe(&row.framed.0).map_err(|error| damaged(&error))?;
+    codec::decode(datum).map_err(|error| damaged(&error))
+}
+
+/// Reads the envelope of a stored record.
+pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
+    codec::read(framed).map_err(|error| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("a stored record does not decode ({error}); delete the index folder to rebuild it from the log"),
+        )
+    })
+}
+
+/// The stored record at a place, which an index row named.
+pub fn record<R: Rows>(rows: &R, run_id: &str, offset: u64, index: u32) -> Result<Option<JournalRecord>, Error> {
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
+    row.as_ref().map(decode).transpose()
+}
+
+/// One page of rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
+/// item, or passes it over.
+pub fn page<R: Rows, T>(
+    rows: &R,
+    prefix: &Key,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    let start = match cursor {
+        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
+        Some(cursor) if cursor > prefix.bytes() => return Ok((Vec::new(), None)),
+        _ => prefix.bytes().to_vec(),
+    };
+    let mut items = Vec::new();
+    let mut next = None;
+    let mut last: Vec<u8> = Vec::new();
+    let mut failed = None;
+    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if items.len() == limit {
+            next = Some(std::mem::take(&mut last));
+            return Ok(ControlFlow::Break(()));
+        }
+        match take(key, row) {
+            Ok(item) => items.extend(item),
+            Err(error) => {
+                failed = Some(error);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        key.clone_into(&mut last);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    failed.map_or(Ok((items, next)), Err)
+}
+
+/// Reads a cursor of one partition.
+pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
+    let Some(text) = text else { return Ok(None) };
+    let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
+    if text.len() % 2 != 0 || !text.is_ascii() {
+        return Err(bad());
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())).collect::<Result<_, _>>().map(Some)
+}
+
+/// Reads a cursor across partitions, `P:…`.
+pub fn parse_partition_cursor(text: Option<&str>) -> Result<(u32, Option<Vec<u8>>), Error> {
+    let Some(text) = text else { return Ok((0, None)) };
+    let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
+    let (partition, rest) = text.split_once(':').ok_or_else(bad)?;
+    let rest = parse_cursor(Some(rest))?.filter(|key| !key.is_empty());
+    Ok((partition.parse().map_err(|_| bad())?, rest))
+}

@@ -1,0 +1,101 @@
+//! What may have happened outside.
+
+use super::Place;
+use crate::{
+    Error,
+    store::{
+        self, Parts, Rows,
+        effects::{EffectRow, EvidenceRow, pending_of, prefix},
+    },
+};
+use runlog_schemas::{
+    answer::{Effect, EffectState, Evidence, Pending},
+    judge::{CallStatus, Class, class},
+};
+
+/// Pending effects of one run, in request order. One seek, a step each.
+pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: &str) -> Result<Vec<Pending>, Error> {
+    let (mut found, _) = super::page(rows, &pending_of(run_id), None, super::LIMIT_MAX, |key, row| {
+        let mut parts = Parts::new(key);
+        let (Some(_), Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
+        let row: EffectRow = store::decode(key, row)?;
+        let (class, reason) = class(row.has_key, row.cleared);
+        Ok(Some(Pending {
+            kind: "tool_call".into(),
+            id,
+            tool_name: row.tool_name,
+            fingerprint: row.fingerprint,
+            occurrence: row.occurrence,
+            class: class.as_str().into(),
+            reason: reason.into(),
+            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+            attempts: row.attempts,
+            journal_seq: row.journal_seq,
+            idempotency_key: row.idempotency_key,
+        }))
+    })?;
+    found.sort_by_key(|pending| pending.journal_seq);
+    Ok(found)
+}
+
+/// A page of this partition's effects, pending before ended.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    only_pending: bool,
+    only_unsafe: bool,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
+    let mut found = Vec::new();
+    for ended in [false, true] {
+        if ended && (only_pending || only_unsafe) {
+            break;
+        }
+        let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
+            let mut parts = Parts::new(key);
+            let (Some(run_id), Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
+            let row: EffectRow = store::decode(key, row)?;
+            let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+            Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row)))
+        })?;
+        found.extend(effects);
+        if next.is_some() {
+            return Ok((found, next));
+        }
+        if !ended && found.len() == limit && !(only_pending || only_unsafe) {
+            // The page is full at the seam: it goes on before the first ended effect.
+            return Ok((found, Some(prefix(true).into_bytes())));
+        }
+    }
+    Ok((found, None))
+}
+
+fn answer(place: Place<'_>, run_id: String, id: String, row: EffectRow) -> Effect {
+    let (class, reason) = class(row.has_key, row.cleared);
+    let pending = row.status == CallStatus::Pending;
+    Effect {
+        run_id,
+        position: place.at(row.offset, row.index),
+        pending: EffectState {
+            kind: "tool_call".into(),
+            id,
+            tool_name: row.tool_name,
+            fingerprint: row.fingerprint,
+            occurrence: row.occurrence,
+            status: row.status.as_str().into(),
+            class: pending.then(|| class.as_str().into()),
+            reason: pending.then(|| reason.into()),
+            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+        },
+    }
+}
+
+fn evidence(place: Place<'_>, row: &EvidenceRow) -> Evidence {
+    Evidence {
+        record_id: row.record_id.clone(),
+        status: row.status.as_str().into(),
+        reason: row.reason.as_str().into(),
+        position: place.at(row.offset, row.index),
+    }
+}

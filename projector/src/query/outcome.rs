@@ -1,0 +1,37 @@
+//! What became of an appended record.
+
+use super::Place;
+use crate::{
+    Error,
+    store::{self, Rows, anomalies::AnomalyRow},
+};
+use runlog_schemas::{answer::Outcome, judge::Seen};
+
+/// The outcome of the record at a place, which must be applied. A repeat is told by its record id: no row stands at its
+/// place, and its id stands for the first one. At most four gets.
+pub fn one<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: &str,
+    (offset, index): (u64, u32),
+    record_id: &str,
+) -> Result<Option<Outcome>, Error> {
+    let outcome = |outcome: &str, reason: Option<&str>, (offset, index)| Outcome {
+        position: place.at(offset, index),
+        outcome: outcome.to_owned(),
+        reason: reason.map(str::to_owned),
+        record_id: Some(record_id.to_owned()),
+    };
+    let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
+    if let Some(row) = refused.filter(|row| row.run_id == run_id) {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
+    if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
+        return Ok(Some(outcome("applied", None, (offset, index))));
+    }
+    let mut seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
+    if seen.is_none() {
+        seen = rows.get(&store::anomalies::by_id(run_id, record_id))?;
+    }
+    Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+}

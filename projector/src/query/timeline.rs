@@ -1,0 +1,91 @@
+//! A run's records in log order.
+
+use super::{Place, time};
+use crate::{
+    Error,
+    store::{self, Parts, Rows, records::RecordRow},
+};
+use runlog_schemas::{
+    answer::{Line, Lines},
+    datum::hex,
+    json::Json,
+    payload::Payload,
+    record::JournalRecord,
+    refs::PrivacyClass,
+};
+use serde_json::Value;
+
+/// A page of the timeline behind `cursor`: one seek, then a step and a decode per record.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: &str,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    raw: bool,
+) -> Result<Lines, Error> {
+    let (records, next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
+        let mut parts = Parts::new(key);
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
+        let row: RecordRow = store::decode(key, row)?;
+        let record = super::decode(&row)?;
+        line(&record, place.at(offset, index), hex(key), raw).map(Some)
+    })?;
+    Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
+}
+
+/// The cursor behind everything that a run has now.
+pub fn end<R: Rows>(rows: &R, run_id: &str) -> Result<Option<Vec<u8>>, Error> {
+    let prefix = store::records::prefix(run_id);
+    let mut last = None;
+    rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |key, _| {
+        last = Some(key.to_vec());
+        Ok(std::ops::ControlFlow::Break(()))
+    })?;
+    Ok(last)
+}
+
+fn line(
+    record: &JournalRecord,
+    position: runlog_schemas::answer::Position,
+    cursor: String,
+    raw: bool,
+) -> Result<Line, Error> {
+    let place = &record.place;
+    Ok(Line {
+        cursor,
+        position,
+        journal_seq: place.journal_seq,
+        writer_seq: place.writer_seq,
+        record_id: record.body.record_id.clone(),
+        record_kind: record.body.record_kind.as_str().into(),
+        payload_type: record.payload.payload_type().into(),
+        epoch: place.writer_epoch,
+        timestamp: time(place.timestamp_millis),
+        payload: payload(&record.payload, record.body.privacy, raw)?,
+    })
+}
+
+/// Members of payloads that are content.
+const CONTENT: [&str; 8] =
+    ["arguments", "result", "content", "messages", "state", "error_message", "total_usage", "verification_reports"];
+
+/// The payload as JSON; content is replaced by its class unless it may be shown.
+fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
+    let failed = |error: serde_json::Error| {
+        Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
+    };
+    let hidden = matches!(privacy, PrivacyClass::ContentRefsOnly | PrivacyClass::Sensitive | PrivacyClass::Secret);
+    if raw || !hidden {
+        return Json::of(payload).map_err(failed);
+    }
+    let mut value = serde_json::to_value(payload).map_err(failed)?;
+    if let Value::Object(members) = &mut value {
+        for name in CONTENT {
+            if let Some(content) = members.get_mut(name) {
+                *content = serde_json::json!({ "masked": privacy.as_str() });
+            }
+        }
+    }
+    Ok(Json::from(value))
+}

@@ -1,0 +1,79 @@
+//! Rebuilding one partition beside the live one, when a skip voids a record that it had applied.
+//!
+//! Folders are `DIR/index/<generation>/<partition>/`. The new store is written in the next generation; until it has
+//! reached the old one's offset, queries are answered from the old one. The marker [`meta::live`] is written in the new
+//! one before the old one goes, so that a start after a crash finds either.
+
+use crate::{
+    fold::Fold,
+    service::Shared,
+    store::{self, Mode, Rows, Store, meta},
+};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The folder of a partition's store.
+pub fn dir(index: &Path, generation: u32, partition: u32) -> PathBuf {
+    index.join(generation.to_string()).join(partition.to_string())
+}
+
+/// The generations on disk that have `partition`, newest first.
+pub fn generations(index: &Path, partition: u32) -> Vec<u32> {
+    let mut found: Vec<u32> = std::fs::read_dir(index)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|generation| dir(index, *generation, partition).is_dir())
+        .collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found
+}
+
+/// Opens the partition's live store: the newest generation that is marked live, or a new one.
+pub fn open(index: &Path, partition: u32, budget: &store::Budget) -> Result<Store, store::Error> {
+    for generation in generations(index, partition) {
+        let dir = dir(index, generation, partition);
+        let store = Store::open(&dir, budget, Mode::Live)?;
+        if generation == 1 || store.row(meta::live().bytes())?.is_some() {
+            return Ok(store);
+        }
+        drop(store);
+        // A rebuild that did not finish: the log has all of it.
+        std::fs::remove_dir_all(&dir).ok();
+    }
+    Store::open(&dir(index, 1, partition), budget, Mode::Live)
+}
+
+/// Puts a new, empty store that knows the skips in the fold's place. The old one goes on answering.
+pub fn begin(shared: &Shared, fold: &mut Fold) -> Result<(), store::Error> {
+    let index = shared.index_dir();
+    let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
+    let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
+    let mut fresh = Fold::resume(fold.partition, fold.journal.clone(), store)?;
+    fresh.know_skips_of(fold)?;
+    tracing::warn!(partition = fold.partition, generation, "a skip voids an applied record, rebuilding");
+    *fold = fresh;
+    Ok(())
+}
+
+/// Once a rebuilt store has reached what the old one had applied, it takes its place. None where nothing was rebuilt.
+pub fn caught_up(shared: &Shared, fold: &mut Fold) -> Option<bool> {
+    let live = shared.store(fold.partition);
+    if Arc::ptr_eq(&live, &fold.store) {
+        return None;
+    }
+    if fold.next < shared.progress(fold.partition).applied {
+        return None;
+    }
+    let key = meta::live();
+    fold.store.commit(std::iter::once((key.bytes(), Some(&[][..])))).ok()?;
+    shared.swap(fold.partition, fold.store.clone());
+    let old = live.dir().to_owned();
+    drop(live);
+    // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.
+    std::fs::remove_dir_all(old).ok();
+    Some(true)
+}

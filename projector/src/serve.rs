@@ -1,0 +1,189 @@
+//! The HTTP face: `/v1` mirrors the commands, errors are RFC 9457 problems, and every wait has a deadline.
+//!
+//! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
+//! [`problem`], maps errors to responses.
+
+use crate::{Consistency, Error, Projector, query::Place};
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Request, State},
+    http::{StatusCode, Uri, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use runlog_schemas::answer::{ErrorKind, Journal};
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+
+mod fleet;
+mod health;
+mod runs;
+mod tail;
+
+/// How long a query waits when it does not say.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a query may ask to wait.
+const DEADLINE_MAX: Duration = Duration::from_secs(300);
+/// The largest request body, bytes.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// What every handler has.
+#[derive(Clone, Debug)]
+pub(crate) struct App(pub(crate) Arc<Projector>);
+
+/// The routes over `projector`.
+pub fn router(projector: Arc<Projector>) -> Router {
+    Router::new()
+        .route("/v1/journal", get(journal))
+        .route("/v1/runs", get(runs::list))
+        .route("/v1/runs/{run}", get(runs::one))
+        .route("/v1/runs/{run}/records", get(runs::records).post(runs::append))
+        .route("/v1/runs/{run}/claims", post(runs::claim))
+        .route("/v1/runs/{run}/lookup", get(runs::lookup))
+        .route("/v1/runs/{run}/calls/{id}", get(runs::call))
+        .route("/v1/runs/{run}/checkpoints/latest", get(runs::checkpoint))
+        .route("/v1/runs/{run}/recovery", get(runs::recovery))
+        .route("/v1/runs/{run}/outcome", get(runs::outcome))
+        .route("/v1/runs/{run}/tail", get(tail::one))
+        .route("/v1/runs/{run}/effects/{id}/resolution", post(runs::resolve))
+        .route("/v1/effects", get(fleet::effects))
+        .route("/v1/anomalies", get(fleet::anomalies))
+        .route("/v1/dead-letters", get(fleet::dead_letters))
+        .route("/v1/dead-letters/{at}", get(fleet::dead_letter))
+        .route("/v1/skips", post(fleet::skip))
+        .route("/v1/verify", post(fleet::verify))
+        .route("/v1/doctor", get(health::doctor))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::map_response(reshape))
+        .with_state(App(projector))
+}
+
+/// Any error as a response: `application/problem+json` with the kind that callers act on.
+pub(crate) fn problem(error: &Error) -> Response {
+    let problem = error.problem();
+    if problem.kind == ErrorKind::Internal {
+        tracing::error!("{}", problem.detail);
+    }
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        problem(&self)
+    }
+}
+
+async fn unknown(uri: Uri, request: Request) -> Error {
+    let message = format!("no such resource: {} {}", request.method(), uri.path());
+    Error::new(ErrorKind::NotFound, message)
+}
+
+/// The framework's own refusals (a query or body that does not parse) in the form of ours.
+async fn reshape(response: Response) -> Response {
+    let status = response.status();
+    let plain = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !status.is_client_error() || !plain {
+        return response;
+    }
+    let kind = if status == StatusCode::PAYLOAD_TOO_LARGE { ErrorKind::TooLarge } else { ErrorKind::Usage };
+    let body = axum::body::to_bytes(response.into_body(), 64 << 10).await.unwrap_or_default();
+    problem(&Error::new(kind, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// What every query takes.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Ask {
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+impl Ask {
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline_ms.map_or(DEADLINE, Duration::from_millis).min(DEADLINE_MAX)
+    }
+
+    /// Queries that name a run are at `latest` unless they say otherwise, lists at `eventual`.
+    pub(crate) fn consistency(&self, default: Consistency) -> Result<Consistency, Error> {
+        self.consistency.as_deref().map_or(Ok(default), |text| {
+            Consistency::parse(text).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Usage,
+                    format!("consistency {text:?} is none of eventual, latest, at-least=PARTITION:OFFSET"),
+                )
+            })
+        })
+    }
+}
+
+impl App {
+    /// Waits as a query about `run_id` asks, and says where the run is.
+    pub(crate) async fn fresh(&self, run_id: &str, ask: &Ask) -> Result<u32, Error> {
+        let partition = self.0.partition_of(run_id);
+        self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
+        Ok(partition)
+    }
+
+    pub(crate) fn place(&self, partition: u32) -> Place<'_> {
+        Place { topic: self.0.log().topic(), partition }
+    }
+
+    /// Runs a read that may take a while off the network threads.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let app = self.clone();
+        tokio::task::spawn_blocking(move || read(&app))
+            .await
+            .map_err(|error| Error::new(ErrorKind::Internal, "a query panicked").because(error))?
+    }
+}
+
+async fn journal(State(app): State<App>) -> Json<Journal> {
+    let journal = app.0.journal();
+    Json(Journal {
+        topic: app.0.log().topic().to_owned(),
+        journal_id: journal.journal_id.clone(),
+        partitions: journal.partitions,
+        schemas: vec![runlog_schemas::datum::hex(&runlog_schemas::schema::fingerprint())],
+    })
+}
+
+/// A page's size as asked for, within bounds.
+pub(crate) fn limit(asked: Option<usize>) -> usize {
+    asked.unwrap_or(crate::query::LIMIT).clamp(1, crate::query::LIMIT_MAX)
+}
+
+/// Serves until `end` resolves, then lets requests under way finish within `grace`.
+pub async fn serve(
+    listener: tokio::net::TcpListener,
+    projector: Arc<Projector>,
+    end: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
+) -> std::io::Result<()> {
+    let (ended, ending) = tokio::sync::oneshot::channel();
+    let signal = async move {
+        end.await;
+        ended.send(()).ok();
+    };
+    let server = axum::serve(listener, router(projector)).with_graceful_shutdown(signal);
+    let bounded = async move {
+        ending.await.ok();
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        result = server => result,
+        // Tails and long waits do not end by themselves.
+        () = bounded => Ok(()),
+    }
+}

@@ -1,0 +1,192 @@
+//! Across all runs and partitions.
+
+use super::{App, Ask, limit};
+use crate::{
+    Consistency, Error,
+    query::{self, parse_partition_cursor},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use runlog_schemas::{
+    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Outcome, Verification},
+    datum::hex,
+    payload::Skip,
+};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Bytes of a dead letter that are shown.
+const SHOWN_BYTES_MAX: usize = 4096;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct FleetQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    #[serde(default)]
+    pending: bool,
+    #[serde(default, rename = "unsafe")]
+    unsafe_only: bool,
+    run: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+impl FleetQuery {
+    fn ask(&self) -> Ask {
+        Ask { consistency: self.consistency.clone(), deadline_ms: self.deadline_ms }
+    }
+}
+
+type Page<T> = (Vec<T>, Option<Vec<u8>>);
+
+impl App {
+    /// Pages of every partition one after another, from a cursor `P:…`.
+    fn across<T>(
+        &self,
+        query: &FleetQuery,
+        only: Option<u32>,
+        mut page: impl FnMut(&Self, u32, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
+    ) -> Result<(Vec<T>, Option<String>), Error> {
+        let limit = limit(query.limit);
+        let (from, mut cursor) = parse_partition_cursor(query.cursor.as_deref())?;
+        let partitions = self.0.journal().partitions;
+        let range = only.map_or(from..partitions, |only| only.max(from)..(only + 1).min(partitions));
+        let mut items = Vec::new();
+        for partition in range.clone() {
+            if items.len() == limit {
+                return Ok((items, Some(format!("{partition}:"))));
+            }
+            let (found, next) = page(self, partition, cursor.take().as_deref(), limit - items.len())?;
+            items.extend(found);
+            if let Some(next) = next {
+                return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
+            }
+        }
+        Ok((items, None))
+    }
+
+    async fn all_fresh(&self, ask: &Ask) -> Result<Vec<u32>, Error> {
+        let consistency = ask.consistency(Consistency::Eventual)?;
+        let mut unavailable = Vec::new();
+        for partition in 0..self.0.journal().partitions {
+            match self.0.wait(partition, consistency, ask.deadline()).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::PartitionStopped => unavailable.push(partition),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unavailable)
+    }
+}
+
+pub(super) async fn effects(State(app): State<App>, Query(query): Query<FleetQuery>) -> Result<Json<Effects>, Error> {
+    let unavailable_partitions = app.all_fresh(&query.ask()).await?;
+    app.read(move |app| {
+        let (effects, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            let place = app.place(partition);
+            query::effects::page(&store.view(), place, query.pending, query.unsafe_only, cursor, limit)
+        })?;
+        Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
+    })
+    .await
+}
+
+pub(super) async fn anomalies(
+    State(app): State<App>,
+    Query(query): Query<FleetQuery>,
+) -> Result<Json<Anomalies>, Error> {
+    match &query.run {
+        Some(run_id) => {
+            app.fresh(run_id, &query.ask()).await?;
+        }
+        None => {
+            app.all_fresh(&query.ask()).await?;
+        }
+    }
+    app.read(move |app| {
+        let (anomalies, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            query::anomalies::page(&store.view(), app.place(partition), query.run.as_deref(), cursor, limit)
+        })?;
+        Ok(Json(Anomalies { anomalies, next_cursor }))
+    })
+    .await
+}
+
+pub(super) async fn dead_letters(
+    State(app): State<App>,
+    Query(query): Query<FleetQuery>,
+) -> Result<Json<DeadLetters>, Error> {
+    app.all_fresh(&query.ask()).await?;
+    app.read(move |app| {
+        let (records, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
+        })?;
+        Ok(Json(DeadLetters { records, next_cursor }))
+    })
+    .await
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    letter: runlog_schemas::answer::DeadLetter,
+    detail: String,
+    hex: String,
+}
+
+/// One dead letter, with its first bytes from the log.
+pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
+    let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
+    let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
+    let partition: u32 = partition.parse().map_err(|_| usage())?;
+    let offset: u64 = offset.parse().map_err(|_| usage())?;
+    if partition >= app.0.journal().partitions {
+        return Err(Error::new(ErrorKind::NotFound, format!("the journal has no partition {partition}")));
+    }
+    app.read(move |app| {
+        let store = app.0.store(partition);
+        let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
+        let (letter, detail) =
+            found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no dead letter at {partition}:{offset}")))?;
+        let mut reader = app.0.log().reader(&[(partition, offset)])?;
+        let read = reader.poll(1, super::DEADLINE)?;
+        let bytes = read.first().filter(|record| record.offset == offset).map(|record| record.value.as_slice());
+        let bytes = bytes.unwrap_or_default();
+        Ok(Json(Shown { letter, detail, hex: hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]) }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct SkipBody {
+    partition: u32,
+    offset: u64,
+    #[serde(default)]
+    who: String,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn skip(
+    State(app): State<App>,
+    Query(ask): Query<Ask>,
+    Json(body): Json<SkipBody>,
+) -> Result<Json<Outcome>, Error> {
+    if body.who.is_empty() || body.why.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
+    }
+    let skip = Skip { offset: body.offset, who: body.who, why: body.why };
+    app.0.skip(body.partition, skip, ask.deadline()).await.map(Json)
+}
+
+pub(super) async fn verify(State(app): State<App>) -> Result<Json<Verification>, Error> {
+    let begun = Instant::now();
+    let mut verification = app.read(|app| app.0.verify()).await?;
+    verification.seconds = begun.elapsed().as_secs_f64();
+    Ok(Json(verification))
+}

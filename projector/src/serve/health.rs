@@ -1,0 +1,135 @@
+//! Whether it works, and what is wrong where it does not.
+
+use super::App;
+use crate::{Error, fold::Stop, query};
+use axum::{
+    Json,
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use runlog_schemas::answer::{Doctor, Finding, PartitionHealth};
+use serde_json::json;
+use std::{fmt::Write as _, time::Duration};
+
+/// How long the doctor waits for the log.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl App {
+    async fn partition_health(&self, partition: u32) -> PartitionHealth {
+        let end = self.0.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
+        let progress = self.0.progress(partition);
+        let error = match (&progress.stopped, &end) {
+            (Some(stop), _) => Some(stop.error.clone()),
+            (None, Err(error)) => Some(error.problem().detail),
+            (None, Ok(_)) => None,
+        };
+        PartitionHealth {
+            partition,
+            applied: progress.applied,
+            end: end.ok(),
+            state: if progress.stopped.is_some() { "stopped" } else { "running" }.into(),
+            error,
+        }
+    }
+
+    async fn health(&self) -> Vec<PartitionHealth> {
+        let mut all = Vec::new();
+        for partition in 0..self.0.journal().partitions {
+            all.push(self.partition_health(partition).await);
+        }
+        all
+    }
+}
+
+/// What to do about a stop.
+fn fix(partition: u32, stop: &Stop) -> String {
+    match stop.kind {
+        "unknown_schema" => format!(
+            "start a version that knows the schema, or void the record: \
+             runlog dead-letter skip {partition}:{} --who … --why …",
+            stop.offset
+        ),
+        "log_truncated" | "log_diverged" => {
+            "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
+             again, which rebuilds from what the log still has"
+                .into()
+        }
+        "not_a_journal" => "serve the topic that the journal was created on, or a new one".into(),
+        "store" => "make room on the disk and check its health; the partition is tried again every second".into(),
+        _ => "check that the log can be reached; the partition is tried again".into(),
+    }
+}
+
+pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error> {
+    let partitions = app.health().await;
+    let mut findings = Vec::new();
+    for health in &partitions {
+        let progress = app.0.progress(health.partition);
+        match (&progress.stopped, &health.error) {
+            (Some(stop), _) => findings.push(Finding {
+                severity: "error".into(),
+                what: format!("partition {} is stopped at offset {}: {}", health.partition, stop.offset, stop.error),
+                fix: fix(health.partition, stop),
+            }),
+            (None, Some(error)) => findings.push(Finding {
+                severity: "error".into(),
+                what: format!("partition {} cannot be asked for its end: {error}", health.partition),
+                fix: "check that the log can be reached".into(),
+            }),
+            (None, None) => {}
+        }
+        let store = app.0.store(health.partition);
+        let view = store.view();
+        let place = app.place(health.partition);
+        let (letters, _) = query::dead_letters::page(&view, place, None, query::LIMIT_MAX)?;
+        if !letters.is_empty() {
+            findings.push(Finding {
+                severity: "warning".into(),
+                what: format!("partition {} has {} records that nobody can read", health.partition, letters.len()),
+                fix: "see `runlog dead-letter list`; find out which client writes them".into(),
+            });
+        }
+    }
+    if app.0.paused() {
+        findings.push(Finding {
+            severity: "warning".into(),
+            what: "this server is paused: it consumes nothing".into(),
+            fix: "start it without --paused".into(),
+        });
+    }
+    for weakness in app.0.weaknesses() {
+        findings.push(Finding {
+            severity: "error".into(),
+            what: weakness.clone(),
+            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
+        });
+    }
+    let healthy = findings.iter().all(|finding| finding.severity != "error");
+    Ok(Json(Doctor { healthy, partitions, findings }))
+}
+
+/// 200 when every partition is caught up or stopped; names the stopped and the lagging.
+pub(super) async fn ready(State(app): State<App>) -> Response {
+    let health = app.health().await;
+    let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<u32> {
+        health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()
+    };
+    let stopped = of(|health| health.state == "stopped");
+    let lagging = of(|health| health.state == "running" && health.end.is_none_or(|end| health.applied < end));
+    let status = if lagging.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": lagging.is_empty(), "stopped": stopped, "lagging": lagging }))).into_response()
+}
+
+/// Prometheus text: applied offsets and stops.
+pub(super) async fn metrics(State(app): State<App>) -> String {
+    let mut text = String::from("# TYPE runlog_applied_offset gauge\n# TYPE runlog_partition_stopped gauge\n");
+    for partition in 0..app.0.journal().partitions {
+        let progress = app.0.progress(partition);
+        let stopped = u8::from(progress.stopped.is_some());
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "runlog_applied_offset{{partition=\"{partition}\"}} {}", progress.applied);
+        let _ = writeln!(text, "runlog_partition_stopped{{partition=\"{partition}\"}} {stopped}");
+    }
+    text
+}

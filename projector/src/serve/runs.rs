@@ -1,0 +1,337 @@
+//! One run, or a page of runs.
+
+use super::{App, Ask, limit};
+use crate::{
+    Consistency, Error,
+    append::RECORDS_MAX,
+    query::{self, checkpoint, lookup, outcome, parse_cursor, recovery, timeline},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+    response::{IntoResponse, Response},
+};
+use runlog_schemas::{
+    answer::{Checkpoint, Claim, ErrorKind, Lines, Lookup, Outcome, Recovery, Run, Runs},
+    canonical,
+    draft::Draft,
+    payload::EffectResolution,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+fn no_run(run_id: &str) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    status: Option<String>,
+    #[serde(default)]
+    prefix: String,
+    #[serde(flatten)]
+    ask: Flat,
+}
+
+/// `Ask` where other members are flattened beside it: query strings carry text only.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Flat {
+    consistency: Option<String>,
+    deadline_ms: Option<String>,
+}
+
+impl Flat {
+    pub(super) fn ask(self) -> Result<Ask, Error> {
+        let deadline_ms = self
+            .deadline_ms
+            .map(|text| {
+                text.parse().map_err(|_| Error::new(ErrorKind::Usage, format!("deadline_ms {text:?} is not a number")))
+            })
+            .transpose()?;
+        Ok(Ask { consistency: self.consistency, deadline_ms })
+    }
+}
+
+pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
+    let ask = query.ask.ask()?;
+    let limit = limit(query.limit);
+    let consistency = ask.consistency(Consistency::Eventual)?;
+    for partition in 0..app.0.journal().partitions {
+        app.0.wait(partition, consistency, ask.deadline()).await?;
+    }
+    let (prefix, status) = (query.prefix, query.status);
+    if let Some(status) = status.as_deref().filter(|s| !["open", "completed", "failed", "cancelled"].contains(s)) {
+        let message = format!("status {status:?} is none of open, completed, failed, cancelled");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    let after = parse_cursor(query.cursor.as_deref())?
+        .map(|bytes| String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::Usage, "not a cursor of this list")))
+        .transpose()?;
+    app.read(move |app| {
+        let mut runs = Vec::new();
+        for partition in 0..app.0.journal().partitions {
+            let store = app.0.store(partition);
+            let place = app.place(partition);
+            // One more than asked for tells whether there is another page.
+            let page =
+                query::runs::list(&store.view(), place, &prefix, after.as_deref(), status.as_deref(), limit + 1)?;
+            runs.extend(page);
+        }
+        runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        let last = runs.last().filter(|_| more);
+        let next_cursor = last.map(|run| runlog_schemas::datum::hex(run.run_id.as_bytes()));
+        Ok(Json(Runs { runs, next_cursor }))
+    })
+    .await
+}
+
+pub(super) async fn one(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(ask): Query<Ask>,
+) -> Result<Json<Run>, Error> {
+    let partition = app.fresh(&run_id, &ask).await?;
+    let store = app.0.store(partition);
+    query::runs::one(&store.view(), app.place(partition), &run_id)?.map(Json).ok_or_else(|| no_run(&run_id))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RecordsQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    #[serde(default)]
+    raw: bool,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn records(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<RecordsQuery>,
+) -> Result<Json<Lines>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(&run_id, &ask).await?;
+    let cursor = parse_cursor(query.cursor.as_deref())?;
+    app.read(move |app| {
+        let store = app.0.store(partition);
+        let view = store.view();
+        let place = app.place(partition);
+        if query::runs::one(&view, place, &run_id)?.is_none() {
+            return Err(no_run(&run_id));
+        }
+        timeline::page(&view, place, &run_id, cursor.as_deref(), limit(query.limit), query.raw).map(Json)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AppendQuery {
+    #[serde(default)]
+    check: bool,
+    deadline_ms: Option<u64>,
+}
+
+/// One record gives one outcome, an array gives an array.
+pub(super) async fn append(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<AppendQuery>,
+    body: String,
+) -> Result<Response, Error> {
+    let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+    let many = body.trim_start().starts_with('[');
+    let texts: Vec<Box<RawValue>> = if many {
+        serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?
+    } else {
+        vec![serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?]
+    };
+    if texts.len() > RECORDS_MAX {
+        let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let mut drafts = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
+        if draft.record.body.record_kind.of_partition() {
+            let kind = draft.record.body.record_kind.as_str();
+            return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
+        }
+        drafts.push(draft);
+    }
+    let outcomes = if query.check {
+        app.0.check(&run_id, drafts, ask.deadline()).await?
+    } else {
+        app.0.append(&run_id, drafts, ask.deadline()).await?
+    };
+    Ok(match outcomes.into_iter().next() {
+        Some(only) if !many => Json(only).into_response(),
+        first => Json(first.into_iter().collect::<Vec<Outcome>>()).into_response(),
+    })
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ClaimBody {
+    #[serde(default)]
+    claimed_by: String,
+}
+
+pub(super) async fn claim(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(ask): Query<Ask>,
+    body: Option<Json<ClaimBody>>,
+) -> Result<Json<Claim>, Error> {
+    let body = body.map(|Json(body)| body).unwrap_or_default();
+    app.0.claim(&run_id, &body.claimed_by, ask.deadline()).await.map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LookupQuery {
+    tool: String,
+    args: String,
+    occurrence: Option<u32>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn lookup(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<LookupQuery>,
+) -> Result<Json<Lookup>, Error> {
+    let canonical = canonical::canonicalize(&query.args)
+        .map_err(|error| Error::new(ErrorKind::Usage, format!("args are not canonical JSON: {error}")))?;
+    let fingerprint = canonical::fingerprint(&query.tool, &canonical::args_sha256(&canonical));
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(&run_id, &ask).await?;
+    let store = app.0.store(partition);
+    lookup::one(&store.view(), app.place(partition), &run_id, &fingerprint, query.occurrence).map(Json)
+}
+
+pub(super) async fn call(
+    State(app): State<App>,
+    Path((run_id, id)): Path<(String, String)>,
+    Query(ask): Query<Ask>,
+) -> Result<Json<Lookup>, Error> {
+    let partition = app.fresh(&run_id, &ask).await?;
+    let store = app.0.store(partition);
+    lookup::by_request(&store.view(), app.place(partition), &run_id, &id)?
+        .map(Json)
+        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct CheckpointQuery {
+    at_or_before: Option<u64>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn checkpoint(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<CheckpointQuery>,
+) -> Result<Json<Checkpoint>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(&run_id, &ask).await?;
+    app.read(move |app| {
+        let store = app.0.store(partition);
+        let (row, checkpoint) = checkpoint::latest(&store.view(), &run_id, query.at_or_before)?
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no valid checkpoint there")))?;
+        Ok(Json(checkpoint::answer(app.place(partition), &row, checkpoint, true)))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RecoveryQuery {
+    #[serde(default)]
+    full: bool,
+    cursor: Option<String>,
+    limit: Option<usize>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn recovery(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<RecoveryQuery>,
+) -> Result<Json<Recovery>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(&run_id, &ask).await?;
+    let cursor = parse_cursor(query.cursor.as_deref())?;
+    app.read(move |app| {
+        let store = app.0.store(partition);
+        recovery::one(&store.view(), app.place(partition), &run_id, query.full, cursor.as_deref(), limit(query.limit))?
+            .map(Json)
+            .ok_or_else(|| no_run(&run_id))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OutcomeQuery {
+    position: String,
+    #[serde(default)]
+    record_id: String,
+    deadline_ms: Option<u64>,
+}
+
+/// Waits until the position is applied; it is inclusive.
+pub(super) async fn outcome(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<OutcomeQuery>,
+) -> Result<Json<Outcome>, Error> {
+    let usage = || Error::new(ErrorKind::Usage, format!("position {:?} is not PARTITION:OFFSET", query.position));
+    let mut parts = query.position.split(':').map(str::parse::<u64>);
+    let (Some(Ok(partition)), Some(Ok(offset))) = (parts.next(), parts.next()) else { return Err(usage()) };
+    let index = parts.next().transpose().map_err(|_| usage())?.unwrap_or(0);
+    let partition = u32::try_from(partition).map_err(|_| usage())?;
+    let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    app.0.wait(partition, Consistency::AtLeast(partition, offset), ask.deadline()).await?;
+    let store = app.0.store(partition);
+    let place = (offset, u32::try_from(index).map_err(|_| usage())?);
+    outcome::one(&store.view(), app.place(partition), &run_id, place, &query.record_id)?.map(Json).ok_or_else(|| {
+        let message = format!("no record {:?} of run {run_id} stands at {}", query.record_id, query.position);
+        Error::new(ErrorKind::NotFound, message)
+    })
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ResolutionBody {
+    decision: String,
+    result: Option<runlog_schemas::json::Json>,
+    #[serde(default)]
+    who: String,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn resolve(
+    State(app): State<App>,
+    Path((run_id, id)): Path<(String, String)>,
+    Query(ask): Query<Ask>,
+    body: String,
+) -> Result<Json<Outcome>, Error> {
+    let body: ResolutionBody = serde_json::from_str(&body)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not a resolution: {error}")))?;
+    if body.who.is_empty() || body.why.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "a resolution says who decided and why"));
+    }
+    let resolution = EffectResolution {
+        request_record_id: id,
+        decision: body.decision,
+        result: body.result,
+        who: body.who,
+        why: body.why,
+    };
+    app.0.resolve(&run_id, resolution, ask.deadline()).await.map(Json)
+}

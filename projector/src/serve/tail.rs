@@ -1,0 +1,115 @@
+//! A run's timeline as server-sent events: each event's id is the cursor that resumes behind it.
+
+use super::{App, Ask};
+use crate::{
+    Error,
+    query::{parse_cursor, timeline},
+};
+use axum::{
+    extract::{Path, Query, State},
+    response::sse::{Event, KeepAlive, Sse},
+};
+use futures_util::{Stream, stream};
+use runlog_schemas::answer::{ErrorKind, Line};
+use serde::Deserialize;
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+/// Lines read at once.
+const PAGE: usize = 100;
+/// How often an idle stream says that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TailQuery {
+    from: Option<String>,
+    #[serde(default)]
+    until_end: bool,
+    #[serde(default)]
+    raw: bool,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+struct Tail {
+    app: App,
+    run_id: String,
+    partition: u32,
+    cursor: Option<Vec<u8>>,
+    ready: VecDeque<Line>,
+    until_end: bool,
+    raw: bool,
+}
+
+/// Sends what is there, then what comes, or ends there with `until_end`. Resuming at a cursor neither repeats nor leaves
+/// out a line.
+pub(super) async fn one(
+    State(app): State<App>,
+    Path(run_id): Path<String>,
+    Query(query): Query<TailQuery>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(&run_id, &ask).await?;
+    let cursor = match query.from.as_deref() {
+        None | Some("beginning") => None,
+        Some("end") => timeline::end(&app.0.store(partition).view(), &run_id)?,
+        cursor => parse_cursor(cursor)?,
+    };
+    let tail = Tail {
+        app,
+        run_id,
+        partition,
+        cursor,
+        ready: VecDeque::new(),
+        until_end: query.until_end,
+        raw: query.raw,
+    };
+    let events = stream::unfold(Some(tail), |tail| async move {
+        let mut tail = tail?;
+        match tail.next().await {
+            Ok(Some(line)) => {
+                let event = Event::default().id(line.cursor.clone()).json_data(&line);
+                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(tail)))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                let event = Event::default().event("error").json_data(error.problem()).unwrap_or_default();
+                Some((Ok(event), None))
+            }
+        }
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+impl Tail {
+    async fn next(&mut self) -> Result<Option<Line>, Error> {
+        // Subscribed before reading: what is applied after the read wakes the wait.
+        let mut progress = self.app.0.shared.subscribe(self.partition);
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                self.cursor = parse_cursor(Some(&line.cursor))?;
+                return Ok(Some(line));
+            }
+            progress.borrow_and_update();
+            self.fill()?;
+            if !self.ready.is_empty() {
+                continue;
+            }
+            if self.until_end {
+                return Ok(None);
+            }
+            progress
+                .changed()
+                .await
+                .map_err(|_| Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor"))?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), Error> {
+        let store = self.app.0.store(self.partition);
+        let place = self.app.place(self.partition);
+        let page =
+            timeline::page(&store.view(), place, &self.run_id, self.cursor.as_deref(), PAGE, self.raw)?;
+        self.ready = page.records.into();
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers.
+
+use crate::{
+    Error,
+    fold::{Fold, Stop},
+    journal,
+    pipeline::{Pipeline, Progress},
+    replace,
+    store::{Budget, Rows, Store, meta},
+};
+use runlog_log::{Bounds, Log};
+use runlog_schemas::{
+    answer::{ErrorKind, Position},
+    datum::Sha256,
+    partition::partition_of,
+};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// Runs whose records can be numbered at the same time.
+const NUMBERING_LOCKS: usize = 64;
+
+/// Milliseconds since the Unix epoch.
+pub type Clock = fn() -> u64;
+
+/// What a projector is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Holds `index/`.
+    pub dir: PathBuf,
+    /// RocksDB's cache and memtables, all partitions together, bytes. Default 128 MiB.
+    pub memory_bytes: usize,
+    /// Serve the index and consume nothing. Default false.
+    pub paused: bool,
+    /// The count that the caller expects; none takes the journal's.
+    pub partitions: Option<u32>,
+    /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
+    pub ids: fn() -> String,
+    /// What whoever opened the log found wrong with its configuration, for the doctor.
+    pub weaknesses: Vec<String>,
+    /// The clock, for records that the projector itself writes.
+    pub clock: Clock,
+}
+
+/// Memory for RocksDB when nobody says otherwise, bytes.
+pub const MEMORY_BYTES: usize = 128 << 20;
+
+impl Config {
+    /// The defaults, with the indices under `dir`.
+    pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
+        let memory_bytes = MEMORY_BYTES;
+        Self { dir: dir.into(), memory_bytes, paused: false, partitions: None, ids, weaknesses: Vec::new(), clock }
+    }
+}
+
+/// What the loop and the queries share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) journal: meta::Journal,
+    pub(crate) budget: Budget,
+    pub(crate) ending: AtomicBool,
+    pub(crate) config: Config,
+    partitions: Vec<Partition>,
+}
+
+#[derive(Debug)]
+struct Partition {
+    store: RwLock<Arc<Store>>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Shared {
+    pub(crate) fn index_dir(&self) -> PathBuf {
+        self.config.dir.join("index")
+    }
+
+    /// The store that answers for `partition`, which must be one of the journal's.
+    pub(crate) fn store(&self, partition: u32) -> Arc<Store> {
+        self.partitions[partition as usize].store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn swap(&self, partition: u32, store: Arc<Store>) {
+        *self.partitions[partition as usize].store.write().unwrap_or_else(PoisonError::into_inner) = store;
+    }
+
+    pub(crate) fn progress(&self, partition: u32) -> Progress {
+        self.partitions[partition as usize].progress.borrow().clone()
+    }
+
+    /// Progress from now on.
+    pub(crate) fn subscribe(&self, partition: u32) -> watch::Receiver<Progress> {
+        self.partitions[partition as usize].progress.subscribe()
+    }
+
+    /// Tells whoever waits; says nothing where nothing changed.
+    pub(crate) fn report(&self, partition: u32, applied: u64, stopped: Option<Stop>) {
+        self.partitions[partition as usize].progress.send_if_modified(|progress| {
+            let new = Progress { applied, stopped };
+            let changed = *progress != new;
+            *progress = new;
+            changed
+        });
+    }
+}
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Whatever is applied.
+    Eventual,
+    /// Everything up to this offset of this partition, inclusive.
+    AtLeast(u32, u64),
+    /// Everything that was in the log when the question arrived.
+    Latest,
+}
+
+impl Consistency {
+    /// Reads `eventual`, `latest` or `at-least=P:O`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "eventual" => Some(Self::Eventual),
+            "latest" => Some(Self::Latest),
+            _ => {
+                let (partition, offset) = text.strip_prefix("at-least=")?.split_once(':')?;
+                Some(Self::AtLeast(partition.parse().ok()?, offset.parse().ok()?))
+            }
+        }
+    }
+}
+
+/// A running projector. Dropping it ends the loop; what it had committed stays.
+#[derive(Debug)]
+pub struct Projector {
+    pub(crate) shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Held while records of a run are numbered and appended, by a hash of the run id.
+    pub(crate) numbering: Vec<tokio::sync::Mutex<()>>,
+}
+
+impl Projector {
+    /// Opens the journal and its indices, checks each against the log, and starts the loop.
+    ///
+    /// A partition whose index does not fit the log (truncated, diverged, another journal) stops alone; its state is
+    /// kept and answers at `eventual`.
+    pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
+        let journal = journal::open(&log, &(config.ids)(), config.partitions, (config.clock)()).await?;
+        let budget = Budget::new(config.memory_bytes);
+        let mut partitions = Vec::new();
+        let mut folds = Vec::new();
+        for partition in 0..journal.partitions {
+            let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
+            let fold = Fold::resume(partition, journal.clone(), store.clone())?;
+            let stop = if config.paused { None } else { misfit(&log, &fold).await? };
+            let progress = Progress { applied: fold.next, stopped: stop.clone() };
+            partitions.push(Partition { store: RwLock::new(store), progress: watch::Sender::new(progress) });
+            folds.push((fold, stop));
+        }
+        let ending = AtomicBool::new(false);
+        let shared = Arc::new(Shared { log, journal, budget, ending, config, partitions });
+        let thread = if shared.config.paused { None } else { Some(spawn(&shared, folds)?) };
+        let numbering = (0..NUMBERING_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
+        Ok(Self { shared, thread: Mutex::new(thread), numbering })
+    }
+
+    /// Ends the loop behind its current batch and waits for it; at most a poll's wait and a commit.
+    pub fn end(&self) {
+        self.shared.ending.store(true, Ordering::Release);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the projection loop had panicked; its committed state is intact");
+        }
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Arc<dyn Log> {
+        &self.shared.log
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &meta::Journal {
+        &self.shared.journal
+    }
+
+    /// Whether it consumes nothing.
+    pub fn paused(&self) -> bool {
+        self.shared.config.paused
+    }
+
+    /// What about the log's configuration could lose acknowledged records.
+    pub fn weaknesses(&self) -> &[String] {
+        &self.shared.config.weaknesses
+    }
+
+    /// A run's partition.
+    pub fn partition_of(&self, run_id: &str) -> u32 {
+        partition_of(run_id, self.shared.journal.partitions)
+    }
+
+    /// Where `partition` is.
+    pub fn progress(&self, partition: u32) -> Progress {
+        self.shared.progress(partition)
+    }
+
+    /// The store that answers for `partition`. Its views are of one log position each.
+    pub fn store(&self, partition: u32) -> Arc<Store> {
+        self.shared.store(partition)
+    }
+
+    /// A position of this journal.
+    pub fn position(&self, partition: u32, offset: u64, index: u32) -> Position {
+        Position { topic: self.shared.log.topic().to_owned(), partition, offset, index }
+    }
+
+    /// The partition's bounds in the log, asked for now.
+    pub async fn bounds(&self, partition: u32, deadline: Duration) -> Result<Bounds, Error> {
+        Ok(self.shared.log.bounds(partition, deadline).await?)
+    }
+
+    /// Waits until `partition` is as fresh as `consistency` asks. `latest` asks the log for its end after this call
+    /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
+    /// once, unless what was asked for is applied.
+    pub async fn wait(&self, partition: u32, consistency: Consistency, deadline: Duration) -> Result<(), Error> {
+        let until = Instant::now() + deadline;
+        let (partition, target) = match consistency {
+            Consistency::Eventual => return Ok(()),
+            Consistency::AtLeast(partition, offset) => {
+                if partition >= self.shared.journal.partitions {
+                    let message = format!("the journal has no partition {partition}");
+                    return Err(Error::new(ErrorKind::Usage, message));
+                }
+                (partition, offset.saturating_add(1))
+            }
+            Consistency::Latest => (partition, self.bounds(partition, deadline).await?.end),
+        };
+        let mut progress = self.shared.subscribe(partition);
+        let left = until.saturating_duration_since(Instant::now());
+        let fresh = progress.wait_for(|progress| progress.applied >= target || progress.stopped.is_some());
+        match tokio::time::timeout(left, fresh).await {
+            Ok(Ok(progress)) if progress.applied >= target => Ok(()),
+            Ok(Ok(progress)) => Err(stopped(partition, progress.stopped.as_ref())),
+            Ok(Err(_)) | Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
+        }
+    }
+}
+
+impl Drop for Projector {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn stopped(partition: u32, stop: Option<&Stop>) -> Error {
+    let why = stop.map_or("", |stop| stop.error.as_str());
+    Error::new(
+        ErrorKind::PartitionStopped,
+        format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, `eventual` still answers"),
+    )
+}
+
+fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinHandle<()>, Error> {
+    let pipeline = Pipeline::new(shared.clone(), folds)?;
+    std::thread::Builder::new()
+        .name("runlog-project".into())
+        .spawn(move || pipeline.run())
+        .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
+}
+
+/// Why a fold cannot go on against this log, if it cannot.
+async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
+    let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
+    let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
+    if fold.next < bounds.start {
+        return stop(
+            "log_truncated",
+            format!("the index ends at offset {}, the log now starts at {}: records between are lost", fold.next, bounds.start),
+        );
+    }
+    if fold.next > bounds.end {
+        return stop(
+            "log_diverged",
+            format!("the index ends at offset {}, the log already at {}: this is another log", fold.next, bounds.end),
+        );
+    }
+    let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;
+    if let Some(other) = journal.filter(|journal| *journal != fold.journal) {
+        return stop("log_diverged", format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id));
+    }
+    let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
+    let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
+    let (log, partition) = (log.clone(), fold.partition);
+    let read = tokio::task::spawn_blocking(move || {
+        log.reader(&[(partition, last.offset)])?.poll(1, Duration::from_secs(30))
+    });
+    let found = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
+    match found.first() {
+        Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
+        _ => stop(
+            "log_diverged",
+            format!("the record at offset {} is not the one that the index was built from", last.offset),
+        ),
+    }
+}
+

@@ -1,0 +1,45 @@
+//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content.
+
+use super::{Index, Key};
+use runlog_schemas::{datum, judge::Reason};
+
+/// An anomaly by place.
+pub fn key(offset: u64, index: u32) -> Key {
+    Key::new(Index::Anomalies, 0).u64(offset).u32(index)
+}
+
+/// All anomalies.
+pub fn prefix() -> Key {
+    Key::new(Index::Anomalies, 0)
+}
+
+/// An anomaly of a run by place; the row is empty.
+pub fn of_run(run_id: &str, offset: u64, index: u32) -> Key {
+    run_prefix(run_id).u64(offset).u32(index)
+}
+
+/// A run's anomalies.
+pub fn run_prefix(run_id: &str) -> Key {
+    Key::new(Index::Anomalies, 1).text(run_id)
+}
+
+/// What is remembered of a record id that was refused for its content (`judge::Seen`).
+pub fn by_id(run_id: &str, record_id: &str) -> Key {
+    Key::new(Index::Anomalies, 2).text(run_id).text(record_id)
+}
+
+/// An anomaly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnomalyRow {
+    /// The run that the record names.
+    pub run_id: String,
+    /// The record.
+    pub record_id: String,
+    /// Why it was refused.
+    pub reason: Reason,
+    /// Its writer.
+    pub writer_id: String,
+    /// Its writer's epoch.
+    pub writer_epoch: u64,
+}
+datum!(AnomalyRow { run_id, record_id, reason, writer_id, writer_epoch });

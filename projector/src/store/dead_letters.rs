@@ -1,0 +1,28 @@
+//! `dead_letters`: bytes that nobody can read, by offset. Their bytes stay in the log.
+
+use super::{Index, Key};
+use runlog_schemas::{datum, datum::Sha256};
+
+/// A dead letter by offset.
+pub fn key(offset: u64) -> Key {
+    prefix().u64(offset)
+}
+
+/// All dead letters.
+pub fn prefix() -> Key {
+    Key::new(Index::DeadLetters, 0)
+}
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterRow {
+    /// `not_framed`, `undecodable`, `too_large`.
+    pub reason: String,
+    /// Of the bytes.
+    pub sha256: Sha256,
+    /// How many bytes.
+    pub bytes: u64,
+    /// What does not decode, for people.
+    pub detail: String,
+}
+datum!(DeadLetterRow { reason, sha256, bytes, detail });

@@ -1,0 +1,121 @@
+//! Keys whose byte order is the order of their parts.
+
+use super::Index;
+
+/// A key, built part by part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The first key of one of an index' orders; `order` tells the row families of an index apart.
+    pub fn new(index: Index, order: u8) -> Self {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.push(index as u8);
+        bytes.push(order);
+        Self(bytes)
+    }
+
+    /// Adds a string: its bytes with 00 escaped as 00 FF, ended by 00 01, so that no string's end sorts past another's
+    /// continuation.
+    #[must_use]
+    pub fn text(mut self, text: &str) -> Self {
+        self.escape(text);
+        self.0.extend_from_slice(&[0, 1]);
+        self
+    }
+
+    /// Adds the beginning of a string, to scan for what starts with it.
+    #[must_use]
+    pub fn text_prefix(mut self, text: &str) -> Self {
+        self.escape(text);
+        self
+    }
+
+    fn escape(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.0.push(byte);
+            if byte == 0 {
+                self.0.push(0xff);
+            }
+        }
+    }
+
+    /// Adds a number, big-endian.
+    #[must_use]
+    pub fn u64(mut self, number: u64) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    /// Adds a number, big-endian.
+    #[must_use]
+    pub fn u32(mut self, number: u32) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The bytes, taken.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// The greatest key that starts with this one's bytes, for scans against key order.
+    #[must_use]
+    pub fn last(mut self) -> Self {
+        self.0.extend_from_slice(&[0xff; 24]);
+        self
+    }
+}
+
+/// Reads a key's parts back. Each answer is none where the key does not have that shape.
+#[derive(Clone, Debug)]
+pub struct Parts<'a>(&'a [u8]);
+
+impl<'a> Parts<'a> {
+    /// Behind the index and order bytes.
+    pub fn new(key: &'a [u8]) -> Self {
+        Self(key.get(2..).unwrap_or_default())
+    }
+
+    /// The next string.
+    pub fn text(&mut self) -> Option<String> {
+        let mut out = Vec::new();
+        let mut rest = self.0;
+        loop {
+            match rest {
+                [0, 1, tail @ ..] => {
+                    self.0 = tail;
+                    return String::from_utf8(out).ok();
+                }
+                [0, 0xff, tail @ ..] => {
+                    out.push(0);
+                    rest = tail;
+                }
+                [0, ..] | [] => return None,
+                [byte, tail @ ..] => {
+                    out.push(*byte);
+                    rest = tail;
+                }
+            }
+        }
+    }
+
+    /// The next number.
+    pub fn u64(&mut self) -> Option<u64> {
+        let (number, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_be_bytes(*number))
+    }
+
+    /// The next number.
+    pub fn u32(&mut self) -> Option<u32> {
+        let (number, rest) = self.0.split_first_chunk::<4>()?;
+        self.0 = rest;
+        Some(u32::from_be_bytes(*number))
+    }
+}

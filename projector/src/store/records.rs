@@ -1,0 +1,44 @@
+//! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a step
+//! per record; a record by position or id is one get (two with its content).
+
+use super::{Index, Key};
+use runlog_schemas::datum;
+
+/// A record by place.
+pub fn key(run_id: &str, offset: u64, index: u32) -> Key {
+    prefix(run_id).u64(offset).u32(index)
+}
+
+/// The records of a run.
+pub fn prefix(run_id: &str) -> Key {
+    Key::new(Index::Records, 0).text(run_id)
+}
+
+/// What is remembered of a record id (`judge::Seen`).
+pub fn by_id(run_id: &str, record_id: &str) -> Key {
+    Key::new(Index::Records, 1).text(run_id).text(record_id)
+}
+
+/// A stored record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordRow {
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
+    /// Its bytes as they stand in the log, framing included: they name their own schema.
+    pub framed: Bytes,
+}
+datum!(RecordRow { logged_at_millis, framed });
+
+/// Avro `bytes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl runlog_schemas::datum::Datum for Bytes {
+    fn put(&self, out: &mut Vec<u8>) {
+        runlog_schemas::datum::put_bytes(&self.0, out);
+    }
+    fn take(input: &mut runlog_schemas::datum::Input<'_>) -> Result<Self, runlog_schemas::datum::Malformed> {
+        let length = input.length()?;
+        Ok(Self(input.bytes(length)?.to_vec()))
+    }
+}

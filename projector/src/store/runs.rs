@@ -1,0 +1,28 @@
+//! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
+
+use super::{Index, Key};
+use runlog_schemas::{datum, judge::Head};
+
+/// A run's row.
+pub fn key(run_id: &str) -> Key {
+    Key::new(Index::Runs, 0).text(run_id)
+}
+
+/// The beginning of the rows of runs whose id starts with `prefix`.
+pub fn prefix(prefix: &str) -> Key {
+    Key::new(Index::Runs, 0).text_prefix(prefix)
+}
+
+/// A run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RunRow {
+    /// What the judge needs.
+    pub head: Head,
+    /// The last applied record.
+    pub offset: u64,
+    /// Its index within the offset.
+    pub index: u32,
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub updated_at_millis: i64,
+}
+datum!(RunRow { head, offset, index, updated_at_millis });

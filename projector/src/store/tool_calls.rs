@@ -1,0 +1,84 @@
+//! `tool_calls`: calls by fingerprint and occurrence, by request, and in request order. A lookup is one get for the
+//! count, one for the occurrence, one for the call, and one per record whose content is returned.
+
+use super::{Index, Key};
+use runlog_schemas::{
+    datum,
+    datum::Sha256,
+    judge::{CallState, CallStatus},
+};
+
+/// The request record id of occurrence k (from 1) of a fingerprint.
+pub fn by_fingerprint(run_id: &str, fingerprint: &str, occurrence: u32) -> Key {
+    Key::new(Index::ToolCalls, 0).text(run_id).text(fingerprint).u32(occurrence)
+}
+
+/// A call by its request's record id.
+pub fn key(run_id: &str, request_record_id: &str) -> Key {
+    Key::new(Index::ToolCalls, 1).text(run_id).text(request_record_id)
+}
+
+/// The request record id by the request's `journal_seq`.
+pub fn by_order(run_id: &str, journal_seq: u64) -> Key {
+    order_prefix(run_id).u64(journal_seq)
+}
+
+/// A run's calls in request order.
+pub fn order_prefix(run_id: &str) -> Key {
+    Key::new(Index::ToolCalls, 2).text(run_id)
+}
+
+/// How many requests of a fingerprint the run has.
+pub fn count(run_id: &str, fingerprint: &str) -> Key {
+    Key::new(Index::ToolCalls, 3).text(run_id).text(fingerprint)
+}
+
+/// A call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallRow {
+    /// Its fingerprint.
+    pub fingerprint: String,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: u32,
+    /// The tool.
+    pub tool_name: String,
+    /// Where it stands.
+    pub status: CallStatus,
+    /// The request's `journal_seq`.
+    pub journal_seq: u64,
+    /// The request's offset.
+    pub request_offset: u64,
+    /// The request's index.
+    pub request_index: u32,
+    /// The offset of the record that set the status.
+    pub status_offset: u64,
+    /// Its index.
+    pub status_index: u32,
+    /// The payload hash of the record that ended it.
+    pub outcome_hash: Option<Sha256>,
+    /// The key that it was made with.
+    pub idempotency_key: Option<String>,
+    /// Whether a refused result is attached as evidence.
+    pub has_evidence: bool,
+}
+datum!(CallRow {
+    fingerprint,
+    occurrence,
+    tool_name,
+    status,
+    journal_seq,
+    request_offset,
+    request_index,
+    status_offset,
+    status_index,
+    outcome_hash,
+    idempotency_key,
+    has_evidence,
+});
+
+impl CallRow {
+    /// What the judge needs of it.
+    pub fn state(&self) -> CallState {
+        CallState { status: self.status, outcome_hash: self.outcome_hash, has_evidence: self.has_evidence }
+    }
+}

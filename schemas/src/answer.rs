@@ -1,0 +1,517 @@
+//! What a projector answers, as JSON: shared by the server, the client and the command line.
+//!
+//! Fields may be added, none is renamed; what is absent is null.
+
+use crate::json::Json;
+use serde::{Deserialize, Serialize};
+
+/// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: u32,
+    /// The offset.
+    pub offset: u64,
+    /// The index within the offset.
+    pub index: u32,
+}
+
+/// What became of an appended record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Where it stands; for a repeat, where the first one stands.
+    pub position: Position,
+    /// `applied`, `repeat` or `refused`.
+    pub outcome: String,
+    /// Why it was refused.
+    pub reason: Option<String>,
+    /// The record.
+    #[serde(default)]
+    pub record_id: Option<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its id.
+    pub run_id: String,
+    /// `open`, `completed`, `failed`, `cancelled`.
+    pub status: String,
+    /// Records applied.
+    pub records: u64,
+    /// The next `journal_seq`.
+    pub next_journal_seq: u64,
+    /// The next `writer_seq` of the epoch.
+    pub next_writer_seq: u64,
+    /// The epoch; 0 when never claimed.
+    pub epoch: u64,
+    /// The epoch's writer; empty when never claimed.
+    pub writer_id: String,
+    /// When the log took its last record, RFC 3339.
+    pub updated_at: String,
+    /// Its last applied record.
+    pub position: Position,
+    /// The run hash.
+    pub hash: String,
+}
+
+/// A page of runs, ordered by run id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// The page.
+    pub runs: Vec<Run>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// One line of a timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Resumes a tail behind this line.
+    pub cursor: String,
+    /// Where it stands.
+    pub position: Position,
+    /// The run's number; 0 for unnumbered kinds.
+    pub journal_seq: u64,
+    /// The writer's number.
+    pub writer_seq: u64,
+    /// The record.
+    pub record_id: String,
+    /// The envelope's kind.
+    pub record_kind: String,
+    /// The payload's type.
+    pub payload_type: String,
+    /// The writer's epoch.
+    pub epoch: u64,
+    /// The writer's clock, RFC 3339.
+    pub timestamp: String,
+    /// The payload; content is masked by privacy class unless raw was asked for.
+    pub payload: Json,
+}
+
+/// A page of a timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lines {
+    /// The page, in log order.
+    pub records: Vec<Line>,
+    /// Where the next page starts; none at the end.
+    pub next_cursor: Option<String>,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallError {
+    /// A name for the kind.
+    pub kind: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// What is known of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// `completed`, `failed`, `pending`, `unknown`.
+    pub status: String,
+    /// The fingerprint asked for.
+    pub fingerprint: String,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: Option<u32>,
+    /// How many requests of the fingerprint the run has.
+    pub occurrences: u32,
+    /// The tool.
+    pub tool_name: Option<String>,
+    /// The recorded arguments.
+    pub arguments: Option<Json>,
+    /// The recorded result.
+    pub result: Option<Json>,
+    /// The recorded failure.
+    pub error: Option<CallError>,
+    /// The record that set the status.
+    pub position: Option<Position>,
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its id.
+    pub checkpoint_id: String,
+    /// The last `journal_seq` covered, inclusive.
+    pub covers_journal_seq: u64,
+    /// Its number within the run.
+    pub checkpoint_seq: u64,
+    /// The source's schema version.
+    pub schema_version: u32,
+    /// The source's messages; absent from a recovery that was not asked for in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<Json>>,
+    /// Whatever else the agent kept.
+    pub state: Option<Json>,
+    /// Record ids of covered requests that were unanswered.
+    #[serde(default)]
+    pub unanswered: Vec<String>,
+    /// Where it stands.
+    pub position: Position,
+}
+
+/// A completed or failed call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// The tool.
+    pub tool_name: String,
+    /// The fingerprint.
+    pub fingerprint: String,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: u32,
+    /// `completed` or `failed`.
+    pub status: String,
+    /// The record that set the status.
+    pub position: Position,
+    /// The request's record id.
+    pub id: String,
+    /// The request's `journal_seq`.
+    pub journal_seq: u64,
+    /// The key that it was made with.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+}
+
+/// A refused result, kept for whoever reconciles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The refused record.
+    pub record_id: String,
+    /// `completed` or `failed`.
+    pub status: String,
+    /// Why it was refused.
+    pub reason: String,
+    /// Where it stands.
+    pub position: Position,
+}
+
+/// An effect whose end is not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// `tool_call`.
+    pub kind: String,
+    /// The request's record id.
+    pub id: String,
+    /// The tool.
+    pub tool_name: String,
+    /// The fingerprint.
+    pub fingerprint: String,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: u32,
+    /// `retry_safe` or `reconcile_required`.
+    pub class: String,
+    /// Why that class.
+    pub reason: String,
+    /// Refused results, oldest first.
+    pub evidence: Vec<Evidence>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// The request's `journal_seq`.
+    pub journal_seq: u64,
+    /// The key that it was made with.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+}
+
+/// One snapshot of one run at one log position: all that a process needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// The run.
+    pub run_id: String,
+    /// `open`, `completed`, `failed`, `cancelled`.
+    pub status: String,
+    /// The last applied record of the run.
+    pub position: Position,
+    /// The latest valid checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Records behind it (all records where there is none).
+    pub records_after: u64,
+    /// Calls that ended and that the checkpoint does not cover, in request order.
+    pub completed: Vec<Done>,
+    /// Calls that did not end, in request order, wherever they were requested.
+    pub pending: Vec<Pending>,
+    /// Pending approvals: none as yet, no record of this version makes one.
+    pub approvals: Vec<Json>,
+    /// Waiting wakes: likewise.
+    pub wakes: Vec<Json>,
+    /// Undelivered messages: likewise.
+    pub messages: Vec<Json>,
+    /// Open write-backs: likewise.
+    pub write_backs: Vec<Json>,
+    /// Content that is missing: likewise.
+    pub missing_content: Vec<Json>,
+    /// Completed calls behind the checkpoint that nobody asked for again, as far as the log tells.
+    pub unclaimed: u64,
+    /// The next `journal_seq`.
+    pub next_journal_seq: u64,
+    /// The next `writer_seq` of the epoch.
+    pub next_writer_seq: u64,
+    /// The next `checkpoint_seq`.
+    pub next_checkpoint_seq: u64,
+    /// The epoch.
+    pub epoch: u64,
+    /// The epoch's writer.
+    pub writer_id: String,
+    /// The run hash.
+    pub hash: String,
+    /// Whether an agent can go on without anybody's decision.
+    pub resumable: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Where the next page of `completed` starts.
+    pub next_cursor: Option<String>,
+}
+
+/// One effect, across all runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The run.
+    pub run_id: String,
+    /// The effect; class and reason are null once it ended.
+    #[serde(flatten)]
+    pub pending: EffectState,
+    /// The request.
+    pub position: Position,
+}
+
+/// As in [`Pending`], for effects that may have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectState {
+    /// `tool_call`.
+    pub kind: String,
+    /// The request's record id.
+    pub id: String,
+    /// The tool.
+    pub tool_name: String,
+    /// The fingerprint.
+    pub fingerprint: String,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: u32,
+    /// `pending`, `completed`, `failed`.
+    pub status: String,
+    /// `retry_safe` or `reconcile_required`, while pending.
+    pub class: Option<String>,
+    /// Why that class.
+    pub reason: Option<String>,
+    /// Refused results, oldest first.
+    pub evidence: Vec<Evidence>,
+}
+
+/// A page of effects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effects {
+    /// The page.
+    pub effects: Vec<Effect>,
+    /// Partitions that could not be asked.
+    pub unavailable_partitions: Vec<u32>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// A refused record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomaly {
+    /// Where it stands.
+    pub position: Position,
+    /// Its run.
+    pub run_id: String,
+    /// The record.
+    pub record_id: String,
+    /// Why it was refused.
+    pub reason: String,
+    /// Its writer.
+    pub writer_id: String,
+    /// Its writer's epoch.
+    pub epoch: u64,
+}
+
+/// A page of anomalies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomalies {
+    /// The page.
+    pub anomalies: Vec<Anomaly>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// Bytes that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// Where they stand.
+    pub position: Position,
+    /// `not_framed`, `undecodable`, `too_large`.
+    pub reason: String,
+    /// Their SHA-256, hexadecimal.
+    pub sha256: String,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetters {
+    /// The page.
+    pub records: Vec<DeadLetter>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// One partition's health.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionHealth {
+    /// The partition.
+    pub partition: u32,
+    /// The next offset to apply.
+    pub applied: u64,
+    /// The high watermark; none where the log could not be asked.
+    pub end: Option<u64>,
+    /// `running` or `stopped`.
+    pub state: String,
+    /// Why it stopped.
+    pub error: Option<String>,
+}
+
+/// Something wrong, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// The doctor's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doctor {
+    /// Whether there is no finding of severity `error`.
+    pub healthy: bool,
+    /// Every partition.
+    pub partitions: Vec<PartitionHealth>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// One index in a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexDigest {
+    /// The index.
+    pub name: String,
+    /// Rows in the live index.
+    pub rows: u64,
+    /// `sha256:…` over the live rows in key order.
+    pub live_digest: String,
+    /// The same, rebuilt from the log.
+    pub rebuilt_digest: String,
+}
+
+/// One partition in a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionDigest {
+    /// The partition.
+    pub partition: u32,
+    /// Both were built from the records below this offset.
+    pub offset: u64,
+    /// Every index.
+    pub indices: Vec<IndexDigest>,
+}
+
+/// Whether the indices equal what the log says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Whether every digest is equal.
+    pub equal: bool,
+    /// Log records read.
+    pub records: u64,
+    /// Every partition.
+    pub partitions: Vec<PartitionDigest>,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// What a producer needs to know of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// The topic.
+    pub topic: String,
+    /// The journal.
+    pub journal_id: String,
+    /// Its partition count.
+    pub partitions: u32,
+    /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
+    pub schemas: Vec<String>,
+}
+
+/// A claim that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The writer.
+    pub writer_id: String,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Where the claim stands.
+    pub position: Position,
+    /// The next `journal_seq`.
+    pub next_journal_seq: u64,
+    /// The run hash behind the claim.
+    pub hash: String,
+}
+
+/// An error, in the command's form and as RFC 9457 problem details.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// `about:blank#KIND`.
+    #[serde(rename = "type")]
+    pub problem_type: String,
+    /// The kind's name.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What, where, and what to do.
+    pub detail: String,
+    /// What callers act on.
+    pub kind: ErrorKind,
+    /// On `stale`: records not yet applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+}
+
+crate::symbols! {
+    /// What callers act on.
+    ErrorKind {
+        Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
+        ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
+        NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
+    }
+}
+
+impl ErrorKind {
+    /// The HTTP status that carries it.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Usage | Self::Invalid => 400,
+            Self::NotFound => 404,
+            Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired => 409,
+            Self::TooLarge => 413,
+            Self::Internal => 500,
+            Self::Stale | Self::PartitionStopped | Self::Unavailable => 503,
+        }
+    }
+
+    /// The exit code of a command that ends with it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::NotFound => 1,
+            Self::Usage => 2,
+            Self::Invalid | Self::TooLarge | Self::Conflict | Self::Fenced | Self::ClaimLost | Self::ReconcileRequired => 3,
+            Self::Stale | Self::PartitionStopped | Self::Unavailable => 4,
+            Self::Internal => 5,
+        }
+    }
+}

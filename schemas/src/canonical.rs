@@ -1,0 +1,108 @@
+//! One spelling for every JSON value, so that equal arguments have equal fingerprints.
+//!
+//! [`canonicalize`] is RFC 8785 (JCS) over JSON *text*, with one extension: integer literals keep their exact digits.
+//! JCS itself sends every number through a double, which would make one call out of two that differ in a 64-bit id
+//! only. It works on text because a parsed tree has already lost those digits, and the duplicate keys that are refused.
+//!
+//! ```text
+//!  JSON text ──scan──▶ tokens ──┬──▶ compact: written as they come
+//!           (grammar, depth)    └──▶ canonical: a tree, its keys sorted, then written
+//! ```
+//!
+//! One pass over the input, and a depth limit: the cost is linear in the text (and n log n in the keys of one object),
+//! whatever is in it.
+
+use std::borrow::Cow;
+
+use sha2::{Digest, Sha256};
+
+use crate::datum::hex;
+
+mod scan;
+#[cfg(test)]
+mod tests;
+mod write;
+
+/// How deep arrays and objects may nest: a text with this many open at once is accepted, one more is refused.
+pub const DEPTH_MAX: usize = 128;
+
+/// Why a text was refused, and where in it.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{problem} at {}", place(pointer))]
+pub struct Error {
+    /// RFC 6901 pointer to the innermost value that was being read; empty for the text itself.
+    pub pointer: String,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What a text was refused for.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Problem {
+    /// Not JSON (RFC 8259).
+    #[error("not JSON: expected {expected} at byte {offset}")]
+    Syntax {
+        /// What could have stood there.
+        expected: &'static str,
+        /// From the start of the text, 0-based.
+        offset: usize,
+    },
+    /// More than [`DEPTH_MAX`] arrays and objects are open at once.
+    #[error("nested deeper than {DEPTH_MAX} levels")]
+    TooDeep,
+    /// Canonical form only: which of the two counts depends on the reader.
+    #[error("duplicate key {0:?}")]
+    DuplicateKey(String),
+    /// Canonical form only: it has no UTF-8 spelling.
+    #[error("a lone surrogate in a string")]
+    LoneSurrogate,
+    /// Canonical form only: a fraction or exponent beyond the range of a double.
+    #[error("a number beyond the range of a double")]
+    NotFinite,
+}
+
+fn place(pointer: &str) -> Cow<'_, str> {
+    if pointer.is_empty() { "the top level".into() } else { pointer.into() }
+}
+
+/// The canonical form of a JSON text.
+///
+/// Differs from RFC 8785 in this: a literal without fraction and exponent keeps its digits, however many, and only
+/// `-0` becomes `0`. Within ±(2^53−1) that is the same text as RFC 8785 gives. Every other number is read as a double
+/// and written as ECMAScript does.
+///
+/// # Errors
+/// Besides what is not JSON: duplicate keys (compared after unescaping), lone surrogates, numbers that overflow a
+/// double, more than [`DEPTH_MAX`] levels.
+pub fn canonicalize(json: &str) -> Result<String, Error> {
+    let mut tree = write::Builder::default();
+    scan::scan(json, |token| tree.take(token))?;
+    Ok(tree.finish(json.len()))
+}
+
+/// The same text without insignificant white space: every number and string keeps its spelling, keys their order and
+/// their repetitions.
+///
+/// # Errors
+/// What is not JSON, and more than [`DEPTH_MAX`] levels.
+pub fn compact(json: &str) -> Result<String, Error> {
+    let mut out = String::with_capacity(json.len());
+    scan::scan(json, |token| {
+        out.push_str(token.text());
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Lower-case hex of the SHA-256 of arguments in canonical form.
+#[must_use]
+pub fn args_sha256(canonical: &str) -> String {
+    hex(&Sha256::digest(canonical))
+}
+
+/// What a call is recognised by: `v1:` and the lower-case hex of SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
+#[must_use]
+pub fn fingerprint(tool_name: &str, args_sha256: &str) -> String {
+    let hash = Sha256::new().chain_update(tool_name).chain_update([0]).chain_update(args_sha256).finalize();
+    format!("v1:{}", hex(&hash))
+}

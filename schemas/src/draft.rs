@@ -1,0 +1,193 @@
+//! A record as JSON, the way scripts and HTTP clients write it: the contract's fields and Runlog's own, with defaults.
+
+use crate::{
+    json::Json,
+    payload::Payload,
+    record::{Body, Facts, JournalRecord, Place, RecordKind},
+};
+use serde_json::{Map, Value, value::RawValue};
+use std::collections::BTreeMap;
+
+/// Why a JSON record was not taken. `pointer` is a JSON pointer into it.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}, at {pointer:?}")]
+pub struct Invalid {
+    /// What is wrong.
+    pub what: String,
+    /// Where.
+    pub pointer: String,
+}
+
+/// A parsed JSON record whose numbers may still be missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// The record; fields absent in the JSON have their defaults.
+    pub record: JournalRecord,
+    /// Whether `record_id` was given.
+    pub has_record_id: bool,
+    /// Whether `journal_seq` was given.
+    pub has_journal_seq: bool,
+    /// Whether `writer_seq` was given.
+    pub has_writer_seq: bool,
+    /// Whether `writer_epoch` was given.
+    pub has_writer_epoch: bool,
+    /// Whether `writer_id` was given.
+    pub has_writer_id: bool,
+    /// Whether `timestamp_millis` was given.
+    pub has_timestamp: bool,
+}
+
+fn invalid(what: impl ToString, pointer: &str) -> Invalid {
+    Invalid { what: what.to_string(), pointer: pointer.to_owned() }
+}
+
+impl Draft {
+    /// Parses one JSON object.
+    ///
+    /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has a
+    /// default; `facts` are always derived from the payload. Members that no field takes are kept in `unknown_fields`.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let members: BTreeMap<String, Box<RawValue>> =
+            serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
+        let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
+        let payload = seal(Payload::from_json(raw).map_err(|e| invalid(e, "/payload"))?)?;
+        let string = |name: &str| -> Result<Option<String>, Invalid> {
+            members
+                .get(name)
+                .map(|raw| serde_json::from_str::<Option<String>>(raw.get()))
+                .transpose()
+                .map(Option::flatten)
+                .map_err(|e| invalid(e, &format!("/{name}")))
+        };
+        let run_id = string("run_id")?.unwrap_or_default();
+        let kind = RecordKind::of(&payload);
+        if run_id.is_empty() != kind.of_partition() {
+            let what = if kind.of_partition() { "belongs to a partition, not to a run" } else { "needs a run_id" };
+            return Err(invalid(format!("a {} {what}", kind.as_str()), "/run_id"));
+        }
+        let agent_id = string("agent_id")?.unwrap_or_else(|| "unknown".into());
+        let record_id = string("record_id")?;
+        let has_record_id = record_id.as_ref().is_some_and(|id| !id.is_empty());
+        let defaults = JournalRecord::new(&run_id, record_id.unwrap_or_default(), &agent_id, payload.clone());
+        let mut record = overlay(&defaults, &members)?;
+        record.body.facts = Facts::of(&payload);
+        record.body.record_kind = kind;
+        record.body.unknown_fields = unknown(&members, &record)?;
+        let has = |name: &str| members.get(name).is_some_and(|raw| raw.get() != "null");
+        Ok(Self {
+            has_record_id,
+            has_journal_seq: has("journal_seq"),
+            has_writer_seq: has("writer_seq"),
+            has_writer_epoch: has("writer_epoch"),
+            has_writer_id: has("writer_id"),
+            has_timestamp: has("timestamp_millis"),
+            record,
+        })
+    }
+}
+
+/// Fills in what a payload's content determines.
+fn seal(payload: Payload) -> Result<Payload, Invalid> {
+    match payload {
+        Payload::ToolCallRequested(call) => {
+            let call = call.seal().map_err(|e| invalid(e, "/payload/arguments"))?;
+            if call.tool_name.is_empty() || call.fingerprint.is_empty() {
+                return Err(invalid("a request needs tool_name, and arguments or args_sha256", "/payload"));
+            }
+            Ok(Payload::ToolCallRequested(call))
+        }
+        Payload::LoopCheckpoint(mut checkpoint) => {
+            let hash = checkpoint.content_hash();
+            if checkpoint.state_hash.is_empty() {
+                checkpoint.state_hash = hash;
+            } else if checkpoint.state_hash != hash {
+                return Err(invalid("state_hash is not the hash of the content", "/payload/state_hash"));
+            }
+            Ok(Payload::LoopCheckpoint(checkpoint))
+        }
+        other => Ok(other),
+    }
+}
+
+/// The given members laid over the defaults.
+fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -> Result<JournalRecord, Invalid> {
+    let mut all = Map::new();
+    for part in [serde_json::to_value(&defaults.place), serde_json::to_value(&defaults.body)] {
+        match part {
+            Ok(Value::Object(fields)) => all.extend(fields),
+            other => return Err(invalid(format!("defaults do not serialise: {other:?}"), "")),
+        }
+    }
+    for (name, raw) in members {
+        let value = Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?.to_value();
+        if !value.is_null() && !matches!(name.as_str(), "payload" | "facts" | "unknown_fields") {
+            all.insert(name.clone(), value);
+        }
+    }
+    let all = Value::Object(all);
+    let place: Place = serde_json::from_value(all.clone()).map_err(|e| invalid(e, ""))?;
+    let body: Body = serde_json::from_value(all).map_err(|e| invalid(e, ""))?;
+    for (name, number) in [
+        ("writer_epoch", place.writer_epoch),
+        ("writer_seq", place.writer_seq),
+        ("journal_seq", place.journal_seq),
+        ("timestamp_millis", place.timestamp_millis),
+    ] {
+        if i64::try_from(number).is_err() {
+            return Err(invalid("larger than a 64-bit signed integer", &format!("/{name}")));
+        }
+    }
+    Ok(JournalRecord { place, body, payload: defaults.payload.clone() })
+}
+
+/// The members that no field took, as a JSON object from pointer to value; none when all were taken.
+fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
+    let taken = serde_json::to_value(record).map_err(|e| invalid(e, ""))?;
+    let mut left = Map::new();
+    for (name, raw) in members {
+        let given: Value = serde_json::from_str(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
+        if !matches!(name.as_str(), "facts" | "unknown_fields" | "record_kind") {
+            diff(&given, taken.get(name), &mut format!("/{}", escape(name)), &mut left);
+        }
+    }
+    if let Some(raw) = members.get("unknown_fields") {
+        // A record that Runlog printed before: what it had kept is kept again.
+        let text: String = serde_json::from_str(raw.get()).map_err(|e| invalid(e, "/unknown_fields"))?;
+        let kept: Map<String, Value> = serde_json::from_str(&text).map_err(|e| invalid(e, "/unknown_fields"))?;
+        left.extend(kept);
+    }
+    Ok((!left.is_empty()).then(|| Value::Object(left).to_string()))
+}
+
+fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// Collects what `given` has and `taken` lacks. Null and empty lists are absence.
+fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut Map<String, Value>) {
+    match (given, taken) {
+        (Value::Null, None) => {}
+        (Value::Array(items), None) if items.is_empty() => {}
+        (_, None) => {
+            left.insert(pointer.clone(), given.clone());
+        }
+        (Value::Object(given), Some(Value::Object(taken))) => {
+            for (name, value) in given {
+                let length = pointer.len();
+                pointer.push('/');
+                pointer.push_str(&escape(name));
+                diff(value, taken.get(name), pointer, left);
+                pointer.truncate(length);
+            }
+        }
+        (Value::Array(given), Some(Value::Array(taken))) => {
+            for (index, value) in given.iter().enumerate() {
+                let length = pointer.len();
+                pointer.push_str(&format!("/{index}"));
+                diff(value, taken.get(index), pointer, left);
+                pointer.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,75 @@
+//! JSON carried as its own text, so that nothing about it changes: digits, key order, spelling.
+
+use crate::{
+    canonical,
+    datum::{Datum, Input, Malformed},
+};
+use serde_json::value::RawValue;
+
+/// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
+///
+/// Two are equal when their texts are; for equality of meaning compare parsed values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Json(String);
+
+impl Json {
+    /// Checks `text` and removes its insignificant white space.
+    pub fn parse(text: &str) -> Result<Self, canonical::Error> {
+        canonical::compact(text).map(Self)
+    }
+
+    /// Any value that serialises.
+    pub fn of<T: serde::Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        serde_json::to_string(value).map(Self)
+    }
+
+    /// The compact text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The parsed value; integers beyond 64 bits become floating point, as `serde_json` does it.
+    pub fn to_value(&self) -> serde_json::Value {
+        serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
+    }
+}
+
+impl From<serde_json::Value> for Json {
+    fn from(value: serde_json::Value) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl serde::Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(s)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Json {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(d)?;
+        Self::parse(raw.get()).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Datum for Json {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let at = input.position();
+        let text = input.str()?;
+        // A foreign client can write anything into a string field: what is not JSON is not decodable.
+        serde_json::from_str::<serde::de::IgnoredAny>(text)
+            .map_err(|_| Malformed { what: "string does not hold JSON", at })?;
+        Ok(Self(text.to_owned()))
+    }
+    fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+        let at = input.position();
+        serde_json::from_str::<serde::de::IgnoredAny>(input.str()?)
+            .map(drop)
+            .map_err(|_| Malformed { what: "string does not hold JSON", at })
+    }
+}

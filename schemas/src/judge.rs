@@ -1,0 +1,335 @@
+//! The judge: what one record means, given what came before it. One file, pure, run by the projector on every record
+//! and by the producer first, as a courtesy.
+//!
+//! ```text
+//!   repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ content rules? ─▶ applied
+//!   (claims: repeat, then epoch + 1 or fenced; unclaimed kinds: repeat, known id, content rules)
+//! ```
+//!
+//! A record refused for its place (fenced, gap) consumes no number and may come again. One refused for its content
+//! (conflict, content rules) consumes each number that was the next, so that what follows it is not lost.
+
+use crate::{
+    codec::Envelope,
+    datum,
+    datum::Sha256,
+    record::RecordKind,
+    symbols,
+};
+
+symbols! {
+    /// Why a record was refused. The order is the stored byte: append only.
+    Reason {
+        Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
+        Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
+        WrongPartition = "wrong_partition",
+    }
+}
+symbols! {
+    /// Where a run stands.
+    RunStatus { Open = "open", Completed = "completed", Failed = "failed", Cancelled = "cancelled" }
+}
+symbols! {
+    /// Where a tool call stands.
+    CallStatus { Pending = "pending", Completed = "completed", Failed = "failed" }
+}
+
+impl Reason {
+    /// Whether the record was refused for its place, consumes nothing, and may be sent again to be judged anew.
+    pub fn of_place(self) -> bool {
+        matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
+    }
+}
+
+/// A run's numbers: all that judging the next record needs besides what that record names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Whether the contract's `started` was applied.
+    pub started: bool,
+    /// Where the run stands.
+    pub status: RunStatus,
+    /// Records applied.
+    pub records: u64,
+    /// The next `journal_seq`.
+    pub next_journal_seq: u64,
+    /// The epoch of the last applied claim; 0 before any.
+    pub epoch: u64,
+    /// The writer of the last applied claim; empty before any.
+    pub writer_id: String,
+    /// The next `writer_seq` of that epoch.
+    pub next_writer_seq: u64,
+    /// The run hash.
+    pub hash: Sha256,
+    /// The greatest `checkpoint_seq` applied.
+    pub checkpoint_seq: u64,
+}
+datum!(Head {
+    started,
+    status,
+    records,
+    next_journal_seq,
+    epoch,
+    writer_id,
+    next_writer_seq,
+    hash,
+    checkpoint_seq,
+});
+
+impl Default for Head {
+    fn default() -> Self {
+        Self {
+            started: false,
+            status: RunStatus::Open,
+            records: 0,
+            next_journal_seq: 1,
+            epoch: 0,
+            writer_id: String::new(),
+            next_writer_seq: 1,
+            hash: Sha256::default(),
+            checkpoint_seq: 0,
+        }
+    }
+}
+
+/// What is remembered of a `record_id` that was judged: applied, or refused for its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The content hash it came with first.
+    pub content_hash: Sha256,
+    /// Where it stands in the partition.
+    pub offset: u64,
+    /// Its index within the offset.
+    pub index: u32,
+    /// Why it was refused; none when it was applied.
+    pub refused: Option<Reason>,
+}
+datum!(Seen { content_hash, offset, index, refused });
+
+/// What is remembered of a tool call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallState {
+    /// Where it stands.
+    pub status: CallStatus,
+    /// The payload hash of the record that ended it.
+    pub outcome_hash: Option<Sha256>,
+    /// Whether a refused result is attached as evidence.
+    pub has_evidence: bool,
+}
+
+/// What the judge asks about the run. Each answer is about the state before the record.
+pub trait View {
+    /// Why an answer could not be had.
+    type Error;
+    /// The run's head; the default for a run without records.
+    fn head(&mut self) -> Result<Head, Self::Error>;
+    /// What is remembered of a `record_id`.
+    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, Self::Error>;
+    /// What is remembered of a request.
+    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Self::Error>;
+    /// Whether a checkpoint was applied.
+    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, Self::Error>;
+}
+
+/// The judge's word on one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The record takes effect; `head` is the run's head behind it, the run hash included.
+    Applied {
+        /// The head behind the record.
+        head: Head,
+        /// Whether it changes nothing else: the same completion again.
+        no_op: bool,
+    },
+    /// The record was judged before, with the same content: no effect.
+    Repeat {
+        /// The first judgement.
+        first: Seen,
+        /// The head behind it; differs only in a consumed `writer_seq`.
+        head: Head,
+    },
+    /// No effect but an anomaly.
+    Refused {
+        /// Why.
+        reason: Reason,
+        /// The head behind it; differs only in consumed numbers.
+        head: Head,
+    },
+}
+
+/// Judges `record`, whose partition is the right one for its run.
+pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
+    let mut head = view.head()?;
+    let seen = view.seen(record.record_id)?;
+    let is_next = !record.kind.unclaimed() && record.writer_seq == head.next_writer_seq && in_epoch(record, &head);
+    // 1. repeat
+    if let Some(first) = &seen
+        && first.content_hash == record.content_hash()
+    {
+        if is_next && record.kind != RecordKind::RunClaim {
+            head.next_writer_seq += 1;
+        }
+        return Ok(Verdict::Repeat { first: first.clone(), head });
+    }
+    if record.kind == RecordKind::RunClaim {
+        return Ok(claim(record, head, seen.is_some()));
+    }
+    if !record.kind.unclaimed() {
+        // 2. fenced
+        if !in_epoch(record, &head) {
+            return Ok(Verdict::Refused { reason: Reason::Fenced, head });
+        }
+        // 3. gap
+        if record.writer_seq > head.next_writer_seq {
+            return Ok(Verdict::Refused { reason: Reason::Gap, head });
+        }
+    }
+    // 4. conflict
+    let conflict = seen.is_some() || (!record.kind.unclaimed() && record.writer_seq < head.next_writer_seq);
+    let (reason, no_op) = if conflict {
+        (Some(Reason::Conflict), false)
+    } else {
+        // 5. content rules
+        match content(record, &head, view)? {
+            Ok(no_op) => (None, no_op),
+            Err(reason) => (Some(reason), false),
+        }
+    };
+    // 6. applied; refused for its content, it still consumes each number that was the next.
+    if is_next {
+        head.next_writer_seq += 1;
+    }
+    if record.kind.numbered() && record.journal_seq == head.next_journal_seq {
+        head.next_journal_seq += 1;
+    }
+    match reason {
+        Some(reason) => Ok(Verdict::Refused { reason, head }),
+        None => {
+            apply(record, &mut head);
+            Ok(Verdict::Applied { head, no_op })
+        }
+    }
+}
+
+fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
+    record.writer_epoch == head.epoch && (head.epoch == 0 || record.writer_id == head.writer_id)
+}
+
+/// A claim is applied only at the next epoch; it skips the other rules. One that reuses a `record_id` for other content
+/// is refused, since two records under one id could not both be found again.
+fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
+    if known {
+        return Verdict::Refused { reason: Reason::Conflict, head };
+    }
+    if record.writer_epoch != head.epoch + 1 || record.writer_seq != 0 || record.writer_id.is_empty() {
+        return Verdict::Refused { reason: Reason::Fenced, head };
+    }
+    head.epoch = record.writer_epoch;
+    record.writer_id.clone_into(&mut head.writer_id);
+    head.next_writer_seq = 1;
+    apply(record, &mut head);
+    Verdict::Applied { head, no_op: false }
+}
+
+/// The content rules: `Ok(no_op)`, or why not.
+fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    let facts = &record.facts;
+    let expected = if record.kind.numbered() { head.next_journal_seq } else { 0 };
+    if record.journal_seq != expected {
+        return Ok(Err(Reason::Sequence));
+    }
+    if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(record.kind) {
+        return Ok(Err(Reason::Ended));
+    }
+    match facts.payload_type.as_str() {
+        "run_lifecycle" => Ok(if facts.status.as_deref() == Some("started") && head.started {
+            Err(Reason::Transition)
+        } else {
+            Ok(false)
+        }),
+        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => answer(record, view),
+        "loop_checkpoint" => {
+            if facts.covers_journal_seq.is_none_or(|covers| covers >= head.next_journal_seq) {
+                return Ok(Err(Reason::Checkpoint));
+            }
+            let Some(id) = facts.checkpoint_id.as_deref() else { return Ok(Err(Reason::Checkpoint)) };
+            if view.has_checkpoint(id)? {
+                return Ok(Err(Reason::Checkpoint));
+            }
+            match facts.base.as_deref() {
+                Some(base) if !view.has_checkpoint(base)? => Ok(Err(Reason::Checkpoint)),
+                _ => Ok(Ok(false)),
+            }
+        }
+        _ => Ok(Ok(false)),
+    }
+}
+
+/// What the contract still allows on an ended run.
+fn after_the_end(kind: RecordKind) -> bool {
+    matches!(kind, RecordKind::Checkpoint | RecordKind::Recovery)
+}
+
+/// A record that answers a request: the request must be there and, but for the same completion again, pending.
+fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    let Some(request) = record.facts.answers.as_deref() else { return Ok(Err(Reason::Transition)) };
+    let Some(call) = view.call(request)? else { return Ok(Err(Reason::Transition)) };
+    let result = matches!(record.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed");
+    Ok(match call.status {
+        CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
+            Err(Reason::Transition)
+        }
+        CallStatus::Pending => Ok(false),
+        CallStatus::Completed | CallStatus::Failed if result && call.outcome_hash == Some(record.payload_hash()) => {
+            Ok(true)
+        }
+        CallStatus::Completed | CallStatus::Failed => Err(Reason::Transition),
+    })
+}
+
+/// What every applied record does to the head.
+fn apply(record: &Envelope<'_>, head: &mut Head) {
+    head.records += 1;
+    head.hash = head.hash.chain(&record.record_hash());
+    if record.facts.payload_type == "run_lifecycle" {
+        match record.facts.status.as_deref() {
+            Some("started") => head.started = true,
+            Some("completed") => head.status = RunStatus::Completed,
+            Some("failed") => head.status = RunStatus::Failed,
+            Some("cancelled") => head.status = RunStatus::Cancelled,
+            _ => {}
+        }
+    }
+    if let Some(seq) = record.facts.checkpoint_seq {
+        head.checkpoint_seq = head.checkpoint_seq.max(seq);
+    }
+}
+
+/// A request's class while it is pending: whether it may be run again without asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It may.
+    RetrySafe,
+    /// Somebody must find out first.
+    ReconcileRequired,
+}
+
+impl Class {
+    /// The name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RetrySafe => "retry_safe",
+            Self::ReconcileRequired => "reconcile_required",
+        }
+    }
+}
+
+/// The class of a pending effect and the reason for it.
+pub fn class(has_key: bool, cleared: bool) -> (Class, &'static str) {
+    if cleared {
+        (Class::RetrySafe, "resolved as not done")
+    } else if has_key {
+        (Class::RetrySafe, "has an idempotency or dedupe key")
+    } else {
+        (Class::ReconcileRequired, "the effect may have happened and has no idempotency key")
+    }
+}

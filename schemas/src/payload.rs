@@ -1,0 +1,342 @@
+//! What a record says. Each payload is a branch of the union that ends the envelope; its JSON carries `"type"`.
+//!
+//! The branch numbers are the union's order in the schema. A branch, once given, is never reused.
+
+use crate::{
+    canonical, datum,
+    datum::{Datum, Input, Malformed, Sha256, put_long},
+    json::Json,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The contract's run lifecycle: `started`, then one of `completed`, `failed`, `cancelled`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunLifecycle {
+    /// The status. Others than the four above are carried and change nothing.
+    pub status: String,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+datum!(RunLifecycle { status, reason });
+
+/// One message of a conversation (the observability contract's `conversation_turns`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationTurn {
+    /// Unique within the run.
+    pub message_id: String,
+    /// The message that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<String>,
+    /// The thread that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// `user`, `assistant`, `system`, `sysinfo`, `tool`.
+    pub kind: String,
+    /// The content as its source has it: a string, null, or parts.
+    pub content: Json,
+}
+datum!(ConversationTurn { message_id, parent_id, thread_id, kind, content });
+
+/// A tool call that is about to be made: the intent, durable before the effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCallRequested {
+    /// Correlates the calls of one model response.
+    pub request_id: String,
+    /// The provider's id. Providers repeat it: it identifies nothing alone.
+    pub call_id: String,
+    /// The message that asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<String>,
+    /// The model's vendor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// The tool.
+    pub tool_name: String,
+    /// Hexadecimal SHA-256 of the canonical arguments; filled in from `arguments` where absent.
+    #[serde(default)]
+    pub args_sha256: String,
+    /// The fingerprint, DESIGN "Tool calls and fingerprints"; filled in where absent.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// The arguments; absent where only hashes are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Json>,
+}
+datum!(ToolCallRequested {
+    request_id,
+    call_id,
+    parent_id,
+    vendor,
+    tool_name,
+    args_sha256,
+    fingerprint,
+    arguments,
+});
+
+impl ToolCallRequested {
+    /// Computes what the arguments determine, or checks it where it is already there.
+    pub fn seal(mut self) -> Result<Self, canonical::Error> {
+        if let Some(arguments) = &self.arguments {
+            let sha = canonical::args_sha256(&canonical::canonicalize(arguments.as_str())?);
+            if self.args_sha256.is_empty() {
+                self.args_sha256 = sha;
+            }
+        }
+        if self.fingerprint.is_empty() && !self.args_sha256.is_empty() {
+            self.fingerprint = canonical::fingerprint(&self.tool_name, &self.args_sha256);
+        }
+        Ok(self)
+    }
+}
+
+/// Another run of a pending effect, recorded before it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCallAttempt {
+    /// The request's `record_id`.
+    pub request_record_id: String,
+    /// 2 for the first repetition.
+    pub attempt: u32,
+    /// What makes it safe.
+    pub reason: String,
+}
+datum!(ToolCallAttempt { request_record_id, attempt, reason });
+
+/// A tool call that came back with a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCallCompleted {
+    /// The request's `record_id`.
+    pub request_record_id: String,
+    /// The result as recorded; absent where it is redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// How long the effect took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+}
+datum!(ToolCallCompleted { request_record_id, result, latency_ms });
+
+/// A tool call that failed, finally.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolCallFailed {
+    /// The request's `record_id`.
+    pub request_record_id: String,
+    /// A name for the kind of failure.
+    pub error_kind: String,
+    /// What it said.
+    pub error_message: String,
+    /// How long the effect took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+}
+datum!(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms });
+
+/// Where an agent's loop stood between two tool rounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopCheckpoint {
+    /// Unique within the run.
+    pub checkpoint_id: String,
+    /// 1, 2, 3 … within the run.
+    pub checkpoint_seq: u64,
+    /// The last `journal_seq` that this checkpoint covers, inclusive; 0 covers nothing.
+    pub covers_journal_seq: u64,
+    /// The checkpoint that `messages` continue. Always absent as yet: checkpoints are whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Record ids of covered requests whose answer this agent had not received.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
+    /// The source's schema version; 0 is a snapshot from before versions.
+    #[serde(default)]
+    pub schema_version: u32,
+    /// The session.
+    #[serde(default)]
+    pub session_id: String,
+    /// Completed tool rounds.
+    #[serde(default)]
+    pub turn: u64,
+    /// The source's message objects, unchanged.
+    pub messages: Vec<Json>,
+    /// Running token usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total_usage: Option<Json>,
+    /// Tool calls so far.
+    #[serde(default)]
+    pub tool_calls_count: u64,
+    /// Verification reports so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verification_reports: Vec<Json>,
+    /// Whatever else the agent keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<Json>,
+    /// [`LoopCheckpoint::content_hash`]; filled in where absent.
+    #[serde(default)]
+    pub state_hash: String,
+    /// Milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub created_at_millis: u64,
+}
+datum!(LoopCheckpoint {
+    checkpoint_id,
+    checkpoint_seq,
+    covers_journal_seq,
+    base,
+    unanswered,
+    schema_version,
+    session_id,
+    turn,
+    messages,
+    total_usage,
+    tool_calls_count,
+    verification_reports,
+    state,
+    state_hash,
+    created_at_millis,
+});
+
+/// The newest `schema_version` of a loop checkpoint that this build reads.
+pub const LOOP_CHECKPOINT_SCHEMA_VERSION: u32 = 1;
+
+impl LoopCheckpoint {
+    /// Hexadecimal SHA-256 over the Avro encodings of `messages`, `total_usage`, `verification_reports` and `state`.
+    pub fn content_hash(&self) -> String {
+        let mut bytes = Vec::new();
+        self.messages.put(&mut bytes);
+        self.total_usage.put(&mut bytes);
+        self.verification_reports.put(&mut bytes);
+        self.state.put(&mut bytes);
+        Sha256::of(&bytes).to_string()
+    }
+}
+
+/// A writer takes a run over. Its epoch and writer id are the envelope's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunClaim {
+    /// The claiming writer; equal to the envelope's.
+    pub writer_id: String,
+    /// The claimed epoch; equal to the envelope's.
+    pub epoch: u64,
+    /// Who claims, for people: a host and process.
+    #[serde(default)]
+    pub claimed_by: String,
+}
+datum!(RunClaim { writer_id, epoch, claimed_by });
+
+/// A decision on a pending effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectResolution {
+    /// The request's `record_id`.
+    pub request_record_id: String,
+    /// `done`, `adopt`, `not_done` or `give_up`.
+    pub decision: String,
+    /// With `done`: the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(EffectResolution { request_record_id, decision, result, who, why });
+
+/// Voids one record of this partition for every reader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skip {
+    /// The voided record's offset.
+    pub offset: u64,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(Skip { offset, who, why });
+
+/// The first record of every partition of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Genesis {
+    /// Random, given once.
+    pub journal_id: String,
+    /// The journal's partition count, fixed for ever.
+    pub partitions: u32,
+}
+datum!(Genesis { journal_id, partitions });
+
+macro_rules! payloads {
+    ($($branch:literal $name:ident = $tag:literal),* $(,)?) => {
+        /// A record's payload.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "each variant is the struct of its name")]
+        pub enum Payload { $($name($name),)* }
+
+        impl Payload {
+            /// The payload types in the order of the schema's union.
+            pub const TYPES: &'static [&'static str] = &[$($tag,)*];
+
+            /// The payload type: its JSON tag and the stem of its example file.
+            pub fn payload_type(&self) -> &'static str {
+                match self { $(Self::$name(_) => $tag,)* }
+            }
+
+            /// Reads the JSON object of a payload by its `type`.
+            pub fn from_json(raw: &RawValue) -> Result<Self, serde_json::Error> {
+                #[derive(Deserialize)]
+                struct Tag<'a> { #[serde(rename = "type", borrow)] tag: std::borrow::Cow<'a, str> }
+                match &*serde_json::from_str::<Tag<'_>>(raw.get())?.tag {
+                    $($tag => serde_json::from_str(raw.get()).map(Self::$name),)*
+                    other => Err(serde::de::Error::custom(format!("unknown payload type {other:?}"))),
+                }
+            }
+
+            /// Checks the payload at the cursor without keeping it.
+            pub fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+                match input.branch(Self::TYPES.len())? {
+                    $($branch => $name::skip(input),)*
+                    _ => Err(input.malformed("no such payload")),
+                }
+            }
+        }
+
+        impl Datum for Payload {
+            fn put(&self, out: &mut Vec<u8>) {
+                match self { $(Self::$name(value) => { put_long($branch, out); value.put(out); })* }
+            }
+            fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+                match input.branch(Self::TYPES.len())? {
+                    $($branch => $name::take(input).map(Self::$name),)*
+                    _ => Err(input.malformed("no such payload")),
+                }
+            }
+        }
+
+        impl Serialize for Payload {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                #[derive(Serialize)]
+                struct Tagged<'a, T> { #[serde(rename = "type")] tag: &'static str, #[serde(flatten)] value: &'a T }
+                match self { $(Self::$name(value) => Tagged { tag: $tag, value }.serialize(s),)* }
+            }
+        }
+
+        $(impl From<$name> for Payload { fn from(value: $name) -> Self { Self::$name(value) } })*
+    };
+}
+
+payloads! {
+    0 RunLifecycle = "run_lifecycle",
+    1 ConversationTurn = "conversation_turn",
+    2 ToolCallRequested = "tool_call_requested",
+    3 ToolCallAttempt = "tool_call_attempt",
+    4 ToolCallCompleted = "tool_call_completed",
+    5 ToolCallFailed = "tool_call_failed",
+    6 LoopCheckpoint = "loop_checkpoint",
+    7 RunClaim = "run_claim",
+    8 EffectResolution = "effect_resolution",
+    9 Skip = "skip",
+    10 Genesis = "genesis",
+}
+
+impl<'de> Deserialize<'de> for Payload {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Self::from_json(&*Box::<RawValue>::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,411 @@
+//! The envelope. One Avro record, in three runs of fields that are read separately:
+//!
+//! ```text
+//!   place (who wrote it, as which of its records)   judged, not hashed into the content hash
+//!   content (the contract's envelope, then `facts`)  judged
+//!   payload (a union, last)                          decoded on demand
+//! ```
+
+use crate::{
+    datum,
+    datum::{Datum, Sha256},
+    payload::Payload,
+    refs::{ContentRef, CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
+    symbols,
+};
+use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// The contract's record kinds, then Runlog's own.
+    RecordKind {
+        Run = "run", Turn = "turn", Context = "context", Message = "message", ModelAttempt = "model_attempt",
+        StructuredOutput = "structured_output", StreamRule = "stream_rule", RealtimeSession = "realtime_session",
+        Hook = "hook", Approval = "approval", Tool = "tool", Isolation = "isolation",
+        ChildLifecycle = "child_lifecycle", AgentPool = "agent_pool", RunMessage = "run_message", Wake = "wake",
+        OutputDispatch = "output_dispatch", Subagent = "subagent", ExtensionAction = "extension_action",
+        Telemetry = "telemetry", Recovery = "recovery", Checkpoint = "checkpoint", EffectIntent = "effect_intent",
+        EffectResult = "effect_result",
+        RunClaim = "run_claim", ToolCall = "tool_call", ConversationTurn = "conversation_turn",
+        LoopCheckpoint = "loop_checkpoint", EffectResolution = "effect_resolution", Skip = "skip",
+        Genesis = "genesis",
+    }
+}
+
+impl RecordKind {
+    /// The kind that a payload is carried under.
+    pub fn of(payload: &Payload) -> Self {
+        match payload {
+            Payload::RunLifecycle(_) => Self::Run,
+            Payload::ConversationTurn(_) => Self::ConversationTurn,
+            Payload::ToolCallRequested(_)
+            | Payload::ToolCallAttempt(_)
+            | Payload::ToolCallCompleted(_)
+            | Payload::ToolCallFailed(_) => Self::ToolCall,
+            Payload::LoopCheckpoint(_) => Self::LoopCheckpoint,
+            Payload::RunClaim(_) => Self::RunClaim,
+            Payload::EffectResolution(_) => Self::EffectResolution,
+            Payload::Skip(_) => Self::Skip,
+            Payload::Genesis(_) => Self::Genesis,
+        }
+    }
+
+    /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
+    pub fn numbered(self) -> bool {
+        !matches!(
+            self,
+            Self::RunClaim | Self::LoopCheckpoint | Self::EffectResolution | Self::Skip | Self::Genesis
+        )
+    }
+
+    /// Whether records of this kind belong to a partition and not to a run.
+    pub fn of_partition(self) -> bool {
+        matches!(self, Self::Skip | Self::Genesis)
+    }
+
+    /// Whether anybody may write it, without a claim and with `writer_seq` 0.
+    pub fn unclaimed(self) -> bool {
+        matches!(self, Self::EffectResolution)
+    }
+}
+
+/// What the judge and the statuses need, in clear beside a payload that may be encrypted. Derived from the payload by
+/// whoever writes it; a reader goes by these fields alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The payload's type.
+    pub payload_type: String,
+    /// The payload's status or decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// The tool, on requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    /// The call's fingerprint, on requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// The record that this one answers: a request's `record_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<String>,
+    /// On checkpoints: their id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_id: Option<String>,
+    /// On checkpoints: the last `journal_seq` covered, inclusive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers_journal_seq: Option<u64>,
+    /// On checkpoints: their number within the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_seq: Option<u64>,
+    /// On checkpoints: when they were made, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at_millis: Option<u64>,
+    /// On checkpoints: the checkpoint that they build on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+}
+datum!(Facts {
+    payload_type,
+    status,
+    tool_name,
+    fingerprint,
+    answers,
+    checkpoint_id,
+    covers_journal_seq,
+    checkpoint_seq,
+    created_at_millis,
+    base,
+});
+
+impl Facts {
+    /// The facts of a payload.
+    pub fn of(payload: &Payload) -> Self {
+        let mut facts = Self { payload_type: payload.payload_type().to_owned(), ..Self::default() };
+        match payload {
+            Payload::RunLifecycle(p) => facts.status = Some(p.status.clone()),
+            Payload::ToolCallRequested(p) => {
+                facts.status = Some("requested".into());
+                facts.tool_name = Some(p.tool_name.clone());
+                facts.fingerprint = Some(p.fingerprint.clone());
+            }
+            Payload::ToolCallAttempt(p) => facts.answer("attempt", &p.request_record_id),
+            Payload::ToolCallCompleted(p) => facts.answer("completed", &p.request_record_id),
+            Payload::ToolCallFailed(p) => facts.answer("failed", &p.request_record_id),
+            Payload::EffectResolution(p) => facts.answer(&p.decision, &p.request_record_id),
+            Payload::LoopCheckpoint(p) => {
+                facts.checkpoint_id = Some(p.checkpoint_id.clone());
+                facts.covers_journal_seq = Some(p.covers_journal_seq);
+                facts.checkpoint_seq = Some(p.checkpoint_seq);
+                facts.created_at_millis = Some(p.created_at_millis);
+                facts.base.clone_from(&p.base);
+            }
+            Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
+        }
+        facts
+    }
+
+    fn answer(&mut self, status: &str, request: &str) {
+        self.status = Some(status.to_owned());
+        self.answers = Some(request.to_owned());
+    }
+}
+
+/// Who wrote a record and as which of its records. First in the schema, outside the content hash.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Random per open; not empty.
+    pub writer_id: String,
+    /// 0 for a run that was never claimed.
+    pub writer_epoch: u64,
+    /// 1, 2, 3 … within the epoch; 0 for claims and for records that need no claim.
+    pub writer_seq: u64,
+    /// The content hash of this writer's previous record; the run hash behind the claim for the first one after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev_hash: Option<Sha256>,
+    /// 1, 2, 3 … within the run for numbered kinds, otherwise 0.
+    pub journal_seq: u64,
+    /// The writer's clock, milliseconds since the Unix epoch.
+    pub timestamp_millis: u64,
+}
+datum!(Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
+
+/// The contract's summary of a record for event streams.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventIndexProjection {
+    /// The run.
+    pub run_id: String,
+    /// The session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The agent.
+    pub agent_id: String,
+    /// The turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    /// The event's family.
+    pub event_family: String,
+    /// The event's kind within its family.
+    pub event_kind: String,
+    /// Where it came from.
+    pub source: SourceRef,
+    /// Where it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<DestinationRef>,
+    /// What it is about.
+    pub subject_ref: EntityRef,
+    /// What else it touches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related_refs: Vec<EntityRef>,
+    /// Correlation entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub correlation_keys: Vec<CorrelationEntry>,
+    /// Tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// How private it is.
+    pub privacy_class: PrivacyClass,
+    /// How it is delivered.
+    pub delivery_semantics: String,
+}
+datum!(EventIndexProjection {
+    run_id,
+    session_id,
+    agent_id,
+    turn_id,
+    event_family,
+    event_kind,
+    source,
+    destination,
+    subject_ref,
+    related_refs,
+    correlation_keys,
+    tags,
+    privacy_class,
+    delivery_semantics,
+});
+
+/// One record of a journal. Read from JSON by [`crate::draft::Draft`], which fills in what may be absent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JournalRecord {
+    /// The place fields.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The envelope's content.
+    #[serde(flatten)]
+    pub body: Body,
+    /// What it says.
+    pub payload: Payload,
+}
+
+/// The envelope between place and payload. Field names are the run-journal contract's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Body {
+    /// The contract's `JOURNAL_SCHEMA_VERSION`: 1.
+    pub journal_schema_version: u16,
+    /// Unique within the run.
+    pub record_id: String,
+    /// The kind.
+    pub record_kind: RecordKind,
+    /// The run; empty on records that belong to a partition.
+    pub run_id: String,
+    /// The session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The agent.
+    pub agent_id: String,
+    /// The turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_id: Option<String>,
+    /// The attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<String>,
+    /// What it is about.
+    pub subject_ref: EntityRef,
+    /// What else it touches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub related_refs: Vec<EntityRef>,
+    /// What caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causal_refs: Vec<String>,
+    /// Where it came from.
+    pub source: SourceRef,
+    /// Where it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination: Option<DestinationRef>,
+    /// Correlation entries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub correlation_keys: Vec<CorrelationEntry>,
+    /// Tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// How it is delivered.
+    pub delivery_semantics: String,
+    /// The summary for event streams.
+    pub event_index: EventIndexProjection,
+    /// The runtime package in force.
+    pub runtime_package_fingerprint: String,
+    /// How private the payload is.
+    pub privacy: PrivacyClass,
+    /// Content held elsewhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub content_refs: Vec<ContentRef>,
+    /// The redaction policy in force.
+    pub redaction_policy_id: String,
+    /// Makes a pending effect safe to run again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// Likewise, for receivers that deduplicate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedupe_key: Option<String>,
+    /// A checkpoint that it refers to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_ref: Option<String>,
+    /// Reserved: the key that the payload is encrypted under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_id: Option<String>,
+    /// In clear beside the payload.
+    pub facts: Facts,
+    /// JSON members that the schema has no field for: a JSON object from JSON pointer to value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_fields: Option<String>,
+}
+datum!(Body {
+    journal_schema_version,
+    record_id,
+    record_kind,
+    run_id,
+    session_id,
+    agent_id,
+    turn_id,
+    attempt_id,
+    subject_ref,
+    related_refs,
+    causal_refs,
+    source,
+    destination,
+    correlation_keys,
+    tags,
+    delivery_semantics,
+    event_index,
+    runtime_package_fingerprint,
+    privacy,
+    content_refs,
+    redaction_policy_id,
+    idempotency_key,
+    dedupe_key,
+    checkpoint_ref,
+    key_id,
+    facts,
+    unknown_fields,
+});
+datum!(JournalRecord { place, body, payload });
+
+impl JournalRecord {
+    /// A record of `run_id` with Runlog's defaults around `payload`; its place is still to be given.
+    pub fn new(run_id: &str, record_id: impl Into<String>, agent_id: &str, payload: Payload) -> Self {
+        Self { place: Place::default(), body: Body::new(run_id, record_id.into(), agent_id, &payload), payload }
+    }
+
+    /// SHA-256 over the datum without its place fields.
+    pub fn content_hash(&self) -> Sha256 {
+        let mut bytes = self.body.to_bytes();
+        self.payload.put(&mut bytes);
+        Sha256::of(&bytes)
+    }
+}
+
+impl Body {
+    fn new(run_id: &str, record_id: String, agent_id: &str, payload: &Payload) -> Self {
+        let kind = RecordKind::of(payload);
+        let facts = Facts::of(payload);
+        let source = SourceRef::new(SourceKind::Host, "runlog");
+        let subject = EntityRef::new(
+            if facts.answers.is_some() || facts.fingerprint.is_some() { EntityKind::ToolCall } else { EntityKind::Run },
+            facts.answers.clone().unwrap_or_else(|| {
+                if facts.fingerprint.is_some() { record_id.clone() } else { run_id.to_owned() }
+            }),
+        );
+        Self {
+            journal_schema_version: 1,
+            record_kind: kind,
+            run_id: run_id.to_owned(),
+            session_id: None,
+            agent_id: agent_id.to_owned(),
+            turn_id: None,
+            attempt_id: None,
+            subject_ref: subject.clone(),
+            related_refs: Vec::new(),
+            causal_refs: Vec::new(),
+            source: source.clone(),
+            destination: None,
+            correlation_keys: Vec::new(),
+            tags: Vec::new(),
+            delivery_semantics: "journal_backed".into(),
+            event_index: EventIndexProjection {
+                run_id: run_id.to_owned(),
+                session_id: None,
+                agent_id: agent_id.to_owned(),
+                turn_id: None,
+                event_family: kind.as_str().into(),
+                event_kind: facts.status.clone().unwrap_or_else(|| facts.payload_type.clone()),
+                source,
+                destination: None,
+                subject_ref: subject,
+                related_refs: Vec::new(),
+                correlation_keys: Vec::new(),
+                tags: Vec::new(),
+                privacy_class: PrivacyClass::Internal,
+                delivery_semantics: "journal_backed".into(),
+            },
+            runtime_package_fingerprint: String::new(),
+            privacy: PrivacyClass::Internal,
+            content_refs: Vec::new(),
+            redaction_policy_id: "redaction.default".into(),
+            idempotency_key: None,
+            dedupe_key: None,
+            checkpoint_ref: None,
+            key_id: None,
+            facts,
+            unknown_fields: None,
+            record_id,
+        }
+    }
+}

@@ -1,0 +1,17 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: where things are, each one overridable from the environment.
+
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# Outside the clone, so that a fresh clone does not compile RocksDB again.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/runlog/target}
+case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$top/$CARGO_TARGET_DIR ;; esac
+
+# deploy/kafka builds this image; under any other name an image is used as it is, apache/kafka:4.3.0 for one.
+kafka_image_ours=runlog/kafka:4.3.0
+export RUNLOG_KAFKA_IMAGE=${RUNLOG_KAFKA_IMAGE:-$kafka_image_ours}
+
+# All messages go to stderr: stdout is for what a script reads.
+say() { echo "runlog: $*" >&2; }
+die() { say "$@"; exit 1; }
+has() { command -v "$1" >/dev/null; }

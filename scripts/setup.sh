@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what is missing on Debian and Ubuntu, and nothing else: with everything there it needs no network.
+#   setup.sh build     what compiling needs
+#   setup.sh test      and what the tests on a real Kafka need
+#   setup.sh compose   and Docker Compose
+set -euo pipefail
+
+tier=${1:-build}
+case $tier in build | test | compose) ;; *) echo "usage: $0 [build|test|compose]" >&2; exit 2 ;; esac
+
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+
+rust_min=1.95
+missing=()
+
+at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+# Asks for a package unless dpkg has it installed.
+need() {
+  for package; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+  done
+}
+
+need_build() {
+  need build-essential cmake clang libclang-dev pkg-config \
+    libssl-dev zlib1g-dev libzstd-dev libsasl2-dev libcurl4-openssl-dev
+}
+
+# A Docker or a Python that came from elsewhere than Debian counts as well as Debian's own.
+need_test() {
+  if ! has dockerd && ! timeout 20 docker info >/dev/null 2>&1; then
+    need docker.io iptables
+  fi
+  if ! has python3; then
+    need python3 python3-venv
+  elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+    need python3-venv
+  fi
+  # Only the image that we build ourselves takes Maven, a JDK and a shell.
+  if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then
+    need busybox-static
+    has mvn || need maven
+    if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
+  fi
+}
+
+need_compose() {
+  timeout 20 docker compose version >/dev/null 2>&1 || has docker-compose || need docker-compose
+}
+
+check_rust() {
+  local found
+  if ! has cargo || ! has rustc; then
+    say "cargo is not on PATH. Install Rust $rust_min or newer (https://rustup.rs), open a new shell, and run this again."
+    exit 1
+  fi
+  found=$(rustc --version </dev/null | cut -d ' ' -f 2)
+  if ! at_least "$rust_min" "${found%%-*}"; then
+    say "rustc is $found; Runlog needs $rust_min or newer. With rustup: rustup update stable"
+    exit 1
+  fi
+}
+
+install_missing() {
+  local become=()
+  if [ "$(id -u)" -ne 0 ]; then
+    # Without a terminal nobody can type a password: sudo then works without one or not at all.
+    if has sudo && { [ -t 0 ] || sudo -n true 2>/dev/null; }; then
+      become=(sudo)
+    else
+      say "these packages are missing, and installing them takes root. Run, then try again:"
+      echo "  apt-get update && apt-get install -y --no-install-recommends ${missing[*]}" >&2
+      exit 1
+    fi
+  fi
+  say "installing ${missing[*]}"
+  local apt=("${become[@]}" env DEBIAN_FRONTEND=noninteractive timeout 1200 apt-get -q -o DPkg::Lock::Timeout=300)
+  # Its stdout is not ours: the last line there belongs to `make kafka-up`.
+  "${apt[@]}" update >&2
+  # Debian 13 has later JDKs only, which only the fresh lists tell.
+  if [ -z "$(apt-cache madison openjdk-17-jdk-headless 2>/dev/null)" ]; then
+    missing=("${missing[@]/#openjdk-17-jdk-headless/default-jdk-headless}")
+  fi
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >&2
+}
+
+if has dpkg-query && has apt-get; then
+  need_build
+  if [ "$tier" != build ]; then need_test; fi
+  if [ "$tier" = compose ]; then need_compose; fi
+  if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
+elif ! has cmake || ! has clang; then
+  say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, cmake, clang and libclang's headers,"
+  say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also take Docker, Maven,"
+  say "a JDK of 17 or newer with jlink, a static busybox, and Python 3 with venv."
+  exit 1
+fi
+check_rust

@@ -1,0 +1,195 @@
+//! A real broker in a container, one per test binary where tests do not break it.
+//!
+//! The container goes with the process that started it, however that ends: a watcher holds the other end of a pipe and
+//! removes the container when the pipe breaks. Statics are never dropped, and `kill -9` drops nothing at all.
+
+use std::{
+    env,
+    net::TcpListener,
+    os::unix::process::CommandExt,
+    process::{self, ChildStdin, Command, Stdio},
+    sync::OnceLock,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use runlog_log::kafka::{KafkaConfig, KafkaLog, admin};
+use testcontainers::{
+    ContainerRequest, GenericImage, ImageExt,
+    core::{IntoContainerPort, WaitFor},
+    runners::AsyncRunner,
+};
+use uuid::Uuid;
+
+/// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
+const IMAGE: &str = "runlog/kafka:4.3.0";
+
+/// By this label the scripts remove what a test run left behind.
+const OWNER_LABEL: &str = "org.runlog.test";
+
+/// How long a broker may take to start.
+const START_WAIT: Duration = Duration::from_secs(120);
+
+/// A broker, removed when it is dropped and when this process ends.
+#[derive(Debug)]
+pub struct Broker {
+    container: String,
+    port: u16,
+    /// Breaks when this process ends.
+    _watcher: ChildStdin,
+}
+
+impl Broker {
+    /// Starts a broker of the caller's own, to be stopped and killed at will.
+    pub fn start() -> anyhow::Result<Self> {
+        // The broker tells its clients where it is, so the port must be known first; another process may take it in
+        // between.
+        let mut failure = None;
+        for _ in 0..3 {
+            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+            match create(port) {
+                Ok(container) => {
+                    let _watcher = watch(&container)?;
+                    return Ok(Self { container, port, _watcher });
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.context("no attempt")?.context("the broker's container does not start"))
+    }
+
+    /// The broker that the tests of this binary share. They must not stop it, and use topics of their own.
+    ///
+    /// Panics where it does not start.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Broker> = OnceLock::new();
+        SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error:?}")))
+    }
+
+    /// `HOST:PORT`.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The configuration of a topic with a name of its own, which is not created.
+    pub fn unique_topic(&self) -> KafkaConfig {
+        KafkaConfig::new(self.bootstrap(), format!("test-{}", Uuid::new_v4().simple()))
+    }
+
+    /// The configuration of a new topic, as a journal needs it.
+    pub fn topic(&self, partitions: u32) -> anyhow::Result<KafkaConfig> {
+        let config = self.unique_topic();
+        ensure!(admin::create_topic(&config, partitions)?, "the topic is new");
+        Ok(config)
+    }
+
+    /// A log on a new topic.
+    pub fn log(&self, partitions: u32) -> anyhow::Result<KafkaLog> {
+        Ok(KafkaLog::connect(self.topic(partitions)?)?)
+    }
+
+    /// Kills the broker with SIGKILL.
+    pub fn kill(&self) -> anyhow::Result<()> {
+        docker(&["kill", "-s", "KILL", &self.container])
+    }
+
+    /// Starts the killed broker again, with what is on its disk, and waits until it serves.
+    pub fn restart(&self) -> anyhow::Result<()> {
+        docker(&["start", &self.container])?;
+        let begun = Instant::now();
+        while let Err(error) = admin::describe(&self.unique_topic()) {
+            if begun.elapsed() > START_WAIT {
+                return Err(error).context("the broker does not serve again");
+            }
+            thread::sleep(Duration::from_millis(200));
+        }
+        Ok(())
+    }
+
+    /// Suspends the broker's processes, which then neither answer nor close connections.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        docker(&["pause", &self.container])
+    }
+
+    /// Ends [`Broker::pause`].
+    pub fn unpause(&self) -> anyhow::Result<()> {
+        docker(&["unpause", &self.container])
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // The watcher does it again where this fails.
+        let _ = docker(&["rm", "-f", "-v", &self.container]);
+    }
+}
+
+fn create(port: u16) -> anyhow::Result<String> {
+    let image = env::var("RUNLOG_KAFKA_IMAGE").unwrap_or_else(|_| IMAGE.into());
+    let (name, tag) = image.rsplit_once(':').unwrap_or((&image, "latest"));
+    let started = WaitFor::message_on_stdout("Kafka Server started");
+    let image = GenericImage::new(name, tag).with_exposed_port(9092.tcp()).with_wait_for(started);
+    let mut request: ContainerRequest<GenericImage> = image.with_mapped_port(port, 9092.tcp());
+    request = request.with_startup_timeout(START_WAIT);
+    request = request.with_label(OWNER_LABEL, env::var("RUNLOG_TEST_OWNER").unwrap_or(process::id().to_string()));
+    // To this machine only.
+    request = request.with_host_config_modifier(|host| {
+        for binding in host.port_bindings.iter_mut().flat_map(|ports| ports.values_mut()).flatten().flatten() {
+            binding.host_ip = Some("127.0.0.1".into());
+        }
+    });
+    for (name, value) in environment(port) {
+        request = request.with_env_var(name, value);
+    }
+    // On a thread of its own, so that a test may start a broker from within a runtime.
+    let starting = thread::spawn(move || -> anyhow::Result<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let container = request.start().await?;
+            let id = container.id().to_owned();
+            // Its drop would want this runtime; removing it is up to us.
+            std::mem::forget(container);
+            Ok(id)
+        })
+    });
+    starting.join().unwrap_or_else(|_| bail!("starting the container panicked"))
+}
+
+/// One broker that is its own controller, with a listener for clients outside of the container.
+fn environment(port: u16) -> [(&'static str, String); 12] {
+    let advertised = format!("EXTERNAL://127.0.0.1:{port},INTERNAL://localhost:19092");
+    [
+        ("KAFKA_NODE_ID", "1".into()),
+        ("KAFKA_PROCESS_ROLES", "broker,controller".into()),
+        ("KAFKA_LISTENERS", "EXTERNAL://:9092,INTERNAL://:19092,CONTROLLER://:9093".into()),
+        ("KAFKA_ADVERTISED_LISTENERS", advertised),
+        ("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", "EXTERNAL:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT".into()),
+        ("KAFKA_INTER_BROKER_LISTENER_NAME", "INTERNAL".into()),
+        ("KAFKA_CONTROLLER_LISTENER_NAMES", "CONTROLLER".into()),
+        ("KAFKA_CONTROLLER_QUORUM_VOTERS", "1@localhost:9093".into()),
+        ("KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR", "1".into()),
+        ("KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR", "1".into()),
+        ("KAFKA_TRANSACTION_STATE_LOG_MIN_ISR", "1".into()),
+        ("KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS", "0".into()),
+    ]
+}
+
+/// Starts the watcher, in a process group of its own so that an interrupt at the terminal does not end it before us.
+fn watch(container: &str) -> anyhow::Result<ChildStdin> {
+    let mut watcher = Command::new("sh")
+        .args(["-c", r#"cat >/dev/null; exec docker rm -f -v "$0""#, container])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("the container's watcher does not start")?;
+    watcher.stdin.take().context("stdin is piped")
+}
+
+fn docker(arguments: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().context("docker does not run")?;
+    ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

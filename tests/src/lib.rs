@@ -1,0 +1,4 @@
+//! Runlog.
+
+pub mod kafka;
+pub mod log_contract;

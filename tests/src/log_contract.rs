@@ -1,0 +1,120 @@
+//! The contract that every adapter of [`Log`] passes: one function per claim, each on a fresh log of [`PARTITIONS`].
+//!
+//! `log_contract!(factory)` makes a test of each for one adapter.
+
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use runlog_log::{Bounds, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader};
+
+pub mod appends;
+pub mod crash;
+pub mod reads;
+
+/// How many partitions the factory's logs have.
+pub const PARTITIONS: u32 = 4;
+
+/// What no healthy log takes that long for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A test of each claim, for the adapter that `$factory: fn() -> (Arc<dyn Log>, impl Any)` makes; what it gives beside
+/// the log is kept until the test ends.
+#[macro_export]
+macro_rules! log_contract {
+    ($factory:path) => {
+        $crate::log_contract!($factory, appends:
+            records_come_back_in_the_order_of_their_appends,
+            keys_values_headers_and_timestamps_are_carried,
+            the_largest_record_is_taken,
+            an_oversized_record_refuses_its_whole_batch_and_the_log_goes_on,
+            what_kafka_cannot_carry_is_refused,
+            an_unknown_partition_is_refused,
+            an_empty_batch_is_no_append,
+            concurrent_appenders_keep_their_order_in_each_partition,
+            an_append_lands_though_nobody_waits_for_it,
+        );
+        $crate::log_contract!($factory, reads:
+            reading_starts_anywhere_between_the_bounds,
+            beyond_the_bounds_is_out_of_range,
+            bounds_cover_what_was_acknowledged,
+            many_ask_for_bounds_at_once,
+            a_waiting_reader_is_woken_by_an_append,
+            an_idle_poll_ends_with_its_timeout,
+            a_poll_returns_no_more_than_was_asked_for,
+            one_reader_serves_several_partitions,
+            positions_follow_the_deliveries_up_to_the_end,
+            a_sought_partition_is_read_from_there,
+            a_sought_partition_may_be_a_new_one,
+            a_released_partition_is_not_read_any_more,
+            readers_do_not_disturb_each_other,
+        );
+    };
+    ($factory:path, $module:ident: $($claim:ident,)*) => {
+        $(
+            #[test]
+            fn $claim() {
+                let (log, _kept) = $factory();
+                $crate::log_contract::$module::$claim(&log);
+            }
+        )*
+    };
+}
+
+/// Waits for a future on a runtime of its own.
+pub fn wait<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    runtime.block_on(future)
+}
+
+/// A record with this value.
+pub fn entry(value: impl Into<Vec<u8>>) -> Entry {
+    Entry { key: b"run".to_vec(), value: value.into(), headers: Vec::new() }
+}
+
+/// Appends one record per value as one batch, and waits.
+pub fn append(log: &Arc<dyn Log>, partition: PartitionId, values: &[&str]) -> Result<Vec<Offset>, Error> {
+    wait(log.append(partition, values.iter().map(|value| entry(*value)).collect()))
+}
+
+/// A partition's bounds.
+pub fn bounds(log: &Arc<dyn Log>, partition: PartitionId) -> Bounds {
+    wait(log.bounds(partition, PATIENCE)).expect("the log tells its bounds")
+}
+
+/// A reader from these positions.
+pub fn reader(log: &Arc<dyn Log>, from: &[(PartitionId, Offset)]) -> Box<dyn Reader> {
+    log.reader(from).expect("the log gives a reader")
+}
+
+/// Polls until there are `count` records.
+pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
+    let begun = Instant::now();
+    let mut records = Vec::new();
+    while records.len() < count {
+        let left = PATIENCE.checked_sub(begun.elapsed());
+        let left = left.unwrap_or_else(|| panic!("only {} of {count} records came", records.len()));
+        records.extend(reader.poll(count - records.len(), left).expect("the reader reads"));
+    }
+    records
+}
+
+/// Asserts that nothing more comes.
+pub fn assert_drained(reader: &mut Box<dyn Reader>) {
+    assert_eq!(reader.poll(1, Duration::from_millis(300)).expect("the reader reads"), []);
+}
+
+/// The values, as text.
+pub fn texts(records: &[Delivery]) -> Vec<String> {
+    records.iter().map(|record| String::from_utf8_lossy(&record.value).into_owned()).collect()
+}
+
+/// The kind of what must be an error.
+pub fn kind<T>(result: Result<T, Error>) -> Kind {
+    match result {
+        Ok(_) => panic!("an error was expected"),
+        Err(error) => error.kind(),
+    }
+}

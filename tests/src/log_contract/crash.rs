@@ -1,0 +1,109 @@
+//! What was acknowledged survives `kill -9` of the process that appended it.
+//!
+//! The appending process is this very test binary, started again to run one ignored test that calls
+//! [`append_until_killed`]. It says on stdout what was acknowledged, and is killed at a random moment.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Read, Write},
+    process::{Command, Stdio},
+    sync::Arc,
+    thread,
+};
+
+use runlog_log::{Log, Offset, PartitionId};
+
+use super::{bounds, entry, read, reader, wait};
+
+/// Something the killed process knew to be in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acked {
+    /// Where.
+    pub partition: PartitionId,
+    /// Where.
+    pub offset: Offset,
+    /// What.
+    pub value: String,
+}
+
+const PREFIX: &str = "acked ";
+
+/// Several at a time, so that the kill meets appends in every state.
+const UNDER_WAY: usize = 32;
+
+/// Appends to all partitions and says what was acknowledged, until the process is killed.
+pub fn append_until_killed(log: &Arc<dyn Log>) {
+    thread::scope(|scope| {
+        for partition in 0..log.partitions() {
+            scope.spawn(move || append_and_say(log, partition));
+        }
+    });
+}
+
+fn append_and_say(log: &Arc<dyn Log>, partition: PartitionId) {
+    for round in 0_u64.. {
+        let value = |number| format!("{} {round} {number}", std::process::id());
+        let acks: Vec<_> = (0..UNDER_WAY).map(|number| log.append(partition, vec![entry(value(number))])).collect();
+        for (number, ack) in acks.into_iter().enumerate() {
+            let Ok(offsets) = wait(ack) else { continue };
+            let line = format!("{PREFIX}{partition} {} {}\n", offsets[0], value(number));
+            std::io::stdout().lock().write_all(line.as_bytes()).expect("the parent reads");
+        }
+    }
+}
+
+/// Runs the ignored test `name` of this binary in a process of its own, kills that with SIGKILL once it has told of
+/// `count` acknowledgements, and returns all it told of.
+pub fn kill_after(name: &str, environment: &[(&str, &str)], count: usize) -> Vec<Acked> {
+    let mut child = Command::new(std::env::current_exe().expect("this binary has a path"))
+        .args(["--exact", name, "--ignored", "--nocapture"])
+        .envs(environment.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .expect("this binary starts again");
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let mut acked = Vec::new();
+    let mut line = String::new();
+    while acked.len() < count && lines.read_line(&mut line).expect("the child writes text") > 0 {
+        acked.extend(parse(&line));
+        line.clear();
+    }
+    child.kill().expect("the child is ours");
+    child.wait().expect("the child is ours");
+    // What it had told before it died counts as well, but for a line cut short.
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).expect("the child writes text");
+    acked.extend(rest.split_inclusive('\n').filter_map(parse));
+    assert!(acked.len() >= count, "the child ended after {} acknowledgements", acked.len());
+    acked
+}
+
+fn parse(line: &str) -> Option<Acked> {
+    let mut words = line.strip_suffix('\n')?.strip_prefix(PREFIX)?.splitn(3, ' ');
+    let mut next = || words.next();
+    Some(Acked { partition: next()?.parse().ok()?, offset: next()?.parse().ok()?, value: next()?.into() })
+}
+
+/// Asserts that the log holds each of these where it was said to be, and nothing twice.
+pub fn assert_holds(log: &Arc<dyn Log>, acked: &[Acked]) {
+    let mut values = HashMap::new();
+    for partition in 0..log.partitions() {
+        let end = bounds(log, partition).end;
+        let mut reader = reader(log, &[(partition, 0)]);
+        while reader.position(partition) < Some(end) {
+            for record in read(&mut reader, 1) {
+                let value = String::from_utf8(record.value).expect("values are text");
+                assert_eq!(values.insert((partition, record.offset), value), None, "delivered twice");
+            }
+        }
+    }
+    for Acked { partition, offset, value } in acked {
+        assert_eq!(values.get(&(*partition, *offset)), Some(value), "at {partition}:{offset}");
+    }
+}
+
+/// A number from `low` up to twice that, another one each time.
+pub fn about(low: usize) -> usize {
+    low + (uuid::Uuid::new_v4().as_u128() % low as u128) as usize
+}

@@ -68,7 +68,8 @@ impl Client {
         let url = self.url(&target);
         let request = self.http.get(&url).header(reqwest::header::ACCEPT, "text/event-stream").send();
         let opened = tokio::time::timeout(STREAM_WAIT, request).await;
-        let response = opened.map_err(|_| self.no_answer(STREAM_WAIT))?.map_err(|error| self.failed(error, STREAM_WAIT))?;
+        let response =
+            opened.map_err(|_| self.no_answer(STREAM_WAIT))?.map_err(|error| self.failed(error, STREAM_WAIT))?;
         let status = response.status().as_u16();
         if response.status().is_success() {
             return Ok(Events::new(response, url));
@@ -91,7 +92,8 @@ impl Client {
             return Err(refusal(url, status.as_u16(), &body));
         }
         serde_json::from_slice(&body).map_err(|error| {
-            let what = format!("the answer of {url} does not fit this version of runlog; is the server of another one?");
+            let what =
+                format!("the answer of {url} does not fit this version of runlog; is the server of another one?");
             Error::new(ErrorKind::Internal, what).because(error)
         })
     }
@@ -164,7 +166,10 @@ mod tests {
             let error = Client::new(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{url}: {error}");
         }
-        assert_eq!(Client::new("http://h:1/prefix/").unwrap().url(&Target::new("/v1/runs")), "http://h:1/prefix/v1/runs");
+        assert_eq!(
+            Client::new("http://h:1/prefix/").unwrap().url(&Target::new("/v1/runs")),
+            "http://h:1/prefix/v1/runs"
+        );
     }
 
     #[tokio::test]

@@ -65,7 +65,8 @@ impl Config {
         let Some(file) = file else { return Ok(Self::default()) };
         let named = file.display().to_string();
         let refused = || Error::new(ErrorKind::Invalid, format!("the config file {named} was not taken"));
-        let text = std::fs::read_to_string(file).map_err(|error| refused().with("file", named.as_str()).because(error))?;
+        let text =
+            std::fs::read_to_string(file).map_err(|error| refused().with("file", named.as_str()).because(error))?;
         let config = Self::parse(&text).map_err(|error| refused().with("file", named.as_str()).because(error))?;
         Ok(config)
     }

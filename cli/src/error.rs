@@ -144,7 +144,8 @@ mod tests {
     fn the_document_carries_kind_message_and_causes() {
         let cause = std::io::Error::other("disk on fire");
         let error = Error::new(ErrorKind::Internal, "it broke").because(cause).with("line", 3);
-        let expected = serde_json::json!({"error": {"kind": "internal", "message": "it broke: disk on fire", "line": 3}});
+        let expected =
+            serde_json::json!({"error": {"kind": "internal", "message": "it broke: disk on fire", "line": 3}});
         assert_eq!(error.document(), expected);
     }
 

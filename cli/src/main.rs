@@ -58,6 +58,18 @@ fn usage_message(text: &str) -> String {
     }
 }
 
+/// The clock that everything else is given. Milliseconds since the Unix epoch.
+#[allow(clippy::disallowed_methods, reason = "main is where the clock comes in")]
+pub(crate) fn now_millis() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The randomness that everything else is given.
+pub(crate) fn random_id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,7 +82,9 @@ mod tests {
 
     #[test]
     fn global_flags_stand_before_or_after_the_command() {
-        for line in ["runlog --json --server http://h dead-letter list", "runlog dead-letter list --server http://h --json"] {
+        for line in
+            ["runlog --json --server http://h dead-letter list", "runlog dead-letter list --server http://h --json"]
+        {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert!(cli.global.json && cli.global.server.as_deref() == Some("http://h"), "{line}");
         }
@@ -110,16 +124,4 @@ mod tests {
         assert!(Cli::try_parse_from(["runlog", "lookup", "r", "--tool", "t", "--args", "-5"]).is_ok());
         assert!(Cli::try_parse_from(["runlog", "bench", "--json", "--anything", "-x"]).is_ok());
     }
-}
-
-/// The clock that everything else is given. Milliseconds since the Unix epoch.
-#[allow(clippy::disallowed_methods, reason = "main is where the clock comes in")]
-pub(crate) fn now_millis() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
-/// The randomness that everything else is given.
-pub(crate) fn random_id() -> String {
-    uuid::Uuid::new_v4().to_string()
 }

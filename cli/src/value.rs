@@ -96,10 +96,9 @@ pub(crate) fn json(flag: &str, text: &str) -> Result<Json, Error> {
     Json::parse(text).map_err(|error| refused(flag, error))
 }
 
-/// JSON that a fingerprint can be taken of, compact: without duplicate keys.
-pub(crate) fn arguments(flag: &str, text: &str) -> Result<Json, Error> {
-    canonical::canonicalize(text).map_err(|error| refused(flag, error))?;
-    json(flag, text)
+/// JSON that a fingerprint can be taken of, in canonical form: without duplicate keys.
+pub(crate) fn arguments(flag: &str, text: &str) -> Result<String, Error> {
+    canonical::canonicalize(text).map_err(|error| refused(flag, error))
 }
 
 fn refused(flag: &str, error: canonical::Error) -> Error {

@@ -101,6 +101,23 @@ pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
     records
 }
 
+/// Polls until a partition's position reaches `end`, and returns what came meanwhile from all partitions.
+pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: PartitionId, end: Offset) -> Vec<Delivery> {
+    let begun = Instant::now();
+    let mut records = Vec::new();
+    while reader.position(partition) < Some(end) {
+        let left = PATIENCE.checked_sub(begun.elapsed());
+        let left =
+            left.unwrap_or_else(|| panic!("the position stays at {:?}, before {end}", reader.position(partition)));
+        match reader.poll(1000, left.min(Duration::from_secs(1))) {
+            Ok(more) => records.extend(more),
+            Err(error) => assert_eq!(error.kind(), Kind::Retry, "{error:?}"),
+        }
+    }
+    assert_eq!(reader.position(partition), Some(end));
+    records
+}
+
 /// Asserts that nothing more comes.
 pub fn assert_drained(reader: &mut Box<dyn Reader>) {
     assert_eq!(reader.poll(1, Duration::from_millis(300)).expect("the reader reads"), []);

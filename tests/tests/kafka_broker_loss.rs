@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -13,7 +14,7 @@ use std::{
 
 use futures_util::future::join_all;
 use runlog_log::{
-    Entry, Kind, Log, Offset,
+    Delivery, Entry, Kind, Log, Offset, PartitionId, Reader,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_tests::{
@@ -21,7 +22,7 @@ use runlog_tests::{
     log_contract::{
         PARTITIONS, PATIENCE, append, bounds,
         crash::{self, Acked, about},
-        entry, kind, reader, wait,
+        entry, kind, read_up_to, reader, wait,
     },
 };
 
@@ -29,22 +30,30 @@ fn connect(config: &KafkaConfig) -> Arc<dyn Log> {
     Arc::new(KafkaLog::connect(config.clone()).unwrap())
 }
 
-/// Appends until it is told to stop; returns what was acknowledged.
-fn append_until(stop: &AtomicBool, log: &Arc<dyn Log>, partition: u32) -> Vec<Acked> {
-    let mut acked = Vec::new();
+/// Appends to a partition as long as somebody listens to what was acknowledged.
+fn append_on(log: &Arc<dyn Log>, partition: PartitionId, acked: &mpsc::Sender<Acked>) {
     for round in 0.. {
         let values: Vec<String> = (0..16).map(|number| format!("{partition} {round} {number}")).collect();
         let acks: Vec<_> = values.iter().map(|value| log.append(partition, vec![entry(&value[..])])).collect();
         for (value, ack) in values.into_iter().zip(acks) {
-            if let Ok(offsets) = wait(ack) {
-                acked.push(Acked { partition, offset: offsets[0], value });
+            let Ok(offsets) = wait(ack) else { continue };
+            if acked.send(Acked { partition, offset: offsets[0], value }).is_err() {
+                return;
             }
         }
-        if stop.load(Ordering::SeqCst) {
-            break;
+    }
+}
+
+/// Reads all partitions until it is told to stop. While the broker is away the reader says so, and goes on afterwards.
+fn read_on(reader: &mut Box<dyn Reader>, stop: &AtomicBool) -> Vec<Delivery> {
+    let mut delivered = Vec::new();
+    while !stop.load(Ordering::SeqCst) {
+        match reader.poll(1000, Duration::from_millis(100)) {
+            Ok(records) => delivered.extend(records),
+            Err(error) => assert_eq!(error.kind(), Kind::Retry, "{error:?}"),
         }
     }
-    acked
+    delivered
 }
 
 #[test]
@@ -52,53 +61,37 @@ fn acknowledged_survives_kill_9_of_the_broker() {
     let broker = Broker::start().unwrap();
     let config = broker.topic(PARTITIONS).unwrap();
     let log = connect(&config);
-    let stop = AtomicBool::new(false);
-    let from: Vec<(u32, Offset)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
+    let from: Vec<(PartitionId, Offset)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
     let mut reader = reader(&log, &from);
-    let (acked, delivered) = thread::scope(|scope| {
-        let appenders: Vec<_> = (0..PARTITIONS)
-            .map(|partition| {
-                scope.spawn({
-                    let (log, stop) = (&log, &stop);
-                    move || append_until(stop, log, partition)
-                })
-            })
-            .collect();
-        let reading = scope.spawn(|| {
-            let mut delivered = Vec::new();
-            while !stop.load(Ordering::SeqCst) {
-                // While the broker is away the reader says so, and goes on afterwards.
-                match reader.poll(1000, Duration::from_millis(100)) {
-                    Ok(records) => delivered.extend(records),
-                    Err(error) => assert_eq!(error.kind(), Kind::Retry, "{error:?}"),
-                }
-            }
-            delivered
-        });
+    let stop = AtomicBool::new(false);
+    let (acked, mut delivered) = thread::scope(|scope| {
+        let (acks, acked) = mpsc::channel();
+        for partition in 0..PARTITIONS {
+            let (log, acks) = (&log, acks.clone());
+            scope.spawn(move || append_on(log, partition, &acks));
+        }
+        let reading = scope.spawn(|| read_on(&mut reader, &stop));
+        let next = || acked.recv_timeout(PATIENCE).expect("appends go on");
+        let mut known = Vec::new();
         for _ in 0..2 {
-            thread::sleep(Duration::from_millis(about(1000) as u64));
+            known.extend((0..about(500)).map(|_| next()));
             broker.kill().unwrap();
             broker.restart().unwrap();
         }
-        thread::sleep(Duration::from_secs(1));
+        known.extend((0..500).map(|_| next()));
         stop.store(true, Ordering::SeqCst);
-        let acked: Vec<Acked> = appenders.into_iter().flat_map(|appender| appender.join().unwrap()).collect();
-        (acked, reading.join().unwrap())
+        drop(acked);
+        (known, reading.join().unwrap())
     });
-    assert!(acked.len() > 100, "only {} appends were acknowledged", acked.len());
     crash::assert_holds(&connect(&config), &acked);
-    // The reader that saw all of it delivered each record once and in order, and gets to the end.
     for partition in 0..PARTITIONS {
-        let here = delivered.iter().filter(|record| record.partition == partition).map(|record| record.offset);
-        assert!(here.is_sorted_by(|earlier, later| earlier < later));
-        let end = bounds(&log, partition).end;
-        let begun = Instant::now();
-        while reader.position(partition) < Some(end) {
-            assert!(begun.elapsed() < PATIENCE);
-            let _ = reader.poll(1000, Duration::from_millis(100));
-        }
+        delivered.extend(read_up_to(&mut reader, partition, bounds(&log, partition).end));
     }
-    append(&log, 0, &["the same log goes on"]).unwrap();
+    // The reader that saw all of it delivered everything, once and in order.
+    for partition in 0..PARTITIONS {
+        let offsets = delivered.iter().filter(|record| record.partition == partition).map(|record| record.offset);
+        assert!(offsets.eq(0..bounds(&log, partition).end), "offsets are dense where nobody uses transactions");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use runlog_tests::{
     log_contract::{
         PARTITIONS, PATIENCE, append, assert_drained, bounds,
         crash::{self, about},
-        kind, read, reader, texts, wait,
+        kind, read, read_up_to, reader, texts, wait,
     },
 };
 
@@ -68,20 +68,15 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
         let record = read(&mut reader, 1).remove(0);
         // Uncommitted and aborted records are read like all others.
         assert_eq!(record.value, value.as_bytes());
-        // The marker of a transaction's end may come a little after the answer to it.
+        // The marker of the transaction's end; it may come a little after the answer to it.
         let end = record.offset + 2;
-        while bounds(&log, 0).end < end {}
-        while reader.position(0) < Some(end) {
-            assert_eq!(reader.poll(10, PATIENCE).unwrap(), [], "an early return tells of the move");
-        }
-        assert_eq!(reader.position(0), Some(end));
+        assert_eq!(read_up_to(&mut reader, 0, end), []);
+        assert_eq!(bounds(&log, 0).end, end);
     }
     // A reader that starts at a control record has nothing to deliver and still gets to the end.
     let end = bounds(&log, 0).end;
     let mut at_marker = log.reader(&[(0, end - 1)]).unwrap();
-    while at_marker.position(0) < Some(end) {
-        assert_eq!(at_marker.poll(10, PATIENCE).unwrap(), []);
-    }
+    assert_eq!(read_up_to(&mut at_marker, 0, end), []);
     // Going back and forth over control records leaves no position behind.
     at_marker.seek(0, 1).unwrap();
     assert_eq!(at_marker.position(0), Some(1));

@@ -116,11 +116,9 @@ mod tests {
 
     #[test]
     fn events_are_the_same_however_they_are_cut() {
-        let text = ": hello\n\nid: 1\ndata: {\"a\":\ndata:\"é\"}\n\nevent: end\r\ndata\r\n\r\nevent: lost\n\ndata: half";
-        let expected = vec![
-            (String::new(), "{\"a\":\n\"é\"}".to_owned()),
-            ("end".to_owned(), String::new()),
-        ];
+        let text =
+            ": hello\n\nid: 1\ndata: {\"a\":\ndata:\"é\"}\n\nevent: end\r\ndata\r\n\r\nevent: lost\n\ndata: half";
+        let expected = vec![(String::new(), "{\"a\":\n\"é\"}".to_owned()), ("end".to_owned(), String::new())];
         for chunk in [1, 2, 3, 7, 1000] {
             assert_eq!(parse(text, chunk), expected, "chunks of {chunk}");
         }

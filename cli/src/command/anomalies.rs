@@ -1,7 +1,11 @@
 //! `anomalies`: what was refused.
 
 use super::{Answer, Session, pages};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::Anomalies;
 
 pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answer, Error> {

@@ -1,7 +1,11 @@
 //! `dead-letter`: what could not be read, and voiding it.
 
 use super::{APPEND_WAIT, Answer, Session, pages};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::{DeadLetters, Outcome, Position};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +18,12 @@ pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Resul
     .await?;
     session.output.answer(&DeadLetters { records, next_cursor }, |page, text| {
         let rows = page.records.iter().map(|letter| {
-            [super::place(&letter.position), Cell::from(&letter.reason).bad(), letter.bytes.into(), (&letter.sha256).into()]
+            [
+                super::place(&letter.position),
+                Cell::from(&letter.reason).bad(),
+                letter.bytes.into(),
+                (&letter.sha256).into(),
+            ]
         });
         text.table(["POSITION", "REASON", "BYTES", "SHA256"], rows.collect(), "everything could be read");
         super::more(page.next_cursor.as_deref(), text);
@@ -93,8 +102,7 @@ mod tests {
     fn bytes_are_shown_sixteen_a_line_and_harmless() {
         let position = Position { topic: "t".into(), partition: 1, offset: 2, index: 0 };
         let hex = "1b5b41".to_owned() + &"00".repeat(14);
-        let letter =
-            Letter { position, reason: "not_framed".into(), sha256: "s".into(), bytes: 17, detail: None, hex };
+        let letter = Letter { position, reason: "not_framed".into(), sha256: "s".into(), bytes: 17, detail: None, hex };
         let mut text = Text::new(false);
         human(&letter, &mut text);
         let text = text.into_string();

@@ -1,7 +1,11 @@
 //! `doctor`: what is wrong and what to do.
 
 use super::{Answer, READ_WAIT, Session};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::Doctor;
 
 pub(super) async fn run(session: &Session, args: args::Doctor) -> Result<Answer, Error> {

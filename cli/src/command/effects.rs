@@ -108,10 +108,7 @@ mod tests {
         };
         let (decision, result) = flags(Some(r#"{"n": 12345678901234567890, "a": 1.50}"#), false, false, false);
         let body = super::super::body(&Resolution { decision, result, who: "w", why: "t" }).unwrap();
-        assert_eq!(
-            body,
-            r#"{"decision":"done","result":{"n":12345678901234567890,"a":1.50},"who":"w","why":"t"}"#
-        );
+        assert_eq!(body, r#"{"decision":"done","result":{"n":12345678901234567890,"a":1.50},"who":"w","why":"t"}"#);
         assert_eq!(flags(None, true, false, false), ("adopt", None));
         assert_eq!(flags(None, false, true, false), ("not_done", None));
         assert_eq!(flags(None, false, false, true), ("give_up", None));

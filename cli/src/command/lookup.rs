@@ -1,17 +1,27 @@
 //! `lookup`: what is known of one tool call.
 
 use super::{Answer, Session};
-use crate::{Error, args, client::Target, text::{Cell, Text}, value};
-use runlog_schemas::answer::Lookup;
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+    value,
+};
+use runlog_schemas::{answer::Lookup, canonical};
+
+/// Arguments beyond this are asked for by their fingerprint: a URL holds 64 KiB, and encoding can make three of one.
+const ARGS_BYTES_MAX: usize = 16 << 10;
 
 pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer, Error> {
     super::refuse_as_of(&args.as_of)?;
     let arguments = value::arguments("--args", &args.args)?;
-    let target = Target::run(&args.of.run)
-        .path("/lookup")
-        .with("tool", &args.tool)
-        .with("args", arguments.as_str())
-        .with_some("occurrence", args.occurrence);
+    let call = Target::run(&args.of.run).path("/lookup").with("tool", &args.tool);
+    let call = if arguments.len() <= ARGS_BYTES_MAX {
+        call.with("args", &arguments)
+    } else {
+        call.with("fingerprint", canonical::fingerprint(&args.tool, &canonical::args_sha256(&arguments)))
+    };
+    let target = call.with_some("occurrence", args.occurrence);
     let found: Lookup = session.read(target, &args.reading).await?;
     session.output.answer(&found, human)?;
     Ok(answer(&found.status))

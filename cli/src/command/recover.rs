@@ -1,7 +1,11 @@
 //! `recover`: all that a process needs to go on with a run.
 
 use super::{Answer, Session, checkpoint};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::{Done, Pending, Recovery};
 use std::collections::HashSet;
 

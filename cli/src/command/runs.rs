@@ -1,7 +1,11 @@
 //! `runs`: runs by id.
 
 use super::{Answer, Session, pages};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::Runs;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {

@@ -3,17 +3,30 @@
 use super::Answer;
 use crate::{Error, args, config::Config, output};
 use runlog_log::kafka::KafkaConfig;
-use runlog_projector::{open, serve::serve};
+use runlog_projector::{Projector, open, serve::serve};
 use runlog_schemas::answer::ErrorKind;
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
-use tokio::signal::unix::{SignalKind, signal};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    sync::watch,
+};
 
 /// Where HTTP is served when nothing says otherwise.
 const LISTEN: &str = "127.0.0.1:7070";
 /// How long a server that was told to end may take; past it the process ends, and what was committed stays.
 const END_WAIT: Duration = Duration::from_secs(8);
 /// How long requests under way may take of that.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(3);
+/// RocksDB's cache and memtables, all partitions together.
+const MEMORY_BYTES: usize = 128 << 20;
 
 /// Where the log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +58,9 @@ impl Settings {
         let log = match args.brokers.or(brokers).or(file.brokers) {
             _ if args.local => Log::Local,
             Some(brokers) => Log::Brokers(brokers),
-            None => return Err(Error::usage("where is the log? --local keeps it in this process, --brokers names Kafka's")),
+            None => {
+                return Err(Error::usage("where is the log? --local keeps it in this process, --brokers names Kafka's"));
+            }
         };
         let data = args.data.or(file.data);
         Ok(Self {
@@ -94,22 +109,19 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
     }
 }
 
-/// Requests under way when the server is told to end may take this long.
-const GRACE: Duration = Duration::from_secs(3);
-
 /// Runs the projector and its HTTP interface until `ended` turns true.
 async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result<(), Error> {
     // First, since an address that is taken is the mistake that is made most.
     let listener = listen(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| unusable(&settings.listen, error))?;
-    let projector = Arc::new(projector::start(&settings).await?);
+    let projector = Arc::new(projector(settings).await?);
     let listening = format!("http://{}", reachable(address));
     output::document(&serde_json::json!({ "listening": listening, "partitions": projector.journal().partitions }))?;
     let end = async move {
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    let served = runlog_projector::serve::serve(listener, Arc::clone(&projector), end, GRACE).await;
+    let served = serve(listener, Arc::clone(&projector), end, GRACE).await;
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
@@ -117,6 +129,26 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     });
     closed.await.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not end").because(error))?;
     served.map_err(|error| Error::new(ErrorKind::Internal, "HTTP is not served any more").because(error))
+}
+
+/// The projector over the log that was named.
+async fn projector(settings: Settings) -> Result<Projector, Error> {
+    let config = runlog_projector::Config {
+        dir: settings.data,
+        memory_bytes: MEMORY_BYTES,
+        paused: settings.paused,
+        partitions: settings.partitions,
+        ids: crate::random_id,
+        weaknesses: Vec::new(),
+        clock: crate::now_millis,
+    };
+    Ok(match settings.log {
+        Log::Local => open::local(config).await?,
+        Log::Brokers(brokers) => {
+            let kafka = KafkaConfig { properties: settings.kafka, ..KafkaConfig::new(brokers, settings.topic) };
+            open::kafka(config, kafka).await?
+        }
+    })
 }
 
 async fn listen(address: &str) -> Result<TcpListener, Error> {

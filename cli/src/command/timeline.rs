@@ -129,7 +129,8 @@ mod tests {
 
     #[test]
     fn a_summary_tells_what_matters_of_a_payload() {
-        let requested = json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
+        let requested =
+            json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
         assert_eq!(summary("tool_call_requested", &requested), r#"book {"n":1}"#);
         assert_eq!(summary("conversation_turn", &json!({"kind": "user", "content": "hi\nyou"})), "user hi\nyou");
         assert_eq!(summary("tool_call_completed", &json!({"result": {"masked": "secret"}})), r#"{"masked":"secret"}"#);

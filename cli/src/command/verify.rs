@@ -1,7 +1,11 @@
 //! `verify`: the indices against the log.
 
 use super::{Answer, Session, VERIFY_WAIT};
-use crate::{Error, args, client::Target, text::{Cell, Text}};
+use crate::{
+    Error, args,
+    client::Target,
+    text::{Cell, Text},
+};
 use runlog_schemas::answer::Verification;
 
 pub(super) async fn run(session: &Session, args: args::Verify) -> Result<Answer, Error> {

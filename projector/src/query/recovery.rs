@@ -15,6 +15,17 @@ use runlog_schemas::{
     judge::{CallStatus, RunStatus},
 };
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The checkpoint with its messages.
+    pub full: bool,
+    /// As if there were no checkpoint: for an agent that starts over.
+    pub from_start: bool,
+    /// Completed calls in one page.
+    pub limit: usize,
+}
+
 /// What is known of a run; none where nothing was applied to it.
 ///
 /// Cost: one get for the run, the checkpoint's seek, a step per pending effect, and a seek plus two gets per call that
@@ -23,16 +34,18 @@ pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,
     run_id: &str,
-    full: bool,
+    ask: Ask,
     cursor: Option<&[u8]>,
-    limit: usize,
 ) -> Result<Option<Recovery>, Error> {
+    let Ask { full, from_start, limit } = ask;
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
-    let latest = checkpoint::latest(rows, run_id, None)?;
+    let latest = if from_start { None } else { checkpoint::latest(rows, run_id, None)? };
     let covers = latest.as_ref().map_or(0, |(row, _)| row.covers_journal_seq);
     let unanswered = latest.as_ref().map(|(_, checkpoint)| checkpoint.unanswered.clone()).unwrap_or_default();
+    // What the checkpoint lists comes with the first page.
+    let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
     let (behind, next) = completed_behind(rows, place, run_id, covers, cursor, limit)?;
     completed.extend(behind);

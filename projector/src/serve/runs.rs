@@ -253,6 +253,8 @@ pub(super) async fn checkpoint(
 pub(super) struct RecoveryQuery {
     #[serde(default)]
     full: bool,
+    #[serde(default)]
+    from_start: bool,
     cursor: Option<String>,
     limit: Option<usize>,
     consistency: Option<String>,
@@ -267,9 +269,10 @@ pub(super) async fn recovery(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(&run_id, &ask).await?;
     let cursor = parse_cursor(query.cursor.as_deref())?;
+    let wanted = recovery::Ask { full: query.full, from_start: query.from_start, limit: limit(query.limit) };
     app.read(move |app| {
         let store = app.0.store(partition);
-        recovery::one(&store.view(), app.place(partition), &run_id, query.full, cursor.as_deref(), limit(query.limit))?
+        recovery::one(&store.view(), app.place(partition), &run_id, wanted, cursor.as_deref())?
             .map(Json)
             .ok_or_else(|| no_run(&run_id))
     })

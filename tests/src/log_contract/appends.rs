@@ -84,28 +84,14 @@ pub fn an_empty_batch_is_no_append(log: &Arc<dyn Log>) {
 }
 
 pub fn concurrent_appenders_keep_their_order_in_each_partition(log: &Arc<dyn Log>) {
-    let (appenders, batches) = (8, 50);
+    let (appenders, batches, entries) = (8, 40, 25);
     thread::scope(|scope| {
         for appender in 0..appenders {
-            scope.spawn(move || {
-                let mut acks = Vec::new();
-                for batch in 0..batches {
-                    let values = (0..3).map(|index| entry(format!("{appender} {}", batch * 3 + index)));
-                    let partition = batch % PARTITIONS;
-                    acks.push((partition, log.append(partition, values.collect())));
-                }
-                let mut ends = [0; PARTITIONS as usize];
-                for (partition, ack) in acks {
-                    for offset in wait(ack).unwrap() {
-                        assert!(offset >= ends[partition as usize]);
-                        ends[partition as usize] = offset + 1;
-                    }
-                }
-            });
+            scope.spawn(move || append_batches(log, appender, batches, entries));
         }
     });
     let from: Vec<_> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
-    let records = read(&mut reader(log, &from), (appenders * batches * 3) as usize);
+    let records = read(&mut reader(log, &from), (appenders * batches * entries) as usize);
     for partition in 0..PARTITIONS {
         let here: Vec<_> = records.iter().filter(|record| record.partition == partition).cloned().collect();
         let here = texts(&here);
@@ -115,7 +101,23 @@ pub fn concurrent_appenders_keep_their_order_in_each_partition(log: &Arc<dyn Log
             assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{appender}: {numbers:?}");
         }
         // A batch's records stand together.
-        assert!(here.chunks(3).all(|batch| batch.iter().all(|text| text[..2] == batch[0][..2])));
+        assert!(here.chunks(entries as usize).all(|batch| batch.iter().all(|text| text[..2] == batch[0][..2])));
+    }
+}
+
+/// Appends batches without waiting in between, then looks at the offsets that they got.
+fn append_batches(log: &Arc<dyn Log>, appender: u32, batches: u32, entries: u32) {
+    let mut acks = Vec::new();
+    for batch in 0..batches {
+        let values = (0..entries).map(|index| entry(format!("{appender} {}", batch * entries + index)));
+        acks.push((batch % PARTITIONS, log.append(batch % PARTITIONS, values.collect())));
+    }
+    let mut ends = [0; PARTITIONS as usize];
+    for (partition, ack) in acks {
+        for offset in wait(ack).unwrap() {
+            assert!(offset >= ends[partition as usize]);
+            ends[partition as usize] = offset + 1;
+        }
     }
 }
 

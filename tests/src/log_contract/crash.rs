@@ -13,7 +13,7 @@ use std::{
 
 use runlog_log::{Log, Offset, PartitionId};
 
-use super::{bounds, entry, read, reader, wait};
+use super::{bounds, entry, read_up_to, reader, wait};
 
 /// Something the killed process knew to be in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +91,9 @@ pub fn assert_holds(log: &Arc<dyn Log>, acked: &[Acked]) {
     for partition in 0..log.partitions() {
         let end = bounds(log, partition).end;
         let mut reader = reader(log, &[(partition, 0)]);
-        while reader.position(partition) < Some(end) {
-            for record in read(&mut reader, 1) {
-                let value = String::from_utf8(record.value).expect("values are text");
-                assert_eq!(values.insert((partition, record.offset), value), None, "delivered twice");
-            }
+        for record in read_up_to(&mut reader, partition, end) {
+            let value = String::from_utf8(record.value).expect("values are text");
+            assert_eq!(values.insert((partition, record.offset), value), None, "delivered twice");
         }
     }
     for Acked { partition, offset, value } in acked {

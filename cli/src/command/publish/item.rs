@@ -55,10 +55,13 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let mut members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text).map_err(|error| invalid(&error.to_string(), ""))?;
     let to = match draft.record.payload {
-        Payload::Genesis(_) => return Err(invalid("a genesis is written by the server that makes a journal", "/payload/type")),
+        Payload::Genesis(_) => {
+            return Err(invalid("a genesis is written by the server that makes a journal", "/payload/type"));
+        }
         Payload::Skip(skip) => {
             let partition = members.get("partition").and_then(|raw| serde_json::from_str(raw.get()).ok());
-            let partition = partition.ok_or_else(|| invalid("a skip needs the number of its partition", "/partition"))?;
+            let partition =
+                partition.ok_or_else(|| invalid("a skip needs the number of its partition", "/partition"))?;
             To::Partition { partition, skip }
         }
         _ => To::Run(draft.record.body.run_id),
@@ -66,7 +69,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     if draft.has_record_id || matches!(to, To::Partition { .. }) {
         return Ok(Item { line: 0, to, body: text.to_owned() });
     }
-    let id = serde_json::value::to_raw_value(&uuid::Uuid::new_v4().to_string());
+    let id = serde_json::value::to_raw_value(&crate::random_id());
     members.insert("record_id".to_owned(), id.map_err(|error| invalid(&error.to_string(), "/record_id"))?);
     let body = serde_json::to_string(&members).map_err(|error| invalid(&error.to_string(), ""))?;
     Ok(Item { line: 0, to, body })
@@ -82,7 +85,8 @@ mod tests {
 
     #[test]
     fn a_record_with_its_id_is_sent_as_it_was_written() {
-        let text = r#"{ "run_id":"r", "record_id":"a", "payload":{"type":"run_lifecycle","status":"started"}, "x":1.50 }"#;
+        let text =
+            r#"{ "run_id":"r", "record_id":"a", "payload":{"type":"run_lifecycle","status":"started"}, "x":1.50 }"#;
         let item = item(text).unwrap().unwrap();
         assert_eq!((item.line, item.to, item.body.as_str()), (7, To::Run("r".into()), text));
     }

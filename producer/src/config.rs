@@ -1,0 +1,74 @@
+//! Where the journal is, and how long to wait for it.
+
+use std::{path::PathBuf, time::Duration};
+
+/// Where a journal is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Journal {
+    /// `http://HOST:PORT`: append and query through a server.
+    Http(String),
+    /// `kafka:BROKERS` for appends, a server for queries.
+    Kafka {
+        /// `HOST:PORT`, several separated by commas.
+        brokers: String,
+        /// The query server's URL. It also names topic, journal and partition count.
+        server: String,
+    },
+    /// `local:DIR`: log and projector inside this process (feature `embedded`).
+    Local(PathBuf),
+}
+
+impl Journal {
+    /// Reads `http://…`, `local:DIR`, or `kafka:BROKERS` with the query server beside it.
+    pub fn parse(url: &str, server: Option<&str>) -> Option<Self> {
+        if url.starts_with("http://") {
+            return Some(Self::Http(url.trim_end_matches('/').to_owned()));
+        }
+        if let Some(dir) = url.strip_prefix("local:") {
+            return Some(Self::Local(dir.into()));
+        }
+        let brokers = url.strip_prefix("kafka:")?.to_owned();
+        Some(Self::Kafka { brokers, server: server?.trim_end_matches('/').to_owned() })
+    }
+}
+
+/// What a producer is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the journal is.
+    pub journal: Journal,
+    /// The `agent_id` of every record.
+    pub agent_id: String,
+    /// Who claims, for people: a host and process.
+    pub claimed_by: String,
+    /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
+    pub deadline: Duration,
+    /// How long the gate waits for its intent to be read back as applied; past it the effect does not run. Default 10 s.
+    pub read_back: Duration,
+    /// Milliseconds since the Unix epoch.
+    pub clock: fn() -> u64,
+    /// Random ids.
+    pub ids: fn() -> String,
+}
+
+impl Config {
+    /// The defaults for `journal`, in the name of `agent_id`.
+    pub fn new(journal: Journal, agent_id: impl Into<String>) -> Self {
+        Self {
+            journal,
+            agent_id: agent_id.into(),
+            claimed_by: format!("process {}", std::process::id()),
+            deadline: Duration::from_secs(30),
+            read_back: Duration::from_secs(10),
+            clock: system_millis,
+            ids: || uuid::Uuid::new_v4().to_string(),
+        }
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the default of a constructor argument; tests give their own")]
+fn system_millis() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,292 @@
+//! The gate: an effect runs at most once, unless its key makes running it again safe.
+//!
+//! ```text
+//!   taken and completed ─▶ the recorded answer, the effect does not run
+//!   taken and pending   ─▶ retry_safe: attempt appended and read back ─▶ effect ─▶ result
+//!                          otherwise: reconcile_required, nothing runs
+//!   new                 ─▶ intent appended and read back ─▶ effect ─▶ result
+//! ```
+
+use crate::{
+    Action, Error, Run,
+    pen::Written,
+    resume::{Match, Open, Recorded},
+    run::{Shared, State},
+};
+use runlog_schemas::{
+    answer::{CallError, ErrorKind, Position},
+    canonical,
+    json::Json,
+    payload::{ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
+};
+use std::sync::Arc;
+
+/// What the effect is told.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The request's record id: stable over attempts, and unique.
+    pub id: String,
+    /// 1 for the first time; more when an earlier attempt may have happened.
+    pub attempt: u32,
+    /// The key to hand to the receiver.
+    pub idempotency_key: Option<String>,
+}
+
+/// An effect's failure: it is recorded as the call's final answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A name for the kind.
+    pub kind: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// A call's answer, recorded for ever.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The result; none for a failure or where it is redacted.
+    pub result: Option<Json>,
+    /// The failure.
+    pub error: Option<CallError>,
+    /// Whether it came from the journal and the effect did not run.
+    pub recorded: bool,
+    /// Where the record that ended the call stands.
+    pub position: Option<Position>,
+}
+
+/// A call that is about to be made.
+#[derive(Debug)]
+pub struct Tool<'a> {
+    run: &'a Run,
+    name: String,
+    args: Result<Json, String>,
+    key: Option<String>,
+}
+
+/// What may be run now.
+struct Permit {
+    id: String,
+    attempt: u32,
+    retry_safe: bool,
+}
+
+/// An effect under way. Dropped before it is told that the effect ended, it notes that nobody knows whether it happened.
+struct UnderWay {
+    shared: Arc<Shared>,
+    id: String,
+    retry_safe: bool,
+    ended: bool,
+}
+
+impl UnderWay {
+    fn new(shared: &Arc<Shared>, permit: &Permit) -> Self {
+        let (id, retry_safe) = (permit.id.clone(), permit.retry_safe);
+        shared.effects().running.insert(id.clone());
+        Self { shared: shared.clone(), id, retry_safe, ended: false }
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let mut effects = self.shared.effects();
+        effects.running.remove(&self.id);
+        if !self.ended {
+            effects.abandoned.push((self.id.clone(), self.retry_safe));
+        }
+    }
+}
+
+impl<'a> Tool<'a> {
+    pub(crate) fn new(run: &'a Run, name: &str, args: Result<Json, String>) -> Self {
+        Self { run, name: name.to_owned(), args, key: None }
+    }
+
+    /// Names the effect towards its receiver, which makes a pending one safe to run again. Scoped to run and tool.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Runs `effect` unless the journal already has the call's answer, and records how it ended.
+    ///
+    /// Errors: `ReconcileRequired` where the effect may have happened (nothing runs); `Fenced` where another process
+    /// took the run over (nothing runs); `Stale` where the intent could not be read back in time (nothing runs);
+    /// `Conflict` where the key stands for other arguments. An error after the effect ran says so. Cancelled while the
+    /// effect runs, the call stays pending.
+    pub async fn once<F, Fut>(self, effect: F) -> Result<Answer, Error>
+    where
+        F: FnOnce(Call) -> Fut,
+        Fut: Future<Output = Result<Json, Failure>>,
+    {
+        let args = self.args.clone().map_err(|error| invalid(&format!("the arguments do not serialise: {error}")))?;
+        let request = ToolCallRequested {
+            request_id: (self.run.shared.config.ids)(),
+            call_id: "1".into(),
+            parent_id: None,
+            vendor: None,
+            tool_name: self.name.clone(),
+            args_sha256: String::new(),
+            fingerprint: String::new(),
+            arguments: Some(args),
+        };
+        let request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
+        let (permit, mut under_way) = match self.admit(request).await? {
+            Admission::Recorded(id) => return self.recorded(&id).await,
+            Admission::Run(permit, under_way) => (permit, under_way),
+        };
+        let call =
+            Call { id: permit.id.clone(), attempt: permit.attempt, idempotency_key: self.key.clone() };
+        let ended = effect(call).await;
+        let answer = self.record(&permit, ended).await;
+        under_way.ended = true;
+        answer
+    }
+
+    /// Takes what is recorded, or appends the intent: one step under the handle's lock.
+    async fn admit(&self, request: ToolCallRequested) -> Result<Admission, Error> {
+        let shared = &self.run.shared;
+        let mut guard = shared.state.lock().await;
+        guard.pen.usable()?;
+        for (id, retry_safe) in std::mem::take(&mut shared.effects().abandoned) {
+            guard.resume.uncertain(&id, retry_safe);
+        }
+        if guard.resume.unresolved().is_some() {
+            // Somebody may have decided meanwhile.
+            if let Some(now) = shared.transport.recovery(&shared.run_id, true, None).await? {
+                guard.resume.refresh(&now);
+            }
+        }
+        match guard.resume.take(&self.name, self.key.as_deref(), &request.fingerprint) {
+            Match::Conflict(id) => Err(Error::new(
+                ErrorKind::Conflict,
+                Action::FixTheInput,
+                format!("the idempotency key stands for call {id} of {} with other arguments", self.name),
+            )),
+            Match::Taken(recorded) if shared.effects().running.contains(&recorded.id) => Err(Error::new(
+                ErrorKind::Unavailable,
+                Action::Retry,
+                format!("call {} of {} is running in this process; ask again when it has ended", recorded.id, self.name),
+            )),
+            Match::Taken(recorded) => match recorded.pending.clone() {
+                None => Ok(Admission::Recorded(recorded.id)),
+                Some(open) => {
+                    let permit = self.again(&mut guard, recorded, open).await?;
+                    let under_way = UnderWay::new(shared, &permit);
+                    Ok(Admission::Run(permit, under_way))
+                }
+            },
+            Match::New => {
+                let permit = self.intend(&mut guard, request).await?;
+                let under_way = UnderWay::new(shared, &permit);
+                Ok(Admission::Run(permit, under_way))
+            }
+        }
+    }
+
+    /// A pending call: run it again only where that is safe, behind an attempt that was read back as applied.
+    async fn again(&self, state: &mut State, recorded: Recorded, open: Open) -> Result<Permit, Error> {
+        let shared = &self.run.shared;
+        let key = self.key.as_deref().map(|key| (self.name.as_str(), key));
+        if !open.retry_safe {
+            let id = recorded.id.clone();
+            state.resume.put_back(key, recorded);
+            return Err(reconcile(&shared.run_id, &id, &self.name, &open.reason));
+        }
+        let attempt = open.attempts + 1;
+        let payload =
+            ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: open.reason.clone() };
+        let written = match state.pen.append((shared.config.ids)(), payload.into(), None).await {
+            Ok(written) => written,
+            Err(error) => {
+                state.resume.put_back(key, recorded);
+                return Err(error);
+            }
+        };
+        state.pen.read_back(&written, shared.config.read_back).await?;
+        Ok(Permit { id: recorded.id, attempt, retry_safe: self.key.is_some() })
+    }
+
+    /// A new call: nothing new runs while an older effect is unresolved.
+    async fn intend(&self, state: &mut State, request: ToolCallRequested) -> Result<Permit, Error> {
+        let shared = &self.run.shared;
+        if !shared.allow_unresolved
+            && let Some(id) = state.resume.unresolved()
+        {
+            return Err(reconcile(&shared.run_id, id, "an earlier tool", "nothing new runs before it is resolved"));
+        }
+        let fingerprint = request.fingerprint.clone();
+        let id = (shared.config.ids)();
+        let written: Written = state.pen.append(id, request.into(), self.key.as_deref()).await?;
+        let retry_safe = self.key.is_some();
+        let open = Open { retry_safe, reason: "running in this process".into(), attempts: 1 };
+        let recorded = Recorded { id: written.record_id.clone(), fingerprint, pending: Some(open) };
+        state.resume.asked(written.journal_seq, &self.name, self.key.as_deref(), recorded);
+        state.pen.read_back(&written, shared.config.read_back).await?;
+        Ok(Permit { id: written.record_id, attempt: 1, retry_safe })
+    }
+
+    /// The answer that the journal has.
+    async fn recorded(&self, id: &str) -> Result<Answer, Error> {
+        let shared = &self.run.shared;
+        let found = shared.transport.call(&shared.run_id, id).await?;
+        shared.state.lock().await.resume.answered(id);
+        Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
+    }
+
+    /// Appends how the effect ended.
+    async fn record(&self, permit: &Permit, ended: Result<Json, Failure>) -> Result<Answer, Error> {
+        let shared = &self.run.shared;
+        let request_record_id = permit.id.clone();
+        let (payload, result, error) = match ended {
+            Ok(result) => {
+                let done = ToolCallCompleted { request_record_id, result: Some(result.clone()), latency_ms: None };
+                (done.into(), Some(result), None)
+            }
+            Err(Failure { kind, message }) => {
+                let failed = ToolCallFailed {
+                    request_record_id,
+                    error_kind: kind.clone(),
+                    error_message: message.clone(),
+                    latency_ms: None,
+                };
+                (failed.into(), None, Some(CallError { kind, message }))
+            }
+        };
+        let mut guard = shared.state.lock().await;
+        match guard.pen.append((shared.config.ids)(), payload, None).await {
+            Ok(written) => {
+                guard.resume.answered(&permit.id);
+                Ok(Answer { result, error, recorded: false, position: Some(written.position) })
+            }
+            Err(failed) => {
+                guard.resume.uncertain(&permit.id, permit.retry_safe);
+                Err(Error::new(
+                    failed.kind(),
+                    failed.action(),
+                    format!("the effect of call {} ran and its result could not be recorded: {failed}", permit.id),
+                ))
+            }
+        }
+    }
+}
+
+enum Admission {
+    Recorded(String),
+    Run(Permit, UnderWay),
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
+}
+
+fn reconcile(run_id: &str, id: &str, tool: &str, why: &str) -> Error {
+    Error::new(
+        ErrorKind::ReconcileRequired,
+        Action::Operator,
+        format!(
+            "call {id} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then \
+             `runlog effects resolve {run_id} {id} …`"
+        ),
+    )
+}

@@ -1,0 +1,118 @@
+//! Numbering and appending: one record at a time, acknowledged in order, none after an earlier one failed.
+
+use crate::{Action, Config, Error, transport::Transport};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome, Position},
+    datum::Sha256,
+    payload::Payload,
+    record::JournalRecord,
+};
+use std::{sync::Arc, time::Duration};
+
+/// The writer of a run.
+#[derive(Debug)]
+pub(crate) struct Pen {
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) run_id: String,
+    pub(crate) writer_id: String,
+    pub(crate) epoch: u64,
+    pub(crate) next_writer_seq: u64,
+    pub(crate) next_journal_seq: u64,
+    pub(crate) prev_hash: Option<Sha256>,
+    pub(crate) next_checkpoint_seq: u64,
+    /// Why nothing can be appended any more.
+    pub(crate) over: Option<Error>,
+    /// Set while an append is under way: still set at the next one, it was cancelled, and nobody knows what landed.
+    pub(crate) under_way: bool,
+}
+
+/// An acknowledged record.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub(crate) record_id: String,
+    pub(crate) journal_seq: u64,
+    pub(crate) position: Position,
+    pub(crate) outcome: Option<Outcome>,
+}
+
+impl Pen {
+    /// Whether the handle can be used.
+    pub(crate) fn usable(&mut self) -> Result<(), Error> {
+        if std::mem::take(&mut self.under_way) && self.over.is_none() {
+            let message = format!(
+                "an append to run {} was cancelled before it was acknowledged: it may have landed; open the run again",
+                self.run_id
+            );
+            self.over = Some(Error::new(ErrorKind::Unavailable, Action::Reopen, message));
+        }
+        self.over.clone().map_or(Ok(()), Err)
+    }
+
+    /// Numbers and appends a record, and waits for its acknowledgement. A record that is refused before it is sent takes
+    /// no number; after any other failure the handle is over.
+    pub(crate) async fn append(&mut self, record_id: String, payload: Payload, key: Option<&str>) -> Result<Written, Error> {
+        self.usable()?;
+        let mut record = JournalRecord::new(&self.run_id, record_id, &self.config.agent_id, payload);
+        record.body.idempotency_key = key.map(str::to_owned);
+        let numbered = record.body.record_kind.numbered();
+        let place = &mut record.place;
+        place.writer_id.clone_from(&self.writer_id);
+        place.writer_epoch = self.epoch;
+        place.writer_seq = self.next_writer_seq;
+        place.prev_hash = self.prev_hash;
+        place.journal_seq = if numbered { self.next_journal_seq } else { 0 };
+        place.timestamp_millis = (self.config.clock)();
+        self.under_way = true;
+        let appended = self.transport.append(&record).await;
+        self.under_way = false;
+        match appended {
+            Ok(appended) => {
+                self.next_writer_seq += 1;
+                self.next_journal_seq += u64::from(numbered);
+                self.prev_hash = Some(record.content_hash());
+                let journal_seq = record.place.journal_seq;
+                let record_id = record.body.record_id;
+                Ok(Written { record_id, journal_seq, position: appended.position, outcome: appended.outcome })
+            }
+            Err(failed) if failed.untouched => Err(failed.error),
+            Err(failed) => Err(self.end_with(failed.error)),
+        }
+    }
+
+    /// Reads back what became of an acknowledged record; anything but applied ends the handle.
+    pub(crate) async fn read_back(&mut self, written: &Written, deadline: Duration) -> Result<(), Error> {
+        let outcome = match &written.outcome {
+            Some(outcome) => outcome.clone(),
+            None => {
+                let ask = self.transport.outcome(&self.run_id, &written.position, &written.record_id, deadline);
+                match ask.await {
+                    Ok(outcome) => outcome,
+                    Err(error) => return Err(self.end_with(error)),
+                }
+            }
+        };
+        match outcome.outcome.as_str() {
+            "applied" | "repeat" if outcome.reason.is_none() => Ok(()),
+            _ => {
+                let refused = refused(&self.run_id, &written.record_id, &outcome);
+                Err(self.end_with(refused))
+            }
+        }
+    }
+
+    /// The handle is over for this reason.
+    pub(crate) fn end_with(&mut self, error: Error) -> Error {
+        let error = error.over();
+        self.over.get_or_insert(error).clone()
+    }
+}
+
+/// What a refusal means for whoever wrote the record.
+pub(crate) fn refused(run_id: &str, record_id: &str, outcome: &Outcome) -> Error {
+    let reason = outcome.reason.as_deref().unwrap_or("unknown");
+    let kind = if reason == "fenced" { ErrorKind::Fenced } else { ErrorKind::Conflict };
+    let what = if reason == "fenced" { "; another process took the run over" } else { "" };
+    let message = format!("record {record_id} of run {run_id} was refused as {reason}{what}; its effect was not run");
+    Error::new(kind, Action::Reopen, message)
+}

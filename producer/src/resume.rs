@@ -1,0 +1,154 @@
+//! Which recorded call answers a call that an agent makes. Pure.
+//!
+//! A call without key takes the earliest request of its fingerprint that the checkpoint does not cover, that has no key
+//! and that was not taken yet. A call with a key takes what the key stands for in its tool. Where there is nothing, it is
+//! a new call.
+
+use runlog_schemas::answer::{Done, Pending, Recovery};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+/// A request as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) id: String,
+    pub(crate) fingerprint: String,
+    /// None once it has ended.
+    pub(crate) pending: Option<Open>,
+}
+
+/// A pending request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    pub(crate) retry_safe: bool,
+    pub(crate) reason: String,
+    /// How often the effect was started.
+    pub(crate) attempts: u32,
+}
+
+/// What a call comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Nothing recorded answers it.
+    New,
+    /// This request is its own.
+    Taken(Recorded),
+    /// The key stands for a call with other arguments.
+    Conflict(String),
+}
+
+/// What is recorded and not yet taken.
+#[derive(Debug, Default)]
+pub(crate) struct Resume {
+    keyless: HashMap<String, VecDeque<Recorded>>,
+    keyed: HashMap<(String, String), Recorded>,
+    /// Requests whose answer this agent has not received, oldest first by `journal_seq`.
+    unanswered: BTreeMap<u64, String>,
+    /// Pending requests that nobody may run again without finding out first.
+    unresolved: BTreeSet<String>,
+}
+
+impl Resume {
+    /// From a recovery whose pages were all read.
+    pub(crate) fn new(recovery: &Recovery) -> Self {
+        let mut all: Vec<(u64, String, Option<String>, Recorded)> = Vec::new();
+        for Done { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } in recovery.completed.iter().cloned() {
+            all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: None }));
+        }
+        for pending in recovery.pending.iter().cloned() {
+            let Pending { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } = pending;
+            let open = Open {
+                retry_safe: pending.class == "retry_safe",
+                reason: pending.reason,
+                attempts: pending.attempts,
+            };
+            all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: Some(open) }));
+        }
+        all.sort_by_key(|(journal_seq, ..)| *journal_seq);
+        let mut resume = Self::default();
+        for (journal_seq, tool, key, recorded) in all {
+            resume.unanswered.insert(journal_seq, recorded.id.clone());
+            if recorded.pending.as_ref().is_some_and(|open| !open.retry_safe) {
+                resume.unresolved.insert(recorded.id.clone());
+            }
+            match key {
+                Some(key) => {
+                    resume.keyed.entry((tool, key)).or_insert(recorded);
+                }
+                None => resume.keyless.entry(recorded.fingerprint.clone()).or_default().push_back(recorded),
+            }
+        }
+        resume
+    }
+
+    /// Takes what answers the call, or nothing.
+    pub(crate) fn take(&mut self, tool: &str, key: Option<&str>, fingerprint: &str) -> Match {
+        let found = match key {
+            Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
+            None => self.keyless.get_mut(fingerprint).and_then(VecDeque::pop_front),
+        };
+        match found {
+            None => Match::New,
+            Some(recorded) if recorded.fingerprint != fingerprint => Match::Conflict(recorded.id),
+            Some(recorded) => Match::Taken(recorded),
+        }
+    }
+
+    /// A pending request that was taken and not ended stands there again for the next call.
+    pub(crate) fn put_back(&mut self, key: Option<(&str, &str)>, recorded: Recorded) {
+        if key.is_none() {
+            self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded);
+        }
+    }
+
+    /// A new request was made.
+    pub(crate) fn asked(&mut self, journal_seq: u64, tool: &str, key: Option<&str>, recorded: Recorded) {
+        self.unanswered.insert(journal_seq, recorded.id.clone());
+        if let Some(key) = key {
+            self.keyed.insert((tool.to_owned(), key.to_owned()), recorded);
+        }
+    }
+
+    /// The agent has received the request's answer.
+    pub(crate) fn answered(&mut self, id: &str) {
+        self.unanswered.retain(|_, unanswered| unanswered != id);
+        self.unresolved.remove(id);
+        if let Some(recorded) = self.keyed.values_mut().find(|recorded| recorded.id == id) {
+            recorded.pending = None;
+        }
+    }
+
+    /// The effect may have happened and its end is not recorded.
+    pub(crate) fn uncertain(&mut self, id: &str, retry_safe: bool) {
+        if !retry_safe {
+            self.unresolved.insert(id.to_owned());
+        }
+    }
+
+    /// Requests whose answer the agent has not received, in request order.
+    pub(crate) fn unanswered(&self) -> Vec<String> {
+        self.unanswered.values().cloned().collect()
+    }
+
+    /// A pending request that blocks new effects, if there is one.
+    pub(crate) fn unresolved(&self) -> Option<&str> {
+        self.unresolved.first().map(String::as_str)
+    }
+
+    /// Brings what was pending up to date: decisions may have been recorded meanwhile.
+    pub(crate) fn refresh(&mut self, recovery: &Recovery) {
+        let still: BTreeMap<&str, &Pending> =
+            recovery.pending.iter().map(|pending| (pending.id.as_str(), pending)).collect();
+        self.unresolved.retain(|id| {
+            still.get(id.as_str()).is_some_and(|pending| pending.class == "reconcile_required")
+        });
+        for recorded in self.keyless.values_mut().flatten().chain(self.keyed.values_mut()) {
+            if recorded.pending.is_some() {
+                recorded.pending = still.get(recorded.id.as_str()).map(|pending| Open {
+                    retry_safe: pending.class == "retry_safe",
+                    reason: pending.reason.clone(),
+                    attempts: pending.attempts,
+                });
+            }
+        }
+    }
+}

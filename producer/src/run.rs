@@ -1,0 +1,319 @@
+//! The handle on a run.
+
+use crate::{
+    Action, Config, Error,
+    gate::Tool,
+    pen::{Pen, refused},
+    resume::Resume,
+    transport::{AppendFailed, Transport},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Position, Recovery},
+    datum::Sha256,
+    json::Json,
+    payload::{
+        ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
+    },
+    record::JournalRecord,
+};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use tokio::sync::Mutex;
+
+/// How a run is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Resume at the start instead of at the latest checkpoint: every recorded call is answered from the journal again.
+    pub from_start: bool,
+    /// Let the gate run new effects while an older one is `reconcile_required`.
+    pub allow_unresolved: bool,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the contract's terminal statuses")]
+pub enum Outcome {
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+/// What an agent's loop keeps between two tool rounds.
+#[derive(Clone, Debug, Default)]
+pub struct LoopState {
+    /// The session.
+    pub session_id: String,
+    /// Completed tool rounds.
+    pub turn: u64,
+    /// The message list that a resumed loop starts from.
+    pub messages: Vec<Json>,
+    /// Whatever else the agent keeps.
+    pub state: Option<Json>,
+    /// Tool calls so far.
+    pub tool_calls_count: u64,
+}
+
+/// A run, claimed by this process. Dropping it ends nothing: another process may take the run over at any time.
+///
+/// Its methods take `&self` and may be called concurrently; appends are in the order of the calls.
+#[derive(Debug)]
+pub struct Run {
+    pub(crate) shared: Arc<Shared>,
+    recovery: Recovery,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) run_id: String,
+    pub(crate) allow_unresolved: bool,
+    pub(crate) state: Mutex<State>,
+    effects: std::sync::Mutex<Effects>,
+}
+
+/// Effects of this process, noted where nobody can wait.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Under way now.
+    pub(crate) running: BTreeSet<String>,
+    /// Given up before they ended: whether they happened is unknown. With whether running them again is safe.
+    pub(crate) abandoned: Vec<(String, bool)>,
+}
+
+impl Shared {
+    pub(crate) fn effects(&self) -> std::sync::MutexGuard<'_, Effects> {
+        self.effects.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// What taking a call and enqueueing its intent change together.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) pen: Pen,
+    pub(crate) resume: Resume,
+}
+
+/// Opens a run; see [`crate::Runlog::open_with`].
+pub(crate) async fn open(
+    transport: Arc<Transport>,
+    config: Arc<Config>,
+    run_id: &str,
+    options: OpenOptions,
+) -> Result<Run, Error> {
+    if run_id.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, Action::FixTheInput, "a run id is not empty"));
+    }
+    let before = transport.recovery(run_id, true, None).await?;
+    if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
+        let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
+        return Ok(handle(transport, config, run_id, &options, pen, ended.clone()));
+    }
+    let epoch = before.as_ref().map_or(0, |before| before.epoch) + 1;
+    let writer_id = (config.ids)();
+    claim(&transport, &config, run_id, &writer_id, epoch).await?;
+    let recovery = whole_recovery(&transport, run_id, options.from_start).await?;
+    if recovery.epoch != epoch || recovery.writer_id != writer_id {
+        return Err(claim_lost(run_id));
+    }
+    let fresh = recovery.next_journal_seq == 1;
+    let pen = pen(&transport, &config, run_id, &recovery, None);
+    let run = handle(transport, config, run_id, &options, pen, recovery);
+    if fresh {
+        run.lifecycle("started", "").await?;
+    }
+    Ok(run)
+}
+
+fn read_only(run_id: &str, status: &str) -> Error {
+    let message = format!("run {run_id} is {status}: this handle only reads");
+    Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+}
+
+fn claim_lost(run_id: &str) -> Error {
+    Error::new(ErrorKind::ClaimLost, Action::Reopen, format!("another process claimed run {run_id} first"))
+}
+
+fn pen(
+    transport: &Arc<Transport>,
+    config: &Arc<Config>,
+    run_id: &str,
+    recovery: &Recovery,
+    over: Option<Error>,
+) -> Pen {
+    Pen {
+        transport: transport.clone(),
+        config: config.clone(),
+        run_id: run_id.to_owned(),
+        writer_id: recovery.writer_id.clone(),
+        epoch: recovery.epoch,
+        next_writer_seq: recovery.next_writer_seq,
+        next_journal_seq: recovery.next_journal_seq,
+        prev_hash: Sha256::parse(&recovery.hash),
+        next_checkpoint_seq: recovery.next_checkpoint_seq,
+        over,
+        under_way: false,
+    }
+}
+
+fn handle(
+    transport: Arc<Transport>,
+    config: Arc<Config>,
+    run_id: &str,
+    options: &OpenOptions,
+    pen: Pen,
+    recovery: Recovery,
+) -> Run {
+    let state = State { pen, resume: Resume::new(&recovery) };
+    let shared = Shared {
+        transport,
+        config,
+        run_id: run_id.to_owned(),
+        allow_unresolved: options.allow_unresolved,
+        state: Mutex::new(state),
+        effects: std::sync::Mutex::default(),
+    };
+    Run { shared: Arc::new(shared), recovery }
+}
+
+/// Appends the claim and waits until it is judged.
+async fn claim(
+    transport: &Transport,
+    config: &Config,
+    run_id: &str,
+    writer_id: &str,
+    epoch: u64,
+) -> Result<(), Error> {
+    let claim =
+        RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
+    let mut record = JournalRecord::new(run_id, (config.ids)(), &config.agent_id, Payload::RunClaim(claim));
+    record.place.writer_id = writer_id.to_owned();
+    record.place.writer_epoch = epoch;
+    record.place.timestamp_millis = (config.clock)();
+    let appended = transport.append(&record).await.map_err(|AppendFailed { error, .. }| error)?;
+    let outcome = match appended.outcome {
+        Some(outcome) => outcome,
+        None => transport.outcome(run_id, &appended.position, &record.body.record_id, config.deadline).await?,
+    };
+    match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
+        ("applied", _) => Ok(()),
+        (_, Some("fenced")) => Err(claim_lost(run_id)),
+        _ => Err(refused(run_id, &record.body.record_id, &outcome)),
+    }
+}
+
+/// The run's recovery with all pages of completed calls.
+async fn whole_recovery(transport: &Transport, run_id: &str, from_start: bool) -> Result<Recovery, Error> {
+    let gone = || {
+        let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
+        Error::new(ErrorKind::Internal, Action::Operator, message)
+    };
+    let mut recovery = transport.recovery(run_id, from_start, None).await?.ok_or_else(gone)?;
+    while let Some(cursor) = recovery.next_cursor.take() {
+        let page = transport.recovery(run_id, from_start, Some(&cursor)).await?.ok_or_else(gone)?;
+        // Behind our claim nobody else's record changes the run: the pages are of one state.
+        recovery.completed.extend(page.completed);
+        recovery.next_cursor = page.next_cursor;
+    }
+    recovery.unclaimed = recovery.completed.len() as u64;
+    Ok(recovery)
+}
+
+impl Run {
+    /// The run's id.
+    pub fn id(&self) -> &str {
+        &self.shared.run_id
+    }
+
+    /// What was known behind the claim: where the run stood, what is done, what may have happened.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// A call of `tool` with `args`; nothing happens before [`Tool::once`].
+    pub fn tool<'a, A: serde::Serialize + ?Sized>(&'a self, tool: &str, args: &A) -> Tool<'a> {
+        Tool::new(self, tool, Json::of(args).map_err(|error| error.to_string()))
+    }
+
+    /// Records a message of the conversation.
+    pub async fn turn<C: serde::Serialize + ?Sized>(&self, kind: &str, content: &C) -> Result<Position, Error> {
+        let content = Json::of(content).map_err(|error| {
+            Error::new(ErrorKind::Invalid, Action::FixTheInput, format!("the content does not serialise: {error}"))
+        })?;
+        let message_id = (self.shared.config.ids)();
+        let turn = ConversationTurn {
+            message_id: message_id.clone(),
+            parent_id: None,
+            thread_id: None,
+            kind: kind.to_owned(),
+            content,
+        };
+        self.append(message_id, turn.into()).await
+    }
+
+    /// Records where the loop stands, and returns its position in the log. What was asked for and not yet answered is
+    /// listed in it, so that a process that resumes here still finds those answers.
+    ///
+    /// An error never says that the run is lost: go on; where the handle is over, the next call says so.
+    pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
+        let mut guard = self.shared.state.lock().await;
+        let State { pen, resume } = &mut *guard;
+        let id = (self.shared.config.ids)();
+        let mut checkpoint = LoopCheckpoint {
+            checkpoint_id: id.clone(),
+            checkpoint_seq: pen.next_checkpoint_seq,
+            covers_journal_seq: pen.next_journal_seq - 1,
+            base: None,
+            unanswered: resume.unanswered(),
+            schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
+            session_id: state.session_id.clone(),
+            turn: state.turn,
+            messages: state.messages.clone(),
+            total_usage: None,
+            tool_calls_count: state.tool_calls_count,
+            verification_reports: Vec::new(),
+            state: state.state.clone(),
+            state_hash: String::new(),
+            created_at_millis: (self.shared.config.clock)(),
+        };
+        checkpoint.state_hash = checkpoint.content_hash();
+        let written = pen.append(id, checkpoint.into(), None).await?;
+        pen.next_checkpoint_seq += 1;
+        Ok(written.position)
+    }
+
+    /// Ends the run, and waits until that is applied. Only reads follow.
+    pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
+        let status = match outcome {
+            Outcome::Completed => "completed",
+            Outcome::Failed => "failed",
+            Outcome::Cancelled => "cancelled",
+        };
+        self.lifecycle(status, "").await
+    }
+
+    async fn lifecycle(&self, status: &str, reason: &str) -> Result<Position, Error> {
+        let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
+        let read_back = self.shared.config.read_back;
+        let mut guard = self.shared.state.lock().await;
+        let written = guard.pen.append((self.shared.config.ids)(), payload.into(), None).await?;
+        guard.pen.read_back(&written, read_back).await?;
+        if status != "started" {
+            guard.pen.over = Some(read_only(&self.shared.run_id, status));
+        }
+        Ok(written.position)
+    }
+
+    async fn append(&self, record_id: String, payload: Payload) -> Result<Position, Error> {
+        let mut guard = self.shared.state.lock().await;
+        Ok(guard.pen.append(record_id, payload, None).await?.position)
+    }
+
+    /// Waits until a position that this handle returned is judged. An error where it was refused.
+    pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
+        let outcome = self.shared.transport.outcome(&self.shared.run_id, position, "", deadline).await?;
+        match outcome.outcome.as_str() {
+            "refused" => Err(refused(&self.shared.run_id, "", &outcome)),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! How records get into the log and answers out of a projector: one interface over the three ways of `Journal`.
+
+use crate::{Config, Error, Journal};
+use runlog_schemas::{
+    answer::{Lookup, Outcome, Position, Recovery},
+    record::JournalRecord,
+};
+use std::time::Duration;
+
+mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
+#[cfg(feature = "embedded")]
+mod local;
+
+/// What an acknowledged append is known to have come to.
+#[derive(Clone, Debug)]
+pub(crate) struct Appended {
+    pub(crate) position: Position,
+    /// Its outcome, where the way told it along with the acknowledgement.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// Whether a failed append may have landed.
+#[derive(Debug)]
+pub(crate) struct AppendFailed {
+    pub(crate) error: Error,
+    /// Nothing was appended: the numbers can be used again.
+    pub(crate) untouched: bool,
+}
+
+/// A way to a journal.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    Http(http::Http),
+    #[cfg(feature = "kafka")]
+    Kafka(kafka::Kafka),
+    #[cfg(feature = "embedded")]
+    Local(Box<local::Local>),
+}
+
+/// The same call on whichever way it is.
+macro_rules! each {
+    ($self:expr, $way:ident => $call:expr) => {
+        match $self {
+            Transport::Http($way) => $call,
+            #[cfg(feature = "kafka")]
+            Transport::Kafka($way) => $call,
+            #[cfg(feature = "embedded")]
+            Transport::Local($way) => $call,
+        }
+    };
+}
+
+impl Transport {
+    pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
+        match &config.journal {
+            Journal::Http(server) => http::Http::connect(server, config.deadline).await.map(Self::Http),
+            #[cfg(feature = "kafka")]
+            Journal::Kafka { brokers, server } => kafka::Kafka::connect(brokers, server, config).await.map(Self::Kafka),
+            #[cfg(feature = "embedded")]
+            Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Self::Local(Box::new(local))),
+            #[allow(unreachable_patterns, reason = "reachable where a feature is off")]
+            other => Err(Error::new(
+                runlog_schemas::answer::ErrorKind::Usage,
+                crate::Action::FixTheInput,
+                format!("{other:?} needs a feature of runlog-producer that is off: kafka, or embedded for local:"),
+            )),
+        }
+    }
+
+    /// Appends one record and waits until it is acknowledged.
+    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
+        each!(self, way => way.append(record).await)
+    }
+
+    /// The outcome of an acknowledged record, once it is applied.
+    pub(crate) async fn outcome(
+        &self,
+        run_id: &str,
+        position: &Position,
+        record_id: &str,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        each!(self, way => way.outcome(run_id, position, record_id, deadline).await)
+    }
+
+    /// One page of the run's recovery at `latest`; none for a run without records.
+    pub(crate) async fn recovery(
+        &self,
+        run_id: &str,
+        from_start: bool,
+        cursor: Option<&str>,
+    ) -> Result<Option<Recovery>, Error> {
+        each!(self, way => way.recovery(run_id, from_start, cursor).await)
+    }
+
+    /// A call by its request's record id, at `latest`.
+    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+        each!(self, way => way.call(run_id, id).await)
+    }
+}

@@ -1,0 +1,139 @@
+//! Append and query through a server.
+
+use super::{AppendFailed, Appended};
+use crate::{Action, Error};
+use runlog_schemas::{
+    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, Recovery},
+    record::JournalRecord,
+};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// How much longer than the server's deadline the client waits.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Http {
+    client: reqwest::Client,
+    server: String,
+    deadline: Duration,
+}
+
+/// A path segment: everything but the unreserved characters of RFC 3986 is percent-encoded.
+pub(crate) fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+impl Http {
+    pub(crate) async fn connect(server: &str, deadline: Duration) -> Result<Self, Error> {
+        let built = reqwest::Client::builder().connect_timeout(deadline).no_proxy().build();
+        let client = built.map_err(|error| {
+            Error::new(ErrorKind::Internal, Action::Operator, format!("no HTTP client could be made: {error}"))
+        })?;
+        let http = Self { client, server: server.to_owned(), deadline };
+        http.journal().await?;
+        Ok(http)
+    }
+
+    pub(crate) async fn journal(&self) -> Result<Journal, Error> {
+        self.get("/v1/journal").await
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Error {
+        let message = format!("{} does not answer: {error:#}; is `runlog serve` running there?", self.server);
+        Error::new(ErrorKind::Unavailable, Action::Retry, message)
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, Error> {
+        let status = response.status();
+        let body = response.text().await.map_err(|error| self.unreachable(&error))?;
+        let strange = |error: serde_json::Error| {
+            let message = format!("{} answered {status} with what is not Runlog's: {error}", self.server);
+            Error::new(ErrorKind::Internal, Action::Operator, message)
+        };
+        if status.is_success() {
+            return serde_json::from_str(&body).map_err(strange);
+        }
+        Err(serde_json::from_str::<Problem>(&body).map_err(strange)?.into())
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        let request = self.client.get(format!("{}{path}", self.server)).timeout(self.deadline + SLACK);
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        self.answer(response).await
+    }
+
+    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
+        let failed = |error: Error, untouched| AppendFailed { error, untouched };
+        let body = serde_json::to_string(record).map_err(|error| {
+            failed(Error::new(ErrorKind::Internal, Action::Operator, format!("a record does not serialise: {error}")), true)
+        })?;
+        let run = segment(&record.body.run_id);
+        let url =
+            format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
+        let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
+        let response = request.send().await.map_err(|error| {
+            // What could not even connect was not sent; anything later may have landed.
+            failed(self.unreachable(&error), error.is_connect())
+        })?;
+        let outcome: Outcome = self.answer(response).await.map_err(|error| {
+            let refused = matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid | ErrorKind::Usage);
+            failed(error, refused)
+        })?;
+        Ok(Appended { position: outcome.position.clone(), outcome: Some(outcome) })
+    }
+
+    pub(crate) async fn outcome(
+        &self,
+        run_id: &str,
+        position: &Position,
+        record_id: &str,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        let path = format!(
+            "/v1/runs/{}/outcome?position={}:{}:{}&record_id={}&deadline_ms={}",
+            segment(run_id),
+            position.partition,
+            position.offset,
+            position.index,
+            segment(record_id),
+            deadline.as_millis()
+        );
+        self.get(&path).await
+    }
+
+    pub(crate) async fn recovery(
+        &self,
+        run_id: &str,
+        from_start: bool,
+        cursor: Option<&str>,
+    ) -> Result<Option<Recovery>, Error> {
+        let mut path = format!(
+            "/v1/runs/{}/recovery?full=true&from_start={from_start}&limit=1000&deadline_ms={}",
+            segment(run_id),
+            self.deadline.as_millis()
+        );
+        if let Some(cursor) = cursor {
+            path.push_str(&format!("&cursor={cursor}"));
+        }
+        match self.get(&path).await {
+            Ok(recovery) => Ok(Some(recovery)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+        let deadline = self.deadline.as_millis();
+        self.get(&format!("/v1/runs/{}/calls/{}?deadline_ms={deadline}", segment(run_id), segment(id))).await
+    }
+}

@@ -1,0 +1,111 @@
+//! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
+
+use super::{AppendFailed, Appended, http::Http};
+use crate::{Action, Config, Error};
+use runlog_log::{
+    Entry, Kind, Log,
+    kafka::{KafkaConfig, KafkaLog},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Lookup, Outcome, Position, Recovery},
+    codec::{self, RECORD_BYTES_MAX},
+    partition::partition_of,
+    record::JournalRecord,
+    schema,
+};
+use std::time::Duration;
+
+/// A topic and the server that answers for it.
+#[derive(Debug)]
+pub(crate) struct Kafka {
+    log: KafkaLog,
+    partitions: u32,
+    http: Http,
+    deadline: Duration,
+}
+
+/// A log's error as ours; whether nothing landed.
+pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
+    let (kind, action, untouched) = match error.kind() {
+        Kind::Retry => (ErrorKind::Unavailable, Action::Retry, true),
+        Kind::Invalid => (ErrorKind::Invalid, Action::FixTheInput, true),
+        Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
+        Kind::OutOfRange | Kind::Fatal => (ErrorKind::Unavailable, Action::Reopen, false),
+    };
+    AppendFailed { error: Error::new(kind, action, format!("the log did not take the record: {error}")), untouched }
+}
+
+/// The log's entry for a record; too large a one is refused before it is numbered by anybody.
+pub(crate) fn entry(record: &JournalRecord) -> Result<Entry, AppendFailed> {
+    let value = codec::encode(record);
+    if value.len() > RECORD_BYTES_MAX {
+        let message = format!(
+            "record {} is {} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+            record.body.record_id,
+            value.len()
+        );
+        let error = Error::new(ErrorKind::TooLarge, Action::FixTheInput, message);
+        return Err(AppendFailed { error, untouched: true });
+    }
+    let headers = vec![
+        ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
+        ("runlog-schema-version".into(), schema::VERSION.into()),
+    ];
+    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers })
+}
+
+impl Kafka {
+    pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
+        let http = Http::connect(server, config.deadline).await?;
+        let journal = http.journal().await?;
+        let kafka = KafkaConfig::new(brokers, journal.topic);
+        let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
+        let log = opened.await.map_err(|error| {
+            Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
+        })?;
+        let log = log.map_err(|error| log_failed(&error).error)?;
+        Ok(Self { log, partitions: journal.partitions, http, deadline: config.deadline })
+    }
+
+    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
+        let entry = entry(record)?;
+        let partition = partition_of(&record.body.run_id, self.partitions);
+        let ack = self.log.append(partition, vec![entry]);
+        let late = || AppendFailed {
+            error: Error::new(
+                ErrorKind::Unavailable,
+                Action::Reopen,
+                format!("no acknowledgement within {:?}; the record may have landed", self.deadline),
+            ),
+            untouched: false,
+        };
+        let offsets = tokio::time::timeout(self.deadline, ack).await.map_err(|_| late())?;
+        let offsets = offsets.map_err(|error| log_failed(&error))?;
+        let offset = offsets.first().copied().ok_or_else(late)?;
+        let position = Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
+        Ok(Appended { position, outcome: None })
+    }
+
+    pub(crate) async fn outcome(
+        &self,
+        run_id: &str,
+        position: &Position,
+        record_id: &str,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        self.http.outcome(run_id, position, record_id, deadline).await
+    }
+
+    pub(crate) async fn recovery(
+        &self,
+        run_id: &str,
+        from_start: bool,
+        cursor: Option<&str>,
+    ) -> Result<Option<Recovery>, Error> {
+        self.http.recovery(run_id, from_start, cursor).await
+    }
+
+    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+        self.http.call(run_id, id).await
+    }
+}

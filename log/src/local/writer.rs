@@ -5,6 +5,7 @@
 //! is.
 
 use std::{
+    error::Error as _,
     iter,
     sync::Arc,
     time::{Duration, Instant},
@@ -28,6 +29,7 @@ enum Health {
     /// A write failed, and the database has not been opened again since.
     Failed {
         tried: Instant,
+        cause: String,
     },
 }
 
@@ -46,19 +48,23 @@ impl Writer {
     }
 
     fn commit(&mut self, group: Vec<Pending>) {
-        if let Health::Failed { tried } = self.health
-            && (tried.elapsed() < RETRY_PAUSE || self.recover().is_err())
-        {
-            return self.fail(group, Kind::Retry, "the local log cannot write at the moment");
+        if let Health::Failed { tried, cause } = &self.health {
+            let recovered = if tried.elapsed() < RETRY_PAUSE { Err(cause.clone()) } else { self.recover() };
+            if let Err(cause) = recovered {
+                return self.fail(group, Kind::Retry, "the local log cannot write at the moment", &cause);
+            }
         }
         let laid = self.lay_out(&group);
         let rows = laid.rows.iter().map(|(partition, offset, record)| (*partition, *offset, &record[..]));
         let Err(failure) = self.shared.store.write(rows) else { return self.acknowledge(group, laid) };
-        tracing::error!(topic = self.shared.topic, ?failure, "a write to the local log failed");
+        let cause = chain(&failure);
+        tracing::error!(topic = self.shared.topic, cause, "a write to the local log failed");
         match self.recover() {
             Ok(()) if self.ends().eq(laid.tails.iter().map(|tail| tail.end)) => self.acknowledge(group, laid),
-            Ok(()) => self.fail(group, Kind::Retry, "the write failed and was undone"),
-            Err(_) => self.fail(group, Kind::Unknown, "the write failed, and what became of it is not known yet"),
+            Ok(()) => self.fail(group, Kind::Retry, "the write failed and was undone", &cause),
+            Err(_) => {
+                self.fail(group, Kind::Unknown, "the write failed, and what became of it is not known yet", &cause);
+            }
         }
     }
 
@@ -88,8 +94,8 @@ impl Writer {
         }
     }
 
-    /// Opens the database again and takes our place in it from there.
-    fn recover(&mut self) -> Result<(), Error> {
+    /// Opens the database again and takes our place in it from there; otherwise says why that is not possible.
+    fn recover(&mut self) -> Result<(), String> {
         match self.shared.store.reopen() {
             Ok(tails) => {
                 self.tails = tails;
@@ -99,15 +105,17 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                self.health = Health::Failed { tried: Instant::now() };
-                Err(error)
+                let cause = chain(&error);
+                self.health = Health::Failed { tried: Instant::now(), cause: cause.clone() };
+                Err(cause)
             }
         }
     }
 
-    fn fail(&self, group: Vec<Pending>, kind: Kind, what: &str) {
+    fn fail(&self, group: Vec<Pending>, kind: Kind, what: &str, cause: &str) {
         for pending in group {
-            let _ = pending.ack.send(Err(Error::new(kind, &self.shared.topic, what).at(pending.partition)));
+            let error = Error::new(kind, &self.shared.topic, what).at(pending.partition).because(cause);
+            let _ = pending.ack.send(Err(error));
         }
     }
 
@@ -123,6 +131,17 @@ struct Laid {
     /// The first offset of each append.
     firsts: Vec<Offset>,
     rows: Vec<(PartitionId, Offset, Vec<u8>)>,
+}
+
+/// An error with all that caused it, in one line: each append of a group gets it.
+fn chain(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 struct Closing<'a>(&'a Shared);

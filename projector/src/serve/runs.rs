@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{Checkpoint, Claim, ErrorKind, Lines, Lookup, Outcome, Recovery, Run, Runs},
+    answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, Recovery, Run, Runs},
     canonical,
     draft::Draft,
     payload::EffectResolution,
@@ -169,10 +169,12 @@ pub(super) async fn append(
     } else {
         app.0.append(&run_id, drafts, ask.deadline()).await?
     };
-    Ok(match outcomes.into_iter().next() {
-        Some(only) if !many => Json(only).into_response(),
-        first => Json(first.into_iter().collect::<Vec<Outcome>>()).into_response(),
-    })
+    if many {
+        return Ok(Json(outcomes).into_response());
+    }
+    let only = outcomes.into_iter().next();
+    only.map(|only| Json(only).into_response())
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -292,7 +294,7 @@ pub(super) async fn outcome(
     State(app): State<App>,
     Path(run_id): Path<String>,
     Query(query): Query<OutcomeQuery>,
-) -> Result<Json<Outcome>, Error> {
+) -> Result<Json<answer::Outcome>, Error> {
     let usage = || Error::new(ErrorKind::Usage, format!("position {:?} is not PARTITION:OFFSET", query.position));
     let mut parts = query.position.split(':').map(str::parse::<u64>);
     let (Some(Ok(partition)), Some(Ok(offset))) = (parts.next(), parts.next()) else { return Err(usage()) };
@@ -323,7 +325,7 @@ pub(super) async fn resolve(
     Path((run_id, id)): Path<(String, String)>,
     Query(ask): Query<Ask>,
     body: String,
-) -> Result<Json<Outcome>, Error> {
+) -> Result<Json<answer::Outcome>, Error> {
     let body: ResolutionBody = serde_json::from_str(&body)
         .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not a resolution: {error}")))?;
     if body.who.is_empty() || body.why.is_empty() {

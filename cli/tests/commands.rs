@@ -1,0 +1,10 @@
+//! Every command against a real `runlog serve --local`, by what scripts rely on: exit codes, and the JSON on stdout.
+
+mod commands {
+    mod asking;
+    mod harness;
+    mod importing;
+    mod publishing;
+    mod serving;
+    mod unreadable;
+}

@@ -1,0 +1,158 @@
+//! A server of this test's own, and the command run against it.
+
+use serde_json::Value;
+use std::{
+    fmt::Write as _,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// A command without what the tests' own environment says.
+pub(super) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("RUNLOG_") && name != "RUNLOG_TEST_OWNER" {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) code: i32,
+    pub(super) stdout: String,
+    pub(super) stderr: String,
+}
+
+impl Ran {
+    fn of(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// The documents on stdout, one a line.
+    pub(super) fn lines(&self) -> Vec<Value> {
+        self.stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{self:?}"))).collect()
+    }
+
+    /// The only document on stdout.
+    pub(super) fn json(&self) -> Value {
+        let mut lines = self.lines();
+        assert_eq!(lines.len(), 1, "{self:?}");
+        lines.remove(0)
+    }
+
+    /// The document of a command that ends with `code`.
+    pub(super) fn is(&self, code: i32) -> Value {
+        assert_eq!(self.code, code, "{self:?}");
+        self.json()
+    }
+
+    /// The kind of error of a command that ends with `code`.
+    pub(super) fn error(&self, code: i32) -> String {
+        self.is(code)["error"]["kind"].as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
+    }
+}
+
+/// Runs a command that needs no server.
+pub(super) fn run(arguments: &[&str]) -> Ran {
+    Ran::of(command().args(arguments).output().unwrap())
+}
+
+/// A running server. Killed when dropped.
+#[derive(Debug)]
+pub(super) struct Server {
+    child: Child,
+    pub(super) url: String,
+    pub(super) partitions: u64,
+}
+
+impl Server {
+    /// Serves the local log in `data` until it says where it listens.
+    pub(super) fn start(data: &Path, flags: &[&str]) -> Self {
+        let mut command = command();
+        command.args(["serve", "--local", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
+        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let line: Value = serde_json::from_str(&line).unwrap();
+        Self {
+            child,
+            url: line["listening"].as_str().unwrap().to_owned(),
+            partitions: line["partitions"].as_u64().unwrap(),
+        }
+    }
+
+    /// Asks it, with `--json`.
+    pub(super) fn ask(&self, arguments: &[&str]) -> Ran {
+        Ran::of(self.command(arguments).arg("--json").output().unwrap())
+    }
+
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command();
+        command.env("RUNLOG_SERVER", &self.url).args(arguments);
+        command
+    }
+
+    /// Publishes lines through stdin.
+    pub(super) fn publish(&self, lines: &str) -> Ran {
+        let mut child = self.command(&["publish", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        Ran::of(child.wait_with_output().unwrap())
+    }
+
+    /// Publishes records of one run, all of which must be applied.
+    pub(super) fn applied(&self, run_id: &str, payloads: &[(&str, &str)]) {
+        let lines = payloads.iter().fold(String::new(), |mut lines, (id, payload)| {
+            writeln!(lines, r#"{{"run_id":"{run_id}","record_id":"{id}","payload":{payload}}}"#).unwrap();
+            lines
+        });
+        let ran = self.publish(&lines);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.lines().iter().all(|outcome| outcome["outcome"] == "applied"), "{ran:?}");
+    }
+
+    /// Sends a signal, and waits at most 12 s for the end: its exit code and how long it took.
+    pub(super) fn signal(mut self, name: &str) -> (i32, Duration) {
+        let begun = Instant::now();
+        let killed = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        while begun.elapsed() < Duration::from_secs(12) {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status.code().unwrap_or(-1), begun.elapsed());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("the server goes on after SIG{name}");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server in a folder that lasts as long as the test.
+pub(super) fn server() -> (TempDir, Server) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"), &[]);
+    (folder, server)
+}
+
+/// Writes a file into a folder.
+pub(super) fn file(folder: &Path, name: &str, content: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}

@@ -1,0 +1,107 @@
+use super::harness::{Server, file, server};
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// A tau-bench file of one run: the agent finds, books, and says so.
+fn trajectory(task: u32, said: &str) -> String {
+    let call = |id: &str, name: &str| {
+        format!(r#"{{"id":"{id}","type":"function","function":{{"name":"{name}","arguments":"{{\"n\": 1}}"}}}}"#)
+    };
+    let messages = [
+        r#"{"role":"user","content":"hello"}"#.to_owned(),
+        format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, call("c", "find")),
+        r#"{"role":"tool","content":"[1, 2]"}"#.to_owned(),
+        format!(r#"{{"role":"assistant","content":null,"tool_calls":[{}]}}"#, call("c", "book")),
+        r#"{"role":"tool","content":"Error: full"}"#.to_owned(),
+        format!(r#"{{"role":"assistant","content":"{said}"}}"#),
+    ];
+    format!(r#"{{"task_id":{task},"trial":0,"reward":0.0,"traj":[{}]}}"#, messages.join(","))
+}
+
+fn import(server: &Server, file: &Path, more: &[&str]) -> super::harness::Ran {
+    let mut arguments = vec!["import", "tau-bench", file.to_str().unwrap()];
+    arguments.extend(more);
+    server.ask(&arguments)
+}
+
+/// Runs, calls, records, duplicates.
+fn figures(report: &Value) -> [Value; 4] {
+    ["runs", "tool_calls", "records", "duplicates"].map(|name| report[name].clone())
+}
+
+#[test]
+fn importing_again_changes_nothing_and_every_call_is_found() {
+    let (folder, server) = server();
+    let path = file(folder.path(), "a.json", &format!("[{},{}]", trajectory(1, "no"), trajectory(2, "no")));
+    let report = import(&server, &path, &[]).is(0);
+    let records = report["records"].as_u64().unwrap();
+    assert_eq!(figures(&report), [json!(2), json!(4), json!(records), json!(0)]);
+    assert!(report["seconds"].is_f64());
+    let before = server.ask(&["show", "tau-bench:1:0"]).stdout;
+    assert_eq!(figures(&import(&server, &path, &[]).is(0)), [json!(2), json!(4), json!(0), json!(records)]);
+    assert_eq!(server.ask(&["show", "tau-bench:1:0"]).stdout, before);
+    let lookup = |tool: &str| server.ask(&["lookup", "tau-bench:2:0", "--tool", tool, "--args", "{\"n\":1}"]).is(0);
+    assert_eq!((&lookup("find")["status"], &lookup("find")["result"]), (&json!("completed"), &json!("[1, 2]")));
+    let failed = lookup("book");
+    assert_eq!(
+        (&failed["status"], &failed["result"], &failed["error"]["message"]),
+        (&json!("failed"), &Value::Null, &json!("Error: full"))
+    );
+    let checkpoint = server.ask(&["checkpoint", "tau-bench:1:0"]).is(0);
+    assert_eq!(checkpoint["messages"].as_array().unwrap().len(), 6);
+    assert_eq!(server.ask(&["recover", "tau-bench:1:0"]).is(1)["reason"], "the run is completed");
+    assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
+}
+
+#[test]
+fn one_run_with_other_content_and_nothing_of_any_file_is_written() {
+    let (folder, server) = server();
+    let first = file(folder.path(), "first.json", &format!("[{}]", trajectory(1, "no")));
+    assert_eq!(import(&server, &first, &[]).code, 0);
+    let second = file(folder.path(), "second.json", &format!("[{},{}]", trajectory(9, "no"), trajectory(1, "yes")));
+    let refused = import(&server, &second, &[]);
+    let error = refused.is(3)["error"].clone();
+    assert_eq!((&error["run_id"], &error["reason"]), (&json!("tau-bench:1:0"), &json!("conflict")), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("--run-prefix"), "{error}");
+    assert_eq!(server.ask(&["show", "tau-bench:9:0"]).error(1), "not_found");
+    assert_eq!(server.ask(&["anomalies"]).is(0)["anomalies"], json!([]));
+    assert_eq!(import(&server, &second, &["--run-prefix", "again/"]).code, 0);
+    assert_eq!(server.ask(&["runs", "--prefix", "again/"]).is(0)["runs"].as_array().unwrap().len(), 2);
+    let malformed = file(folder.path(), "bad.json", r#"[{"task_id": 2}]"#);
+    let error = import(&server, &malformed, &[]).is(3)["error"].clone();
+    assert!(error["path"].as_str().unwrap().starts_with("$[0]") && error["file"].is_string(), "{error}");
+}
+
+#[test]
+fn an_import_that_was_killed_halfway_completes_unless_the_run_was_claimed_since() {
+    let (folder, server) = server();
+    let path = file(folder.path(), "a.json", &format!("[{}]", trajectory(1, "no")));
+    assert_eq!(import(&server, &path, &[]).code, 0);
+    // The same records up to the middle, as an import that was killed leaves them, on a server that has nothing else.
+    let lines: Vec<Value> = server.ask(&["show", "tau-bench:1:0", "--raw"]).lines();
+    let record = |line: &Value| {
+        let mut record = json!({"run_id": "tau-bench:1:0", "agent_id": "tau-bench", "writer_epoch": 0});
+        for name in ["record_id", "writer_seq", "journal_seq", "payload"] {
+            record[name] = line[name].clone();
+        }
+        record.to_string() + "\n"
+    };
+    let half: String = lines[..7].iter().map(record).collect();
+    for claimed in [false, true] {
+        let other = tempfile::tempdir().unwrap();
+        let server = Server::start(&other.path().join("data"), &[]);
+        assert_eq!(server.publish(&half).code, 0);
+        if claimed {
+            server.applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+            let refused = import(&server, &path, &[]);
+            assert_eq!(refused.error(3), "fenced");
+            assert!(refused.stdout.contains("claimed since"), "{}", refused.stdout);
+        } else {
+            let [_, _, records, duplicates] = figures(&import(&server, &path, &[]).is(0));
+            assert_eq!((records, duplicates), (json!(lines.len() - 7), json!(7)));
+            server.applied("tau-bench:1:0", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+            // Claimed, but complete: nothing is left to write.
+            assert_eq!(figures(&import(&server, &path, &[]).is(0))[2..], [json!(0), json!(lines.len())]);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+use super::harness::{file, server};
+use serde_json::{Value, json};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::Stdio,
+};
+
+const STARTED: &str = r#"{"run_id":"r","record_id":"s","payload":{"type":"run_lifecycle","status":"started"}}"#;
+
+fn outcomes(lines: &[Value]) -> Vec<(&str, Option<&str>)> {
+    lines.iter().map(|line| (line["outcome"].as_str().unwrap(), line["reason"].as_str())).collect()
+}
+
+#[test]
+fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
+    let (folder, server) = server();
+    let first = server.publish(STARTED);
+    let position = first.is(0)["position"].clone();
+    assert_eq!(first.json()["outcome"], "applied");
+    let again = server.publish(STARTED).is(0);
+    assert_eq!((&again["outcome"], &again["position"]), (&json!("repeat"), &position));
+    // The same id with other content, a second start, and what follows a refusal.
+    let path = file(
+        folder.path(),
+        "records.ndjson",
+        concat!(
+            r#"{"run_id":"r","record_id":"s","payload":{"type":"run_lifecycle","status":"failed"}}"#,
+            "\n\n",
+            r#"{"run_id":"r","payload":{"type":"run_lifecycle","status":"started"}}"#,
+            "\n",
+            r#"{"run_id":"r","payload":{"type":"run_lifecycle","status":"completed"}}"#,
+            "\n",
+        ),
+    );
+    let ran = server.ask(&["publish", path.to_str().unwrap()]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    let expected = [("refused", Some("conflict")), ("refused", Some("transition")), ("applied", None)];
+    assert_eq!(outcomes(&ran.lines()), expected);
+    let reasons = server.ask(&["anomalies", "r"]).is(0);
+    let reasons: Vec<&str> =
+        reasons["anomalies"].as_array().unwrap().iter().map(|anomaly| anomaly["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["conflict", "transition"]);
+    assert_eq!(server.ask(&["anomalies", "other"]).is(0)["anomalies"], json!([]));
+}
+
+#[test]
+fn a_line_that_is_no_record_is_named_and_what_stood_before_it_stays() {
+    let (_folder, server) = server();
+    let ran = server.publish(&format!("{STARTED}\n{{\"run_id\":\"r\",\"payload\":{{\"type\":\"x\"}}}}\n{STARTED}\n"));
+    let lines = ran.lines();
+    assert_eq!((ran.code, lines.len(), &lines[0]["outcome"]), (3, 2, &json!("applied")), "{ran:?}");
+    let error = &lines[1]["error"];
+    assert_eq!((&error["kind"], &error["line"], &error["pointer"]), (&json!("invalid"), &json!(2), &json!("/payload")));
+    assert_eq!(error["published"], 1);
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 1);
+    let genesis = server.publish(r#"{"payload":{"type":"genesis","journal_id":"j","partitions":9}}"#);
+    assert_eq!(genesis.error(3), "invalid");
+    assert_eq!(server.ask(&["publish", "/no/such/file"]).error(3), "invalid");
+}
+
+#[test]
+fn a_record_beyond_the_limit_is_refused_by_its_line() {
+    let (_folder, server) = server();
+    let large = "x".repeat(2 << 20);
+    let turn = |content: &str| {
+        format!(
+            r#"{{"run_id":"r","payload":{{"type":"conversation_turn","message_id":"m","kind":"user","content":"{content}"}}}}"#
+        )
+    };
+    let ran = server.publish(&format!("{}\n{}\n{}\n", turn("a"), turn("b"), turn(&large)));
+    let lines = ran.lines();
+    let error = &lines.last().unwrap()["error"];
+    assert_eq!((ran.code, &error["kind"], &error["line"]), (3, &json!("too_large"), &json!(3)), "{error}");
+    assert_eq!(outcomes(&lines[..2]), [("applied", None), ("applied", None)]);
+}
+
+#[test]
+fn a_line_that_comes_alone_is_answered_before_the_next() {
+    let (_folder, server) = server();
+    let mut child = server.command(&["publish", "-", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    for seq in 1..=3 {
+        let kind = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":null}"#;
+        writeln!(stdin, r#"{{"run_id":"r","payload":{kind}}}"#).unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap()["outcome"], "applied");
+        assert_eq!(server.ask(&["runs"]).is(0)["runs"][0]["next_journal_seq"], seq + 1);
+    }
+    drop(stdin);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn records_that_are_there_do_not_disturb_the_numbers_of_those_that_are_new() {
+    let (_folder, server) = server();
+    let turn = |id: &str| {
+        format!(
+            r#"{{"run_id":"r","record_id":"{id}","payload":{{"type":"conversation_turn","message_id":"{id}","kind":"user","content":"x"}}}}"#
+        ) + "\n"
+    };
+    assert_eq!(server.publish(&[turn("a"), turn("b")].concat()).code, 0);
+    let ran = server.publish(&[turn("a"), turn("b"), turn("c"), turn("a"), turn("d")].concat());
+    let expected = ["repeat", "repeat", "applied", "repeat", "applied"].map(|outcome| (outcome, None));
+    assert_eq!(outcomes(&ran.lines()), expected, "{ran:?}");
+}

@@ -1,0 +1,142 @@
+use super::harness::{Server, command, run, server};
+use serde_json::json;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    time::Duration,
+};
+
+const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
+const TURN: &str = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
+
+/// The status line of a plain GET.
+fn status(url: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn a_signal_ends_the_server_with_0_within_10_seconds_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for (index, signal) in ["TERM", "INT"].into_iter().enumerate() {
+        let server = Server::start(&data, &[]);
+        server.applied("r", &[(signal, if index == 0 { STARTED } else { TURN })]);
+        // One that would wait for ever must not hold it up.
+        let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
+        let mut tailed = BufReader::new(tail.stdout.take().unwrap());
+        tailed.read_line(&mut String::new()).unwrap();
+        let (code, took) = server.signal(signal);
+        assert!(code == 0 && took < Duration::from_secs(10), "SIG{signal}: exit {code} after {took:?}");
+        // The tail says where to go on.
+        let mut rest = String::new();
+        tailed.read_to_string(&mut rest).unwrap();
+        assert_eq!(tail.wait().unwrap().code(), Some(4), "{rest}");
+        assert!(rest.contains(r#""kind":"unavailable""#) && rest.contains(r#""cursor":"#), "{rest}");
+    }
+    // Deleting the index while nothing runs is legal.
+    std::fs::remove_dir_all(data.join("index")).unwrap();
+    let server = Server::start(&data, &[]);
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
+    assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
+}
+
+#[test]
+fn a_journal_keeps_its_partition_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(&data, &["--partitions", "3"]);
+    assert_eq!(server.partitions, 3);
+    assert_eq!(server.signal("TERM").0, 0);
+    let other = run(&[
+        "serve",
+        "--local",
+        "--data",
+        data.to_str().unwrap(),
+        "--listen",
+        "127.0.0.1:0",
+        "--partitions",
+        "4",
+        "--json",
+    ]);
+    assert_eq!(other.error(3), "invalid");
+    assert_eq!(Server::start(&data, &[]).partitions, 3);
+}
+
+#[test]
+fn a_folder_or_an_address_that_is_taken_is_unavailable() {
+    let (folder, server) = server();
+    let data = folder.path().join("data");
+    let second = |data: &str, listen: &str| run(&["serve", "--local", "--data", data, "--listen", listen, "--json"]);
+    assert_eq!(second(data.to_str().unwrap(), "127.0.0.1:0").error(4), "unavailable");
+    let address = server.url.strip_prefix("http://").unwrap();
+    assert_eq!(second(folder.path().join("other").to_str().unwrap(), address).error(4), "unavailable");
+    assert_eq!(second(folder.path().join("other").to_str().unwrap(), "nowhere").error(2), "usage");
+}
+
+#[test]
+fn a_paused_server_answers_at_eventual_and_is_stale_at_latest() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(&data, &[]);
+    server.applied("r", &[("s", STARTED)]);
+    assert_eq!(server.signal("TERM").0, 0);
+    std::fs::remove_dir_all(data.join("index")).unwrap();
+    let paused = Server::start(&data, &["--paused"]);
+    let stale = paused.ask(&["show", "r", "--deadline", "300ms"]);
+    assert_eq!(stale.error(4), "stale");
+    assert!(stale.json()["error"]["lag"].as_u64().unwrap() > 0, "{stale:?}");
+    assert_eq!(paused.ask(&["show", "r", "--consistency", "eventual"]).error(1), "not_found");
+    assert_eq!(paused.ask(&["runs"]).is(0)["runs"], json!([]));
+    drop(paused);
+    let server = Server::start(&data, &[]);
+    let position = server.ask(&["show", "r"]).json()["position"].clone();
+    let at_least = format!("at-least={}:{}", position["partition"], position["offset"]);
+    assert_eq!(server.ask(&["show", "r", "--consistency", &at_least]).lines().len(), 1);
+    let beyond = format!("at-least={}:999999", position["partition"]);
+    assert_eq!(server.ask(&["show", "r", "--consistency", &beyond, "--deadline", "300ms"]).error(4), "stale");
+}
+
+#[test]
+fn it_says_whether_it_is_ready() {
+    let (_folder, server) = server();
+    for path in ["/healthz", "/readyz", "/metrics", "/v1/journal", "/v1/doctor"] {
+        assert!(status(&server.url, path).contains(" 200 "), "{path}");
+    }
+    assert!(status(&server.url, "/v1/nonsense").contains(" 404 "));
+    let word = server.ask(&["doctor"]).is(0);
+    assert_eq!((&word["healthy"], word["partitions"].as_array().unwrap().len()), (&json!(true), 4));
+}
+
+#[test]
+fn a_live_tail_shows_what_comes() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED)]);
+    let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next =
+        || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
+    assert_eq!(next(), "s");
+    server.applied("r", &[("t", TURN)]);
+    assert_eq!(next(), "t");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+}
+
+#[test]
+fn settings_come_from_the_file_unless_flag_or_environment_say_otherwise() {
+    let (folder, server) = server();
+    let config = super::harness::file(folder.path(), "runlog.json", &json!({"server": server.url}).to_string());
+    let config = config.to_str().unwrap();
+    assert_eq!(run(&["runs", "--json", "--config", config]).code, 0);
+    let dead =
+        command().args(["runs", "--json", "--config", config]).env("RUNLOG_SERVER", "http://127.0.0.1:9").output();
+    assert_eq!(dead.unwrap().status.code(), Some(4));
+    let unknown = super::harness::file(folder.path(), "unknown.json", r#"{"sever": "x"}"#);
+    let refused = run(&["runs", "--json", "--config", unknown.to_str().unwrap()]);
+    assert_eq!(refused.error(3), "invalid");
+    assert!(refused.stdout.contains("sever"), "{refused:?}");
+}

@@ -1,0 +1,324 @@
+//! Figures, each beside what people would use instead, in one run: `make bench`. Needs Docker and the Kafka image.
+//!
+//! What is appended: records of 500 bytes (framed), a third of them turns, requests and results each, over 1,000 runs.
+//! Environment: `RUNLOG_BENCH_RECORDS` (default 1,000,000) for projecting, `RUNLOG_BIN`.
+
+use anyhow::{Context, ensure};
+use rdkafka::{
+    ClientConfig,
+    producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer},
+};
+use runlog_log::{
+    Ack, Entry, Log,
+    kafka::{KafkaConfig, KafkaLog, admin},
+};
+use runlog_projector::{open, query};
+use runlog_schemas::{
+    codec,
+    json::Json,
+    partition::partition_of,
+    payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
+    record::JournalRecord,
+};
+use runlog_tests::kafka::Broker;
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Bytes of a record on the wire.
+const RECORD_BYTES: usize = 500;
+const RUNS: u64 = 1_000;
+const PARTITIONS: u32 = 4;
+/// Records appended per way.
+const APPENDED: u64 = 300_000;
+/// Rounds of each way, alternating, so that a noisy minute hits both.
+const ROUNDS: usize = 3;
+/// Acknowledgements awaited behind the newest append.
+const OUTSTANDING: usize = 256;
+/// Records per `Log::append`.
+const BATCH: usize = 64;
+const LOOKUPS: usize = 5_000;
+
+/// Writes runs record by record, round robin, without a claim.
+struct Writer {
+    next: u64,
+    seqs: HashMap<u64, (u64, u64, String)>,
+}
+
+impl Writer {
+    fn new() -> Self {
+        Self { next: 0, seqs: HashMap::new() }
+    }
+
+    fn record(&mut self) -> JournalRecord {
+        let n = self.next;
+        self.next += 1;
+        let run = n % RUNS;
+        let (writer_seq, journal_seq, request) = self.seqs.entry(run).or_insert((0, 0, String::new()));
+        *writer_seq += 1;
+        *journal_seq += 1;
+        let id = format!("r{n:012}");
+        let payload: Payload = match *journal_seq % 3 {
+            _ if *journal_seq == 1 => RunLifecycle { status: "started".into(), reason: String::new() }.into(),
+            2 => {
+                request.clone_from(&id);
+                call(*journal_seq).into()
+            }
+            0 => ToolCallCompleted {
+                request_record_id: request.clone(),
+                result: Some(Json::from(serde_json::json!({ "ok": n }))),
+                latency_ms: None,
+            }
+            .into(),
+            _ => ConversationTurn {
+                message_id: id.clone(),
+                parent_id: None,
+                thread_id: None,
+                kind: "user".into(),
+                content: Json::from(serde_json::json!("a")),
+            }
+            .into(),
+        };
+        let mut record = JournalRecord::new(&run_id(run), id, "bench", payload);
+        record.place.writer_id = format!("writer-{run}");
+        record.place.writer_seq = *writer_seq;
+        record.place.journal_seq = *journal_seq;
+        record.place.timestamp_millis = n;
+        let bare = codec::encode(&record).len();
+        record.body.tags = vec!["x".repeat(RECORD_BYTES.saturating_sub(bare + 4).max(1))];
+        record
+    }
+}
+
+fn run_id(run: u64) -> String {
+    format!("bench-{run:04}")
+}
+
+fn arguments(journal_seq: u64) -> serde_json::Value {
+    serde_json::json!({ "n": journal_seq, "q": "seat" })
+}
+
+fn call(journal_seq: u64) -> ToolCallRequested {
+    let call = ToolCallRequested {
+        request_id: "q".into(),
+        call_id: "c".into(),
+        parent_id: None,
+        vendor: None,
+        tool_name: "book".into(),
+        args_sha256: String::new(),
+        fingerprint: String::new(),
+        arguments: Some(Json::from(arguments(journal_seq))),
+    };
+    call.seal().expect("plain arguments are canonical")
+}
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let broker = Broker::start()?;
+    let mut figures = Vec::new();
+    runtime.block_on(append(&broker.bootstrap(), &mut figures))?;
+    let total = std::env::var("RUNLOG_BENCH_RECORDS").ok().map(|n| n.parse()).transpose()?.unwrap_or(1_000_000);
+    runtime.block_on(project(&broker.bootstrap(), total, &mut figures))?;
+    let figures: Vec<_> = figures
+        .iter()
+        .map(|(name, unit, value)| serde_json::json!({ "name": name, "unit": unit, "value": value }))
+        .collect();
+    println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "figures": figures }))?);
+    Ok(())
+}
+
+type Figures = Vec<(String, &'static str, f64)>;
+
+fn figure(figures: &mut Figures, name: &str, unit: &'static str, value: f64) {
+    eprintln!("{name:<44} {value:>14.3} {unit}");
+    figures.push((name.to_owned(), unit, value));
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Raw librdkafka against `Log::append`, both acks=all and idempotent, encoding included on our side.
+async fn append(bootstrap: &str, figures: &mut Figures) -> anyhow::Result<()> {
+    let (mut raw, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        let theirs = raw_append(bootstrap, &format!("raw-{round}"))?;
+        let mine = our_append(bootstrap, &format!("ours-{round}"), APPENDED).await?;
+        raw.push(theirs);
+        ours.push(mine);
+        ratios.push(mine / theirs);
+    }
+    figure(figures, "appended, raw librdkafka", "records/s", median(raw));
+    figure(figures, "appended, runlog log (encoding included)", "records/s", median(ours));
+    figure(figures, "appended, runlog over raw", "ratio", median(ratios));
+    Ok(())
+}
+
+fn raw_append(bootstrap: &str, topic: &str) -> anyhow::Result<f64> {
+    admin::create_topic(&KafkaConfig::new(bootstrap, topic), PARTITIONS)?;
+    let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
+        .set("bootstrap.servers", bootstrap)
+        .set("enable.idempotence", "true")
+        .set("acks", "all")
+        .set("linger.ms", "3")
+        .set("compression.type", "lz4")
+        .set("queue.buffering.max.messages", "400000")
+        .create()?;
+    let mut writer = Writer::new();
+    // The same bytes as ours, made beforehand: raw is only the client.
+    let values: Vec<Vec<u8>> = (0..10_000).map(|_| codec::encode(&writer.record())).collect();
+    let begun = Instant::now();
+    for n in 0..APPENDED {
+        let value = &values[(n % values.len() as u64) as usize];
+        let partition = (n % u64::from(PARTITIONS)) as i32;
+        let mut record = BaseRecord::to(topic).partition(partition).key("key").payload(value.as_slice());
+        while let Err((error, back)) = producer.send(record) {
+            ensure!(format!("{error}").contains("QueueFull"), "{error}");
+            std::thread::yield_now();
+            record = back;
+        }
+    }
+    producer.flush(Duration::from_secs(60))?;
+    Ok(APPENDED as f64 / begun.elapsed().as_secs_f64())
+}
+
+async fn our_append(bootstrap: &str, topic: &str, count: u64) -> anyhow::Result<f64> {
+    let config = KafkaConfig::new(bootstrap, topic);
+    if admin::describe(&config)?.is_none() {
+        admin::create_topic(&config, PARTITIONS)?;
+    }
+    let log = KafkaLog::connect(config)?;
+    let mut writer = Writer::new();
+    let mut waiting: VecDeque<Ack> = VecDeque::new();
+    let mut batches: Vec<Vec<Entry>> = vec![Vec::new(); PARTITIONS as usize];
+    let begun = Instant::now();
+    for _ in 0..count {
+        let record = writer.record();
+        let partition = partition_of(&record.body.run_id, PARTITIONS);
+        let batch = &mut batches[partition as usize];
+        batch.push(Entry {
+            key: record.body.run_id.clone().into_bytes(),
+            value: codec::encode(&record),
+            headers: Vec::new(),
+        });
+        if batch.len() == BATCH {
+            waiting.push_back(log.append(partition, std::mem::take(batch)));
+        }
+        if waiting.len() > OUTSTANDING {
+            waiting.pop_front().context("an ack")?.await?;
+        }
+    }
+    for (partition, batch) in batches.into_iter().enumerate() {
+        waiting.push_back(log.append(partition as u32, batch));
+    }
+    for ack in waiting {
+        ack.await?;
+    }
+    Ok(count as f64 / begun.elapsed().as_secs_f64())
+}
+
+struct Server {
+    child: Child,
+    url: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn binary() -> PathBuf {
+    std::env::var_os("RUNLOG_BIN").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/runlog"), Into::into)
+}
+
+fn serve(bootstrap: &str, topic: &str, data: &Path) -> anyhow::Result<Server> {
+    let mut child = Command::new(binary())
+        .args(["serve", "--brokers", bootstrap, "--topic", topic, "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .args(["--partitions", &PARTITIONS.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().context("stdout")?).read_line(&mut line)?;
+    let first: serde_json::Value = serde_json::from_str(&line).context("the server's first line")?;
+    let url = first["listening"].as_str().context("listening")?.to_owned();
+    Ok(Server { child, url })
+}
+
+/// Projects `total` records, then looks calls up over HTTP and in this process.
+async fn project(bootstrap: &str, total: u64, figures: &mut Figures) -> anyhow::Result<()> {
+    let (topic, data) = ("projected", tempfile::tempdir()?);
+    // The genesis first, then the records, then the measured server on an empty index.
+    drop(serve(bootstrap, topic, &data.path().join("genesis"))?);
+    our_append(bootstrap, topic, total).await?;
+    let dir = data.path().join("served");
+    let begun = Instant::now();
+    let server = serve(bootstrap, topic, &dir)?;
+    let client = reqwest::Client::builder().no_proxy().build()?;
+    while client.get(format!("{}/readyz", server.url)).send().await?.status() != 200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    figure(figures, "projected, start included", "records/s", total as f64 / seconds);
+    figure(figures, "resident memory while projecting, peak", "MiB", peak_mib(server.child.id())?);
+    let anomalies: serde_json::Value =
+        client.get(format!("{}/v1/anomalies?consistency=latest", server.url)).send().await?.json().await?;
+    ensure!(anomalies["anomalies"].as_array().is_some_and(Vec::is_empty), "anomalies: {anomalies}");
+    for consistency in ["eventual", "latest"] {
+        let mut micros = Vec::with_capacity(LOOKUPS);
+        for n in 0..LOOKUPS as u64 {
+            let args = arguments(2 + 3 * (n % 100)).to_string();
+            let url = format!("{}/v1/runs/{}/lookup", server.url, run_id(n * 7 % RUNS));
+            let asked = Instant::now();
+            let query = [("tool", "book"), ("args", args.as_str()), ("consistency", consistency)];
+            let url = reqwest::Url::parse_with_params(&url, &query)?;
+            let answer: serde_json::Value = client.get(url).send().await?.json().await?;
+            micros.push(asked.elapsed().as_secs_f64() * 1e6);
+            ensure!(answer["status"] == "completed", "{answer}");
+        }
+        percentiles(figures, &format!("lookup over HTTP at {consistency}"), micros);
+    }
+    drop(server);
+    in_process(bootstrap, topic, &dir, figures).await
+}
+
+async fn in_process(bootstrap: &str, topic: &str, dir: &Path, figures: &mut Figures) -> anyhow::Result<()> {
+    let config = runlog_projector::Config::new(dir, || 0, || "bench".into());
+    let projector = open::kafka(config, KafkaConfig::new(bootstrap, topic)).await?;
+    let mut micros = Vec::with_capacity(LOOKUPS);
+    for n in 0..LOOKUPS as u64 {
+        let run = run_id(n * 7 % RUNS);
+        let fingerprint = call(2 + 3 * (n % 100)).fingerprint;
+        let asked = Instant::now();
+        let partition = projector.partition_of(&run);
+        let store = projector.store(partition);
+        let place = query::Place { topic, partition };
+        let answer = query::lookup::one(&store.view(), place, &run, &fingerprint, None)?;
+        micros.push(asked.elapsed().as_secs_f64() * 1e6);
+        ensure!(answer.status == "completed", "{answer:?}");
+    }
+    percentiles(figures, "lookup in process", micros);
+    Ok(())
+}
+
+fn percentiles(figures: &mut Figures, name: &str, mut micros: Vec<f64>) {
+    micros.sort_by(f64::total_cmp);
+    let at = |share: f64| micros[((micros.len() - 1) as f64 * share) as usize];
+    figure(figures, &format!("{name}, p50"), "µs", at(0.5));
+    figure(figures, &format!("{name}, p99"), "µs", at(0.99));
+}
+
+/// The most resident memory that a process had, MiB.
+fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}

@@ -1,0 +1,199 @@
+//! A server in a process of its own, ended with the value that stands for it, and killed, stopped and restarted at will.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow, ensure};
+use runlog_log::kafka::KafkaConfig;
+use serde_json::Value;
+
+use crate::command::{self, Ran, Runlog};
+
+/// How long a server may take to say where it listens.
+const START_WAIT: Duration = Duration::from_secs(60);
+/// How long a server that was told to end may take: what INTERFACE promises.
+const END_WAIT: Duration = Duration::from_secs(10);
+/// How long an answer over HTTP may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+
+/// What a server is started with; the same value starts it again.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    dir: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Launch {
+    /// On a local log under `dir`.
+    pub fn local(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), arguments: vec!["--local".into()] }
+    }
+
+    /// On a topic, with its indices under `dir`.
+    pub fn kafka(dir: &Path, config: &KafkaConfig) -> Self {
+        let arguments = ["--brokers", &config.brokers, "--topic", &config.topic].map(str::to_owned);
+        Self { dir: dir.to_owned(), arguments: arguments.into() }
+    }
+
+    /// With another argument.
+    #[must_use]
+    pub fn with(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// With `--partitions`.
+    #[must_use]
+    pub fn partitions(self, count: u32) -> Self {
+        self.with("--partitions").with(&count.to_string())
+    }
+
+    /// Consuming nothing.
+    #[must_use]
+    pub fn paused(self) -> Self {
+        self.with("--paused")
+    }
+
+    /// The folder of log and indices.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn command(&self) -> anyhow::Result<Command> {
+        let mut command = command::command()?;
+        command.args(["--json", "serve", "--listen", "127.0.0.1:0", "--data"]).arg(&self.dir).args(&self.arguments);
+        Ok(command)
+    }
+
+    /// Runs a server that does not come to serving.
+    pub fn refused(&self) -> anyhow::Result<Ran> {
+        command::run(self.command()?, format!("serve {}", self.arguments.join(" ")), "")
+    }
+
+    /// Starts it, and waits until it listens.
+    pub fn start(&self) -> anyhow::Result<Server> {
+        std::fs::create_dir_all(&self.dir)?;
+        let complaints = self.dir.join("stderr.txt");
+        let stderr = File::options().create(true).append(true).open(&complaints)?;
+        let mut command = self.command()?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let child = command.spawn().context("the server does not start")?;
+        let mut server = Server { child, url: String::new(), partitions: 0, complaints };
+        let stdout = server.child.stdout.take().context("stdout is piped")?;
+        let first = first_line(stdout).recv_timeout(START_WAIT).ok().filter(|line| !line.is_empty());
+        let first = first.ok_or_else(|| anyhow!("the server did not come up: {}", server.stderr()))?;
+        let says: Value = serde_json::from_str(&first).with_context(|| format!("its first line is {first}"))?;
+        server.url = says["listening"].as_str().with_context(|| format!("no URL in {first}"))?.to_owned();
+        server.partitions = says["partitions"].as_u64().with_context(|| format!("no count in {first}"))?.try_into()?;
+        Ok(server)
+    }
+}
+
+/// The first line of a stream; the rest is read so that nobody has to wait for a full pipe.
+fn first_line(stdout: ChildStdout) -> mpsc::Receiver<String> {
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || {
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        stdout.read_line(&mut line).ok();
+        send.send(line).ok();
+        std::io::copy(&mut stdout.by_ref(), &mut std::io::sink()).ok();
+    });
+    receive
+}
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    complaints: PathBuf,
+    /// Where it listens: `http://HOST:PORT`.
+    pub url: String,
+    /// The journal's partition count.
+    pub partitions: u32,
+}
+
+impl Server {
+    /// Commands that ask this server.
+    pub fn runlog(&self) -> Runlog {
+        Runlog::at(&self.url)
+    }
+
+    /// What it has complained of so far.
+    pub fn stderr(&self) -> String {
+        std::fs::read_to_string(&self.complaints).unwrap_or_default()
+    }
+
+    /// SIGKILL; returns when it is gone.
+    pub fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// SIGTERM; returns the exit code and how long it took.
+    pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
+        let begun = Instant::now();
+        self.signal("TERM")?;
+        let code = command::ended(&mut self.child, END_WAIT)?;
+        Ok((code, begun.elapsed()))
+    }
+
+    /// SIGSTOP: it neither answers nor closes connections.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.signal("STOP")
+    }
+
+    /// SIGCONT: ends [`Server::stop`].
+    pub fn go_on(&self) -> anyhow::Result<()> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status()?;
+        ensure!(sent.success(), "SIG{name} was not sent: {sent}");
+        Ok(())
+    }
+
+    /// Asks over HTTP; `path` begins with a slash and is encoded. The status and the body.
+    pub fn get(&self, path: &str) -> anyhow::Result<(u16, Value)> {
+        exchange(client()?.get(format!("{}{path}", self.url)))
+    }
+
+    /// Sends a JSON body likewise.
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        exchange(client()?.post(format!("{}{path}", self.url)).json(body))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may be gone already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// A client for servers on this machine.
+pub fn client() -> anyhow::Result<reqwest::Client> {
+    Ok(reqwest::Client::builder().no_proxy().timeout(ANSWER_WAIT).build()?)
+}
+
+/// On a runtime of its own: not to be called from within one.
+fn exchange(request: reqwest::RequestBuilder) -> anyhow::Result<(u16, Value)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let response = request.send().await?;
+        let status = response.status().as_u16();
+        let body = response.text().await?;
+        // What is not JSON (health, metrics) is text.
+        Ok((status, serde_json::from_str(&body).unwrap_or(Value::String(body))))
+    })
+}

@@ -5,7 +5,7 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
-deny_version=0.19.9
+deny_version=0.20.2
 tools=$(dirname "$CARGO_TARGET_DIR")/tools
 
 for component in fmt clippy; do

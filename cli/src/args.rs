@@ -10,7 +10,7 @@ use std::{path::PathBuf, time::Duration};
 mod act;
 mod ask;
 
-pub(crate) use act::{DeadLetterSkip, Decision, Demo, Import, Publish, Resolve, Serve};
+pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
     EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
@@ -29,19 +29,19 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The server that is asked [default: http://127.0.0.1:7070]
-    #[arg(long, global = true, env = "RUNLOG_SERVER", value_name = "URL")]
+    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
     /// A JSON file with settings, for what neither a flag nor the environment says
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, help_heading = "Global options", global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Print one JSON document (one per line for streams) and nothing else, errors too
-    #[arg(long, global = true)]
+    #[arg(long, help_heading = "Global options", global = true)]
     pub(crate) json: bool,
     /// Say more on stderr; twice for more
-    #[arg(short, long, global = true, action = ArgAction::Count)]
+    #[arg(short, long, help_heading = "Global options", global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Say errors only on stderr
-    #[arg(short, long, global = true)]
+    #[arg(short, long, help_heading = "Global options", global = true)]
     pub(crate) quiet: bool,
 }
 
@@ -77,6 +77,12 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Build the indices again from the log, beside the live ones, and compare
     Verify(Verify),
+    /// One agent of the demo, for the demo to start
+    #[command(hide = true)]
+    DemoAgent(DemoAgent),
+    /// The demo's airline desk, for the demo to start
+    #[command(hide = true)]
+    DemoDesk(DemoDesk),
     #[command(hide = true)]
     Rebuild(Later),
     #[command(hide = true)]

@@ -11,7 +11,8 @@ use crate::{
     args::{AsOf, Cli, Command, DeadLetterAction, Global, Reading, Wait},
     client::{Client, Target},
     config::Config,
-    output::Output,
+    demo,
+    output::{self, Output},
     text::{Cell, Text},
 };
 use runlog_schemas::answer::{ErrorKind, Outcome, Position};
@@ -53,9 +54,9 @@ impl Answer {
         if yes { Self::Yes } else { Self::No }
     }
 
-    /// Whether the journal took a record.
+    /// Whether the journal took a record: now, or when it came first.
     fn of(outcome: &Outcome) -> Self {
-        Self::from_bool(matches!(outcome.outcome.as_str(), "applied" | "repeat"))
+        Self::from_bool(matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none())
     }
 }
 
@@ -72,7 +73,9 @@ impl From<Answer> for ExitCode {
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     log_to_stderr(&cli.global);
     match cli.command {
-        Command::Demo(_) => return Err(Error::later("`runlog demo`")),
+        Command::Demo(args) => return demo::run(&args, &cli.global),
+        Command::DemoAgent(args) => return demo::run_agent(&args),
+        Command::DemoDesk(args) => return demo::run_desk(&args),
         Command::Rebuild(_) => return Err(Error::later("`runlog rebuild`")),
         Command::Snapshot(_) => return Err(Error::later("`runlog snapshot`")),
         Command::Schema(_) => return Err(Error::later("`runlog schema`")),
@@ -111,6 +114,8 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         Command::Doctor(args) => doctor::run(session, args).await,
         Command::Verify(args) => verify::run(session, args).await,
         Command::Demo(_)
+        | Command::DemoAgent(_)
+        | Command::DemoDesk(_)
         | Command::Serve(_)
         | Command::Rebuild(_)
         | Command::Snapshot(_)
@@ -155,7 +160,8 @@ fn log_to_stderr(global: &Global) {
         (false, _) => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = output::may_colour(&std::io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }
 
 /// A request's body.

@@ -23,7 +23,7 @@ use std::{
 };
 
 /// Where a server is asked when nothing says otherwise.
-const SERVER: &str = "http://127.0.0.1:7070";
+pub(crate) const SERVER: &str = "http://127.0.0.1:7070";
 /// The journal's topic when nothing says otherwise.
 const TOPIC: &str = "runlog.journal";
 
@@ -84,7 +84,7 @@ impl Config {
 
     /// The server's URL, given what flag or environment say.
     pub(crate) fn server(&self, given: Option<&str>) -> String {
-        given.or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
+        given.filter(|given| !given.is_empty()).or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
     }
 
     /// The topic, likewise.
@@ -119,7 +119,7 @@ mod tests {
     fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
         let file = Config::parse(r#"{"server": "http://file", "serve": {"topic": "t"}, "deadline": "3s"}"#).unwrap();
         assert_eq!(file.server(Some("http://flag")), "http://flag");
-        assert_eq!(file.server(None), "http://file");
+        assert_eq!((file.server(None).as_str(), file.server(Some("")).as_str()), ("http://file", "http://file"));
         assert_eq!(Config::default().server(None), SERVER);
         assert_eq!((file.topic(None), Config::default().topic(None)), ("t".into(), TOPIC.into()));
         assert_eq!(file.deadline(None), Some(Duration::from_secs(3)));

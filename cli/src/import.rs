@@ -16,7 +16,9 @@ use std::path::{Path, PathBuf};
 use runlog_schemas::canonical;
 use runlog_schemas::codec::{RECORD_BYTES_MAX, encode};
 
-pub(crate) use plan::{Event, ImportedRun, Outcome};
+#[cfg(test)]
+use plan::Event;
+pub(crate) use plan::ImportedRun;
 pub(crate) use records::records;
 
 mod json;

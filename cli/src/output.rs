@@ -37,6 +37,21 @@ impl Output {
         write(text.into_string().as_bytes())
     }
 
+    /// Says something on the way to an answer; with `--json` nothing, for there is one document in the end.
+    pub(crate) fn say(&self, human: impl FnOnce(&mut Text)) -> Result<(), Error> {
+        if self.json {
+            return Ok(());
+        }
+        let mut text = Text::new(self.colours);
+        human(&mut text);
+        write(text.into_string().as_bytes())
+    }
+
+    /// Prints the answer of a command that has said everything else on the way: nothing but with `--json`.
+    pub(crate) fn conclude<T: Serialize>(&self, value: &T) -> Result<(), Error> {
+        if self.json { document(value) } else { Ok(()) }
+    }
+
     /// A bar for `total` steps of `what`, where somebody can see it.
     pub(crate) fn progress(&self, what: &'static str, total: u64) -> Progress {
         let shown = !self.json && !self.quiet && io::stderr().is_terminal();
@@ -91,7 +106,8 @@ fn complain(bytes: &[u8]) {
     let _ = io::stderr().lock().write_all(bytes);
 }
 
-fn may_colour(stream: &impl IsTerminal) -> bool {
+/// Whether somebody wants colours there: a terminal, unless `NO_COLOR` or `TERM=dumb` say no.
+pub(crate) fn may_colour(stream: &impl IsTerminal) -> bool {
     let is = |name: &str, wanted: fn(&str) -> bool| std::env::var(name).is_ok_and(|value| wanted(&value));
     stream.is_terminal() && !is("NO_COLOR", |value| !value.is_empty()) && !is("TERM", |value| value == "dumb")
 }
@@ -121,6 +137,13 @@ impl Progress {
         }
     }
 
+    /// Makes room for a line of text; the next step draws the bar again.
+    pub(crate) fn clear(&self) {
+        if self.drawn.take().is_some() {
+            complain(b"\r\x1b[K");
+        }
+    }
+
     fn bar(&self) -> String {
         let (done, total) = (self.done.get().min(self.total), self.total.max(1));
         let full = (BAR * done / total) as usize;
@@ -131,9 +154,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.get().is_some() {
-            complain(b"\r\x1b[K");
-        }
+        self.clear();
     }
 }
 

@@ -94,6 +94,11 @@ impl Cell {
         Self { tone: Tone::Strong, ..self }
     }
 
+    /// At the right of its column, as numbers are.
+    pub(crate) fn right(self) -> Self {
+        Self { right: true, ..self }
+    }
+
     /// One of the words that commands answer with, in its colour.
     pub(crate) fn word(word: &str) -> Self {
         let cell = Self::from(word);

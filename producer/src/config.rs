@@ -50,6 +50,19 @@ pub struct Config {
     pub clock: fn() -> u64,
     /// Random ids.
     pub ids: fn() -> String,
+    /// Called at the points that [`failpoint`] names, so that a test can stop this process, or let another go first,
+    /// exactly there. It holds up the call that comes by. Default: does nothing.
+    pub failpoints: fn(&'static str),
+}
+
+/// The points at which [`Config::failpoints`] is called.
+pub mod failpoint {
+    /// `open` has read the run's head and has not claimed the run yet.
+    pub const HEAD_READ: &str = "head_read";
+    /// An intent, or another attempt, is acknowledged and not yet read back.
+    pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
+    /// A read-back was answered, and the answer not yet looked at.
+    pub const READ_BACK_ANSWERED: &str = "read_back_answered";
 }
 
 impl Config {
@@ -63,6 +76,7 @@ impl Config {
             read_back: Duration::from_secs(10),
             clock: system_millis,
             ids: || uuid::Uuid::new_v4().to_string(),
+            failpoints: |_| {},
         }
     }
 }

@@ -2,10 +2,12 @@
 //!
 //! ```text
 //!   taken and completed ─▶ the recorded answer, the effect does not run
-//!   taken and pending   ─▶ retry_safe: attempt appended and read back ─▶ effect ─▶ result
+//!   taken and pending   ─▶ retry_safe: attempt appended, permitted ─▶ effect ─▶ result
 //!                          otherwise: reconcile_required, nothing runs
-//!   new                 ─▶ intent appended and read back ─▶ effect ─▶ result
+//!   new                 ─▶ intent appended, permitted ─▶ effect ─▶ result
 //! ```
+//!
+//! Permitted: read back, at `latest`, as applied *and* with this handle still the run's writer (`Pen::permit`).
 
 use crate::{
     Action, Error, Run,
@@ -135,8 +137,7 @@ impl<'a> Tool<'a> {
             Admission::Recorded(id) => return self.recorded(&id).await,
             Admission::Run(permit, under_way) => (permit, under_way),
         };
-        let call =
-            Call { id: permit.id.clone(), attempt: permit.attempt, idempotency_key: self.key.clone() };
+        let call = Call { id: permit.id.clone(), attempt: permit.attempt, idempotency_key: self.key.clone() };
         let ended = effect(call).await;
         let answer = self.record(&permit, ended).await;
         under_way.ended = true;
@@ -166,7 +167,10 @@ impl<'a> Tool<'a> {
             Match::Taken(recorded) if shared.effects().running.contains(&recorded.id) => Err(Error::new(
                 ErrorKind::Unavailable,
                 Action::Retry,
-                format!("call {} of {} is running in this process; ask again when it has ended", recorded.id, self.name),
+                format!(
+                    "call {} of {} is running in this process; ask again when it has ended",
+                    recorded.id, self.name
+                ),
             )),
             Match::Taken(recorded) => match recorded.pending.clone() {
                 None => Ok(Admission::Recorded(recorded.id)),
@@ -194,8 +198,7 @@ impl<'a> Tool<'a> {
             return Err(reconcile(&shared.run_id, &id, &self.name, &open.reason));
         }
         let attempt = open.attempts + 1;
-        let payload =
-            ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: open.reason.clone() };
+        let payload = ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: open.reason.clone() };
         let written = match state.pen.append((shared.config.ids)(), payload.into(), None).await {
             Ok(written) => written,
             Err(error) => {
@@ -203,7 +206,7 @@ impl<'a> Tool<'a> {
                 return Err(error);
             }
         };
-        state.pen.read_back(&written, shared.config.read_back).await?;
+        state.pen.permit(&written, shared.config.read_back).await?;
         Ok(Permit { id: recorded.id, attempt, retry_safe: self.key.is_some() })
     }
 
@@ -222,7 +225,7 @@ impl<'a> Tool<'a> {
         let open = Open { retry_safe, reason: "running in this process".into(), attempts: 1 };
         let recorded = Recorded { id: written.record_id.clone(), fingerprint, pending: Some(open) };
         state.resume.asked(written.journal_seq, &self.name, self.key.as_deref(), recorded);
-        state.pen.read_back(&written, shared.config.read_back).await?;
+        state.pen.permit(&written, shared.config.read_back).await?;
         Ok(Permit { id: written.record_id, attempt: 1, retry_safe })
     }
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! An acknowledged append is in the log; whether it was *applied* is the projector's word. The gate therefore reads its
-//! intent back before the effect runs: a process that lost the run while it slept learns it there. What no journal can
-//! fence is a process that is paused between that read-back and the effect itself; receivers that take an idempotency
-//! key close that gap.
+//! intent back before the effect runs, and with it who writes the run by then: a process that lost the run while it
+//! slept learns it there, though its intent was applied. What no journal can fence is a process that is paused between
+//! that read-back and the effect itself; receivers that take an idempotency key close that gap.
 //!
 //! Reading order: [`Runlog`], [`Run`], `gate`, `resume` (which recorded call answers a call), `pen` (numbering).
 //!
@@ -25,7 +25,7 @@ mod resume;
 mod run;
 mod transport;
 
-pub use config::{Config, Journal};
+pub use config::{Config, Journal, failpoint};
 pub use error::{Action, Error};
 pub use gate::{Answer, Call, Failure, Tool};
 pub use run::{LoopState, OpenOptions, Outcome, Run};

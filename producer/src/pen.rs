@@ -1,13 +1,16 @@
 //! Numbering and appending: one record at a time, acknowledged in order, none after an earlier one failed.
 
-use crate::{Action, Config, Error, transport::Transport};
+use crate::{Action, Config, Error, failpoint, transport::Transport};
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, Position},
+    answer::{ErrorKind, Outcome, Position, ReadBack},
     datum::Sha256,
     payload::Payload,
     record::JournalRecord,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// The writer of a run.
 #[derive(Debug)]
@@ -33,7 +36,6 @@ pub(crate) struct Written {
     pub(crate) record_id: String,
     pub(crate) journal_seq: u64,
     pub(crate) position: Position,
-    pub(crate) outcome: Option<Outcome>,
 }
 
 impl Pen {
@@ -50,8 +52,14 @@ impl Pen {
     }
 
     /// Numbers and appends a record, and waits for its acknowledgement. A record that is refused before it is sent takes
-    /// no number; after any other failure the handle is over.
-    pub(crate) async fn append(&mut self, record_id: String, payload: Payload, key: Option<&str>) -> Result<Written, Error> {
+    /// no number; after any other failure the handle is over, and so it is where the way told that the record was
+    /// refused. That it was applied, told along with the acknowledgement, says nothing about now: see [`Pen::permit`].
+    pub(crate) async fn append(
+        &mut self,
+        record_id: String,
+        payload: Payload,
+        key: Option<&str>,
+    ) -> Result<Written, Error> {
         self.usable()?;
         let mut record = JournalRecord::new(&self.run_id, record_id, &self.config.agent_id, payload);
         record.body.idempotency_key = key.map(str::to_owned);
@@ -73,32 +81,55 @@ impl Pen {
                 self.prev_hash = Some(record.content_hash());
                 let journal_seq = record.place.journal_seq;
                 let record_id = record.body.record_id;
-                Ok(Written { record_id, journal_seq, position: appended.position, outcome: appended.outcome })
+                if let Some(outcome) = appended.outcome.filter(|outcome| !taken(outcome)) {
+                    return Err(self.end_with(refused(&self.run_id, &record_id, &outcome)));
+                }
+                Ok(Written { record_id, journal_seq, position: appended.position })
             }
             Err(failed) if failed.untouched => Err(failed.error),
             Err(failed) => Err(self.end_with(failed.error)),
         }
     }
 
-    /// Reads back what became of an acknowledged record; anything but applied ends the handle.
-    pub(crate) async fn read_back(&mut self, written: &Written, deadline: Duration) -> Result<(), Error> {
-        let outcome = match &written.outcome {
-            Some(outcome) => outcome.clone(),
-            None => {
-                let ask = self.transport.outcome(&self.run_id, &written.position, &written.record_id, deadline);
-                match ask.await {
-                    Ok(outcome) => outcome,
-                    Err(error) => return Err(self.end_with(error)),
-                }
+    /// Reads back what became of an acknowledged record; anything but applied ends the handle, and so does an answer that
+    /// came too late: how long this process was paused shows here.
+    pub(crate) async fn read_back(&mut self, written: &Written, deadline: Duration) -> Result<ReadBack, Error> {
+        let begun = Instant::now();
+        let ask = self.transport.read_back(&self.run_id, &written.position, &written.record_id, deadline);
+        let answer = tokio::time::timeout(deadline, ask).await;
+        (self.config.failpoints)(failpoint::READ_BACK_ANSWERED);
+        let answer = match answer {
+            Ok(Ok(answer)) if begun.elapsed() <= deadline => answer,
+            Ok(Err(error)) => return Err(self.end_with(error)),
+            _ => {
+                let message = format!(
+                    "record {} of run {} was not read back as applied within {deadline:?}",
+                    written.record_id, self.run_id
+                );
+                return Err(self.end_with(Error::new(ErrorKind::Stale, Action::Reopen, message)));
             }
         };
-        match outcome.outcome.as_str() {
-            "applied" | "repeat" if outcome.reason.is_none() => Ok(()),
-            _ => {
-                let refused = refused(&self.run_id, &written.record_id, &outcome);
-                Err(self.end_with(refused))
-            }
+        if taken(&answer.outcome) {
+            return Ok(answer);
         }
+        let refused = refused(&self.run_id, &written.record_id, &answer.outcome);
+        Err(self.end_with(refused))
+    }
+
+    /// Whether the effect behind an acknowledged intent may run: the intent was applied, **and** this handle still
+    /// writes the run. Both are read from one view that is at `latest` after the acknowledgement, since a claim behind
+    /// the intent leaves the intent applied and gives its effect to somebody else.
+    pub(crate) async fn permit(&mut self, written: &Written, deadline: Duration) -> Result<(), Error> {
+        (self.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
+        let answer = self.read_back(written, deadline).await?;
+        if answer.epoch == self.epoch && answer.writer_id == self.writer_id {
+            return Ok(());
+        }
+        let message = format!(
+            "run {} was taken over by writer {} in epoch {} behind record {}: its effect was not run here",
+            self.run_id, answer.writer_id, answer.epoch, written.record_id
+        );
+        Err(self.end_with(Error::new(ErrorKind::Fenced, Action::Reopen, message)))
     }
 
     /// The handle is over for this reason.
@@ -108,11 +139,16 @@ impl Pen {
     }
 }
 
+/// Whether a record took effect, now or when it came first.
+fn taken(outcome: &Outcome) -> bool {
+    matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none()
+}
+
 /// What a refusal means for whoever wrote the record.
 pub(crate) fn refused(run_id: &str, record_id: &str, outcome: &Outcome) -> Error {
     let reason = outcome.reason.as_deref().unwrap_or("unknown");
     let kind = if reason == "fenced" { ErrorKind::Fenced } else { ErrorKind::Conflict };
     let what = if reason == "fenced" { "; another process took the run over" } else { "" };
-    let message = format!("record {record_id} of run {run_id} was refused as {reason}{what}; its effect was not run");
+    let message = format!("record {record_id} of run {run_id} was refused as {reason}{what}");
     Error::new(kind, Action::Reopen, message)
 }

@@ -48,23 +48,28 @@ pub(crate) struct Resume {
 }
 
 impl Resume {
-    /// From a recovery whose pages were all read.
-    pub(crate) fn new(recovery: &Recovery) -> Self {
+    /// From a recovery whose pages were all read, and from ended calls of which those with a key count even where a
+    /// checkpoint covers them.
+    pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
         let mut all: Vec<(u64, String, Option<String>, Recorded)> = Vec::new();
-        for Done { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } in recovery.completed.iter().cloned() {
+        for Done { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } in recovery.completed.iter().cloned()
+        {
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: None }));
         }
         for pending in recovery.pending.iter().cloned() {
             let Pending { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } = pending;
-            let open = Open {
-                retry_safe: pending.class == "retry_safe",
-                reason: pending.reason,
-                attempts: pending.attempts,
-            };
+            let open =
+                Open { retry_safe: pending.class == "retry_safe", reason: pending.reason, attempts: pending.attempts };
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: Some(open) }));
         }
         all.sort_by_key(|(journal_seq, ..)| *journal_seq);
         let mut resume = Self::default();
+        for done in ended {
+            if let Some(key) = &done.idempotency_key {
+                let recorded = Recorded { id: done.id.clone(), fingerprint: done.fingerprint.clone(), pending: None };
+                resume.keyed.entry((done.tool_name.clone(), key.clone())).or_insert(recorded);
+            }
+        }
         for (journal_seq, tool, key, recorded) in all {
             resume.unanswered.insert(journal_seq, recorded.id.clone());
             if recorded.pending.as_ref().is_some_and(|open| !open.retry_safe) {
@@ -138,9 +143,8 @@ impl Resume {
     pub(crate) fn refresh(&mut self, recovery: &Recovery) {
         let still: BTreeMap<&str, &Pending> =
             recovery.pending.iter().map(|pending| (pending.id.as_str(), pending)).collect();
-        self.unresolved.retain(|id| {
-            still.get(id.as_str()).is_some_and(|pending| pending.class == "reconcile_required")
-        });
+        self.unresolved
+            .retain(|id| still.get(id.as_str()).is_some_and(|pending| pending.class == "reconcile_required"));
         for recorded in self.keyless.values_mut().flatten().chain(self.keyed.values_mut()) {
             if recorded.pending.is_some() {
                 recorded.pending = still.get(recorded.id.as_str()).map(|pending| Open {

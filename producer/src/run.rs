@@ -1,19 +1,17 @@
 //! The handle on a run.
 
 use crate::{
-    Action, Config, Error,
+    Action, Config, Error, failpoint,
     gate::Tool,
     pen::{Pen, refused},
     resume::Resume,
     transport::{AppendFailed, Transport},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Position, Recovery},
+    answer::{Done, ErrorKind, Position, Recovery},
     datum::Sha256,
     json::Json,
-    payload::{
-        ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-    },
+    payload::{ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim, RunLifecycle},
     record::JournalRecord,
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -106,8 +104,9 @@ pub(crate) async fn open(
     let before = transport.recovery(run_id, true, None).await?;
     if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
         let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
-        return Ok(handle(transport, config, run_id, &options, pen, ended.clone()));
+        return Ok(handle(transport, config, run_id, &options, pen, ended.clone(), &[]));
     }
+    (config.failpoints)(failpoint::HEAD_READ);
     let epoch = before.as_ref().map_or(0, |before| before.epoch) + 1;
     let writer_id = (config.ids)();
     claim(&transport, &config, run_id, &writer_id, epoch).await?;
@@ -115,9 +114,17 @@ pub(crate) async fn open(
     if recovery.epoch != epoch || recovery.writer_id != writer_id {
         return Err(claim_lost(run_id));
     }
+    // A key stands for its call however long ago that was: those that the checkpoint covers are taken along.
+    let keyed = if recovery.checkpoint.is_some() {
+        whole_recovery(&transport, run_id, true).await?.completed
+    } else {
+        Vec::new()
+    };
     let fresh = recovery.next_journal_seq == 1;
-    let pen = pen(&transport, &config, run_id, &recovery, None);
-    let run = handle(transport, config, run_id, &options, pen, recovery);
+    // It may have ended between the read and the claim.
+    let over = (recovery.status != "open").then(|| read_only(run_id, &recovery.status));
+    let pen = pen(&transport, &config, run_id, &recovery, over);
+    let run = handle(transport, config, run_id, &options, pen, recovery, &keyed);
     if fresh {
         run.lifecycle("started", "").await?;
     }
@@ -162,8 +169,9 @@ fn handle(
     options: &OpenOptions,
     pen: Pen,
     recovery: Recovery,
+    keyed: &[Done],
 ) -> Run {
-    let state = State { pen, resume: Resume::new(&recovery) };
+    let state = State { pen, resume: Resume::new(&recovery, keyed) };
     let shared = Shared {
         transport,
         config,
@@ -176,15 +184,8 @@ fn handle(
 }
 
 /// Appends the claim and waits until it is judged.
-async fn claim(
-    transport: &Transport,
-    config: &Config,
-    run_id: &str,
-    writer_id: &str,
-    epoch: u64,
-) -> Result<(), Error> {
-    let claim =
-        RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
+async fn claim(transport: &Transport, config: &Config, run_id: &str, writer_id: &str, epoch: u64) -> Result<(), Error> {
+    let claim = RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
     let mut record = JournalRecord::new(run_id, (config.ids)(), &config.agent_id, Payload::RunClaim(claim));
     record.place.writer_id = writer_id.to_owned();
     record.place.writer_epoch = epoch;
@@ -192,7 +193,10 @@ async fn claim(
     let appended = transport.append(&record).await.map_err(|AppendFailed { error, .. }| error)?;
     let outcome = match appended.outcome {
         Some(outcome) => outcome,
-        None => transport.outcome(run_id, &appended.position, &record.body.record_id, config.deadline).await?,
+        None => {
+            let id = &record.body.record_id;
+            transport.read_back(run_id, &appended.position, id, config.deadline).await?.outcome
+        }
     };
     match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
         ("applied", _) => Ok(()),
@@ -310,7 +314,7 @@ impl Run {
 
     /// Waits until a position that this handle returned is judged. An error where it was refused.
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
-        let outcome = self.shared.transport.outcome(&self.shared.run_id, position, "", deadline).await?;
+        let outcome = self.shared.transport.read_back(&self.shared.run_id, position, "", deadline).await?.outcome;
         match outcome.outcome.as_str() {
             "refused" => Err(refused(&self.shared.run_id, "", &outcome)),
             _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::{Config, Error, Journal};
 use runlog_schemas::{
-    answer::{Lookup, Outcome, Position, Recovery},
+    answer::{Lookup, Outcome, Position, ReadBack, Recovery},
     record::JournalRecord,
 };
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct AppendFailed {
 pub(crate) enum Transport {
     Http(http::Http),
     #[cfg(feature = "kafka")]
-    Kafka(kafka::Kafka),
+    Kafka(Box<kafka::Kafka>),
     #[cfg(feature = "embedded")]
     Local(Box<local::Local>),
 }
@@ -57,7 +57,9 @@ impl Transport {
         match &config.journal {
             Journal::Http(server) => http::Http::connect(server, config.deadline).await.map(Self::Http),
             #[cfg(feature = "kafka")]
-            Journal::Kafka { brokers, server } => kafka::Kafka::connect(brokers, server, config).await.map(Self::Kafka),
+            Journal::Kafka { brokers, server } => {
+                kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Self::Kafka(Box::new(kafka)))
+            }
             #[cfg(feature = "embedded")]
             Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Self::Local(Box::new(local))),
             #[allow(unreachable_patterns, reason = "reachable where a feature is off")]
@@ -74,15 +76,16 @@ impl Transport {
         each!(self, way => way.append(record).await)
     }
 
-    /// The outcome of an acknowledged record, once it is applied.
-    pub(crate) async fn outcome(
+    /// What became of an acknowledged record and who writes the run, at `latest`: a claim that was in the log when this
+    /// was called is seen.
+    pub(crate) async fn read_back(
         &self,
         run_id: &str,
         position: &Position,
         record_id: &str,
         deadline: Duration,
-    ) -> Result<Outcome, Error> {
-        each!(self, way => way.outcome(run_id, position, record_id, deadline).await)
+    ) -> Result<ReadBack, Error> {
+        each!(self, way => way.read_back(run_id, position, record_id, deadline).await)
     }
 
     /// One page of the run's recovery at `latest`; none for a run without records.

@@ -8,7 +8,7 @@ use crate::{
 };
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Claim, ErrorKind, Outcome},
+    answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
     codec::{self, RECORD_BYTES_MAX},
     draft::Draft,
     judge::Head,
@@ -16,7 +16,7 @@ use runlog_schemas::{
     payload::{EffectResolution, Payload, RunClaim, Skip},
     record::JournalRecord,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
@@ -41,8 +41,8 @@ pub fn entry(record: &JournalRecord) -> Result<Entry, Error> {
 impl Projector {
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
-    /// A record whose id was judged before with the same content is not appended again. Refused records are in the log
-    /// all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
+    /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
+    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
     /// same record ids.
     pub async fn append(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
         let partition = self.partition_of(run_id);
@@ -56,13 +56,13 @@ impl Projector {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
         let mut entries = Vec::new();
         let mut ids = Vec::new();
-        for Planned { record, outcome } in planned {
-            if outcome.outcome == "repeat" {
-                outcomes.push(Some(outcome));
-            } else {
-                entries.push(entry(&record)?);
-                ids.push(record.body.record_id);
+        for Planned { entry, outcome, wanted } in planned {
+            if wanted {
+                entries.push(entry);
+                ids.push(outcome.record_id.unwrap_or_default());
                 outcomes.push(None);
+            } else {
+                outcomes.push(Some(outcome));
             }
         }
         if !entries.is_empty() {
@@ -85,13 +85,7 @@ impl Projector {
     }
 
     /// The outcome of the record at a place that is applied.
-    pub fn outcome(
-        &self,
-        run_id: &str,
-        partition: u32,
-        place: (u64, u32),
-        record_id: &str,
-    ) -> Result<Outcome, Error> {
+    pub fn outcome(&self, run_id: &str, partition: u32, place: (u64, u32), record_id: &str) -> Result<Outcome, Error> {
         let store = self.store(partition);
         let at = Place { topic: self.log().topic(), partition };
         query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
@@ -100,6 +94,32 @@ impl Projector {
                 format!("no record {record_id} of run {run_id} is at partition {partition}, offset {}", place.0),
             )
         })
+    }
+
+    /// What became of the record at `position`, and who writes the run: from one view, as fresh as `consistency` asks and
+    /// at least as fresh as the position.
+    ///
+    /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
+    pub async fn read_back(
+        &self,
+        run_id: &str,
+        position: &Position,
+        record_id: &str,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<ReadBack, Error> {
+        let (partition, begun) = (position.partition, Instant::now());
+        self.wait(partition, Consistency::AtLeast(partition, position.offset), deadline).await?;
+        let left = deadline.saturating_sub(begun.elapsed());
+        self.wait(self.partition_of(run_id), consistency, left).await?;
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?.ok_or_else(
+            || {
+                let place = format!("partition {partition}, offset {}", position.offset);
+                Error::new(ErrorKind::NotFound, format!("no record {record_id:?} of run {run_id} is at {place}"))
+            },
+        )
     }
 
     /// Numbers drafts and judges them against the run as it is, each behind the one before it.
@@ -111,14 +131,15 @@ impl Projector {
         let mut planned = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
-            let record = self.number(draft, &row.head);
+            let known = has_id(&changes, run_id, &draft)?;
+            let record = self.number(draft, &row.head, known);
             if record.body.run_id != run_id {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
             }
-            let framed = codec::encode(&record);
-            let envelope = query::envelope(&framed)?;
-            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
+            let entry = entry(&record)?;
+            let envelope = query::envelope(&entry.value)?;
+            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &entry.value };
             let effect = project::record(&envelope, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {
                 Effect::Applied => ("applied", None, (row.offset, row.index)),
@@ -131,13 +152,17 @@ impl Projector {
                 reason: reason.map(|reason| reason.as_str().to_owned()),
                 record_id: Some(record.body.record_id.clone()),
             };
-            planned.push(Planned { record, outcome });
+            let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
+            let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
+            let wanted = consumes || !matches!(effect, Effect::Repeat(_));
+            planned.push(Planned { entry, outcome, wanted });
         }
         Ok(planned)
     }
 
-    /// Fills in what the client left out, from the run's head.
-    fn number(&self, draft: Draft, head: &Head) -> JournalRecord {
+    /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
+    /// that the client did not give it.
+    fn number(&self, draft: Draft, head: &Head, known: bool) -> JournalRecord {
         let given = draft.clone();
         let mut record = draft.record;
         if !given.has_record_id {
@@ -160,10 +185,10 @@ impl Projector {
             let unclaimed = if head.epoch == 0 { "runlog" } else { head.writer_id.as_str() };
             unclaimed.clone_into(&mut record.place.writer_id);
         }
-        if !given.has_writer_seq && !kind.unclaimed() {
+        if !given.has_writer_seq && !kind.unclaimed() && !known {
             record.place.writer_seq = head.next_writer_seq;
         }
-        if !given.has_journal_seq && kind.numbered() {
+        if !given.has_journal_seq && kind.numbered() && !known {
             record.place.journal_seq = head.next_journal_seq;
         }
         record
@@ -246,7 +271,8 @@ impl Projector {
         let bounds = self.bounds(partition, deadline).await?;
         let voided = skip.offset;
         if voided == 0 || voided < bounds.start || voided >= bounds.end {
-            let message = format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
+            let message =
+                format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let mut record = JournalRecord::new("", (self.shared.config.ids)(), "runlog", Payload::Skip(skip));
@@ -269,8 +295,17 @@ impl Projector {
 }
 
 struct Planned {
-    record: JournalRecord,
+    entry: Entry,
     outcome: Outcome,
+    /// Whether the log has to have it.
+    wanted: bool,
+}
+
+/// Whether the run has judged a record of this id.
+fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: &str, draft: &Draft) -> Result<bool, Error> {
+    let id = &draft.record.body.record_id;
+    Ok(draft.has_record_id
+        && (changes.has(&store::records::by_id(run_id, id))? || changes.has(&store::anomalies::by_id(run_id, id))?))
 }
 
 /// Whether a draft needs no number from the server.
@@ -281,4 +316,3 @@ fn given(draft: &Draft) -> bool {
             && (draft.has_writer_seq || kind.unclaimed())
             && (draft.has_journal_seq || !kind.numbered()))
 }
-

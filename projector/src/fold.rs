@@ -38,8 +38,14 @@ pub enum Step {
     Went,
     /// Everything before the stop was taken.
     Stopped(Stop),
-    /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand.
-    Rebuild,
+    /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand. The
+    /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
+    Rebuild {
+        /// The voided offset.
+        offset: u64,
+        /// Who voided it.
+        row: meta::SkipRow,
+    },
 }
 
 /// A partition's fold and where it is.
@@ -115,7 +121,7 @@ impl Fold {
         Ok(step)
     }
 
-    fn one(&mut self, delivery: &Delivery, changes: &mut Changes<'_, Store>) -> Result<Step, store::Error> {
+    fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, Store>) -> Result<Step, store::Error> {
         if self.skips.contains(&delivery.offset) {
             return Ok(Step::Went);
         }
@@ -129,7 +135,7 @@ impl Fold {
         let begun = changes.has(&meta::journal())?;
         match codec::read(&delivery.value) {
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
-            Ok(record) if record.kind == RecordKind::Skip => self.skip(&record, at, changes),
+            Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
             Ok(record) => {
@@ -172,20 +178,13 @@ impl Fold {
         })
     }
 
-    fn skip(
-        &mut self,
-        record: &Envelope<'_>,
-        at: At<'_>,
-        changes: &mut Changes<'_, Store>,
-    ) -> Result<Step, store::Error> {
-        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Ok(Step::Went) };
+    fn skip(&self, record: &Envelope<'_>, at: At<'_>) -> Step {
+        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Went };
         // It can only void what came before it; the genesis is not a record that anybody can do without.
         if offset >= at.offset || offset == 0 || self.skips.contains(&offset) {
-            return Ok(Step::Went);
+            return Step::Went;
         }
-        changes.put(meta::skip(offset), &meta::SkipRow { who, why });
-        self.skips.insert(offset);
-        Ok(Step::Rebuild)
+        Step::Rebuild { offset, row: meta::SkipRow { who, why } }
     }
 }
 

@@ -40,7 +40,10 @@ pub async fn open(
     if let Some(wanted) = partitions.filter(|wanted| *wanted != count) {
         return Err(Error::new(
             ErrorKind::Invalid,
-            format!("topic {} has {count} partitions, asked for {wanted}; a journal keeps its count for ever", log.topic()),
+            format!(
+                "topic {} has {count} partitions, asked for {wanted}; a journal keeps its count for ever",
+                log.topic()
+            ),
         ));
     }
     let bounds = log.bounds(0, DEADLINE).await?;
@@ -86,10 +89,9 @@ async fn append(
 async fn first(log: &Arc<dyn Log>, partition: PartitionId) -> Result<Journal, Error> {
     let start = log.bounds(partition, DEADLINE).await?.start;
     let shared = log.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, DEADLINE)
-    });
-    let records = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))??;
+    let read = tokio::task::spawn_blocking(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, DEADLINE));
+    let records =
+        read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))??;
     let not = |found: String| {
         Error::new(
             ErrorKind::Invalid,

@@ -16,8 +16,10 @@ pub const KAFKA_PARTITIONS: u32 = 16;
 pub async fn local(config: Config) -> Result<Projector, Error> {
     let partitions = config.partitions;
     let dir = config.dir.join("log");
-    let opened = tokio::task::spawn_blocking(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
-    let log = opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the log panicked").because(error))?;
+    let opened =
+        tokio::task::spawn_blocking(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
+    let log =
+        opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the log panicked").because(error))?;
     Projector::start(config, Arc::new(log?)).await
 }
 
@@ -33,8 +35,9 @@ pub async fn kafka(mut config: Config, kafka: KafkaConfig) -> Result<Projector, 
         let weaknesses = admin::describe(&kafka)?.map(|info| admin::weaknesses(&info)).unwrap_or_default();
         Ok((KafkaLog::connect(kafka)?, weaknesses))
     });
-    let (log, weaknesses) =
-        opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
+    let (log, weaknesses) = opened
+        .await
+        .map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
     config.weaknesses = weaknesses;
     let log: Arc<dyn Log> = Arc::new(log);
     Projector::start(config, log).await

@@ -133,7 +133,7 @@ impl Pipeline {
                 // The rest of the batch may hold the skip already.
                 self.take(partition, batch);
             }
-            Ok(Step::Rebuild) => match replace::begin(&self.shared, &mut lane.fold) {
+            Ok(Step::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
                 Ok(()) => self.seek_back(partition),
                 Err(error) => self.store_failed(partition, error),
             },

@@ -23,7 +23,7 @@ pub mod tool_calls;
 /// Rows as they will be once the collected changes are written.
 pub struct Changes<'a, R> {
     rows: &'a R,
-    pending: HashMap<Vec<u8>, Option<Vec<u8>>>,
+    pending: HashMap<Vec<u8>, Option<Vec<u8>>, foldhash::fast::RandomState>,
 }
 
 impl<R> std::fmt::Debug for Changes<'_, R> {
@@ -35,7 +35,7 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 impl<'a, R: Rows> Changes<'a, R> {
     /// Nothing changed yet.
     pub fn new(rows: &'a R) -> Self {
-        Self { rows, pending: HashMap::new() }
+        Self { rows, pending: HashMap::default() }
     }
 
     /// Reads a row, changes included.
@@ -69,9 +69,12 @@ impl<'a, R: Rows> Changes<'a, R> {
         self.pending.insert(key.into_bytes(), None);
     }
 
-    /// What changed, in no order.
+    /// What changed, in key order: neighbours in the memtable are inserted one after another, which finds their place
+    /// from the last one's.
     pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref()))
+        let mut rows: Vec<_> = self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref())).collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        rows.into_iter()
     }
 
     /// How many rows changed.

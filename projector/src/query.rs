@@ -124,7 +124,11 @@ pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     if text.len() % 2 != 0 || !text.is_ascii() {
         return Err(bad());
     }
-    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad())).collect::<Result<_, _>>().map(Some)
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
 /// Reads a cursor across partitions, `P:…`.

@@ -47,13 +47,15 @@ pub fn open(index: &Path, partition: u32, budget: &store::Budget) -> Result<Stor
     Store::open(&dir(index, 1, partition), budget, Mode::Live)
 }
 
-/// Puts a new, empty store that knows the skips in the fold's place. The old one goes on answering.
-pub fn begin(shared: &Shared, fold: &mut Fold) -> Result<(), store::Error> {
+/// Puts a new, empty store that knows the skips, that of `offset` too, in the fold's place. The old one goes on answering
+/// and is left as it is: a process that dies before the new one is live starts again in front of the skip.
+pub fn begin(shared: &Shared, fold: &mut Fold, offset: u64, row: &meta::SkipRow) -> Result<(), store::Error> {
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
     let mut fresh = Fold::resume(fold.partition, fold.journal.clone(), store)?;
     fresh.know_skips_of(fold)?;
+    fresh.void(offset, row)?;
     tracing::warn!(partition = fold.partition, generation, "a skip voids an applied record, rebuilding");
     *fold = fresh;
     Ok(())

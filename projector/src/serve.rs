@@ -1,7 +1,7 @@
 //! The HTTP face: `/v1` mirrors the commands, errors are RFC 9457 problems, and every wait has a deadline.
 //!
 //! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
-//! [`problem`], maps errors to responses.
+//! `problem`, maps errors to responses.
 
 use crate::{Consistency, Error, Projector, query::Place};
 use axum::{
@@ -88,10 +88,8 @@ async fn unknown(uri: Uri, request: Request) -> Error {
 /// The framework's own refusals (a query or body that does not parse) in the form of ours.
 async fn reshape(response: Response) -> Response {
     let status = response.status();
-    let plain = response
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    let plain =
+        response.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
     if !status.is_client_error() || !plain {
         return response;
     }
@@ -143,9 +141,10 @@ impl App {
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let app = self.clone();
-        tokio::task::spawn_blocking(move || read(&app))
-            .await
-            .map_err(|error| Error::new(ErrorKind::Internal, "a query panicked").because(error))?
+        tokio::task::spawn_blocking(move || read(&app)).await.map_err(|error| match error.is_cancelled() {
+            true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
+            false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
+        })?
     }
 }
 

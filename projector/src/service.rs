@@ -283,7 +283,10 @@ async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> 
     if fold.next < bounds.start {
         return stop(
             "log_truncated",
-            format!("the index ends at offset {}, the log now starts at {}: records between are lost", fold.next, bounds.start),
+            format!(
+                "the index ends at offset {}, the log now starts at {}: records between are lost",
+                fold.next, bounds.start
+            ),
         );
     }
     if fold.next > bounds.end {
@@ -294,14 +297,16 @@ async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> 
     }
     let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;
     if let Some(other) = journal.filter(|journal| *journal != fold.journal) {
-        return stop("log_diverged", format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id));
+        return stop(
+            "log_diverged",
+            format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id),
+        );
     }
     let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
     let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
     let (log, partition) = (log.clone(), fold.partition);
-    let read = tokio::task::spawn_blocking(move || {
-        log.reader(&[(partition, last.offset)])?.poll(1, Duration::from_secs(30))
-    });
+    let read =
+        tokio::task::spawn_blocking(move || log.reader(&[(partition, last.offset)])?.poll(1, Duration::from_secs(30)));
     let found = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
     match found.first() {
         Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
@@ -311,4 +316,3 @@ async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> 
         ),
     }
 }
-

@@ -94,7 +94,9 @@ pub enum Error {
         source: Malformed,
     },
     /// The index was written by another version of Runlog.
-    #[error("index layout {found} in {dir}, this build writes {expected}; delete the index folder to rebuild it from the log")]
+    #[error(
+        "index layout {found} in {dir}, this build writes {expected}; delete the index folder to rebuild it from the log"
+    )]
     Layout {
         /// The database's folder.
         dir: PathBuf,
@@ -122,8 +124,7 @@ impl Budget {
     /// `bytes` for cache and memtables together; memtables take half at the most.
     pub fn new(bytes: usize) -> Self {
         let cache = rocksdb::Cache::new_lru_cache(bytes);
-        let buffers =
-            rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(bytes / 2, false, cache.clone());
+        let buffers = rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(bytes / 2, false, cache.clone());
         Self { cache, buffers }
     }
 }
@@ -150,6 +151,9 @@ impl std::fmt::Debug for Store {
     }
 }
 
+/// What is done with each row of a scan: key and row.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error> + 'a;
+
 /// Reads of rows, by a store or by a snapshot of one.
 pub trait Rows {
     /// The row under `key`.
@@ -162,7 +166,7 @@ pub trait Rows {
         prefix: &[u8],
         start: &[u8],
         direction: rocksdb::Direction,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Error>;
 
     /// Reads and decodes one row.
@@ -258,7 +262,7 @@ impl Rows for Store {
         prefix: &[u8],
         start: &[u8],
         direction: rocksdb::Direction,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
         let iterator = self.db.iterator(rocksdb::IteratorMode::From(start, direction));
         walk(iterator, prefix, visit, |source| self.rocks(source))
@@ -293,7 +297,7 @@ impl Rows for View<'_> {
         prefix: &[u8],
         start: &[u8],
         direction: rocksdb::Direction,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
         let iterator = self.snapshot.iterator(rocksdb::IteratorMode::From(start, direction));
         walk(iterator, prefix, visit, |source| self.rocks(source))
@@ -305,7 +309,7 @@ type Item = Result<(Box<[u8]>, Box<[u8]>), rocksdb::Error>;
 fn walk(
     iterator: impl Iterator<Item = Item>,
     prefix: &[u8],
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error>,
+    visit: &mut Visit<'_>,
     rocks: impl Fn(rocksdb::Error) -> Error,
 ) -> Result<(), Error> {
     for item in iterator {
@@ -331,6 +335,9 @@ fn options(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_write_buffer_manager(&budget.buffers);
     options.set_write_buffer_size(16 << 20);
     options.set_max_write_buffer_number(3);
+    // Most ids that are looked for are new: this answers without walking the memtable.
+    options.set_memtable_whole_key_filtering(true);
+    options.set_memtable_prefix_bloom_ratio(0.05);
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
     options.set_level_compaction_dynamic_level_bytes(true);
     options.set_max_background_jobs(2);

@@ -76,7 +76,8 @@ fn replay(log: &dyn Log, fold: &mut Fold, end: u64) -> Result<u64, Error> {
         return Ok(read);
     }
     let mut reader = log.reader(&[(partition, fold.next)]).map_err(|error| {
-        Error::new(ErrorKind::Unavailable, format!("partition {partition} cannot be read from its beginning")).because(error)
+        Error::new(ErrorKind::Unavailable, format!("partition {partition} cannot be read from its beginning"))
+            .because(error)
     })?;
     while fold.next < end {
         let mut batch = reader.poll(BATCH, READ_WAIT)?;
@@ -88,7 +89,10 @@ fn replay(log: &dyn Log, fold: &mut Fold, end: u64) -> Result<u64, Error> {
         batch.retain(|delivery| delivery.offset < end);
         read += batch.len() as u64;
         if let Step::Stopped(stop) = fold.take(&batch)? {
-            return Err(Error::new(ErrorKind::Internal, format!("the rebuild stopped where the index did not: {}", stop.error)));
+            return Err(Error::new(
+                ErrorKind::Internal,
+                format!("the rebuild stopped where the index did not: {}", stop.error),
+            ));
         }
         if batch.len() < whole || reader.position(partition).is_some_and(|position| position >= end) {
             break;

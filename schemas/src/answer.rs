@@ -32,6 +32,20 @@ pub struct Outcome {
     pub record_id: Option<String>,
 }
 
+/// What became of an appended record, and who writes the run: both from one view of one log position.
+///
+/// A record can be applied and its writer be none any more: whoever claimed the run behind it writes it now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadBack {
+    /// What became of the record.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// The run's epoch; 0 when never claimed.
+    pub epoch: u64,
+    /// The epoch's writer; empty when never claimed.
+    pub writer_id: String,
+}
+
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -509,7 +523,12 @@ impl ErrorKind {
         match self {
             Self::NotFound => 1,
             Self::Usage => 2,
-            Self::Invalid | Self::TooLarge | Self::Conflict | Self::Fenced | Self::ClaimLost | Self::ReconcileRequired => 3,
+            Self::Invalid
+            | Self::TooLarge
+            | Self::Conflict
+            | Self::Fenced
+            | Self::ClaimLost
+            | Self::ReconcileRequired => 3,
             Self::Stale | Self::PartitionStopped | Self::Unavailable => 4,
             Self::Internal => 5,
         }

@@ -85,9 +85,10 @@ pub fn unframe(bytes: &[u8]) -> Result<&[u8], Unreadable> {
             }
         }
         // No registry is configured in this version: an id names a schema that nobody here can look up.
-        [0x00, a, b, c, d, ..] => {
-            Err(Unreadable::UnknownSchema(format!("id {} (no registry is configured)", u32::from_be_bytes([*a, *b, *c, *d]))))
-        }
+        [0x00, a, b, c, d, ..] => Err(Unreadable::UnknownSchema(format!(
+            "id {} (no registry is configured)",
+            u32::from_be_bytes([*a, *b, *c, *d])
+        ))),
         _ => Err(Unreadable::NotFramed),
     }
 }

@@ -163,20 +163,21 @@ impl Datum for bool {
 }
 
 macro_rules! integers {
-    ($($t:ty),*) => {$(
+    ($($t:ty as $avro:ty),*) => {$(
         impl Datum for $t {
             fn put(&self, out: &mut Vec<u8>) {
-                // Avro's long is signed: a u64 beyond i64::MAX is refused by the constructors, and saturates here.
-                put_long(i64::try_from(*self).unwrap_or(i64::MAX), out);
+                // Avro's numbers are signed: what lies beyond them is refused by the constructors, and saturates here.
+                put_long(<$avro>::try_from(*self).unwrap_or(<$avro>::MAX).into(), out);
             }
             fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
                 let at = input.position();
-                <$t>::try_from(input.long()?).map_err(|_| Malformed { what: "number out of range", at })
+                let number = <$avro>::try_from(input.long()?).ok().and_then(|number| <$t>::try_from(number).ok());
+                number.ok_or(Malformed { what: "number out of range", at })
             }
         }
     )*};
 }
-integers!(i32, i64, u8, u16, u32, u64);
+integers!(i32 as i32, i64 as i64, u8 as i32, u16 as i32, u32 as i32, u64 as i64);
 
 impl<T: Datum> Datum for Option<T> {
     fn put(&self, out: &mut Vec<u8>) {

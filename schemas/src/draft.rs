@@ -1,6 +1,7 @@
 //! A record as JSON, the way scripts and HTTP clients write it: the contract's fields and Runlog's own, with defaults.
 
 use crate::{
+    datum::Datum,
     json::Json,
     payload::Payload,
     record::{Body, Facts, JournalRecord, Place, RecordKind},
@@ -73,6 +74,9 @@ impl Draft {
         record.body.facts = Facts::of(&payload);
         record.body.record_kind = kind;
         record.body.unknown_fields = unknown(&members, &record)?;
+        if JournalRecord::from_bytes(&record.to_bytes()).as_ref() != Ok(&record) {
+            return Err(invalid("a number is beyond the range that the schema has for it", ""));
+        }
         let has = |name: &str| members.get(name).is_some_and(|raw| raw.get() != "null");
         Ok(Self {
             has_record_id,
@@ -93,6 +97,10 @@ fn seal(payload: Payload) -> Result<Payload, Invalid> {
             let call = call.seal().map_err(|e| invalid(e, "/payload/arguments"))?;
             if call.tool_name.is_empty() || call.fingerprint.is_empty() {
                 return Err(invalid("a request needs tool_name, and arguments or args_sha256", "/payload"));
+            }
+            if !call.is_sealed() {
+                let what = "args_sha256 or fingerprint is not that of the tool and the arguments; leave them out";
+                return Err(invalid(what, "/payload"));
             }
             Ok(Payload::ToolCallRequested(call))
         }

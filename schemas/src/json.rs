@@ -54,6 +54,11 @@ impl<'de> serde::Deserialize<'de> for Json {
     }
 }
 
+/// For a member that may be absent and may be null, which are not the same: null is a value.
+pub(crate) fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
+    serde::Deserialize::deserialize(d).map(Some)
+}
+
 impl Datum for Json {
     fn put(&self, out: &mut Vec<u8>) {
         self.0.put(out);

@@ -9,13 +9,7 @@
 //! A record refused for its place (fenced, gap) consumes no number and may come again. One refused for its content
 //! (conflict, content rules) consumes each number that was the next, so that what follows it is not lost.
 
-use crate::{
-    codec::Envelope,
-    datum,
-    datum::Sha256,
-    record::RecordKind,
-    symbols,
-};
+use crate::{codec::Envelope, datum, datum::Sha256, record::RecordKind, symbols};
 
 symbols! {
     /// Why a record was refused. The order is the stored byte: append only.
@@ -63,17 +57,7 @@ pub struct Head {
     /// The greatest `checkpoint_seq` applied.
     pub checkpoint_seq: u64,
 }
-datum!(Head {
-    started,
-    status,
-    records,
-    next_journal_seq,
-    epoch,
-    writer_id,
-    next_writer_seq,
-    hash,
-    checkpoint_seq,
-});
+datum!(Head { started, status, records, next_journal_seq, epoch, writer_id, next_writer_seq, hash, checkpoint_seq });
 
 impl Default for Head {
     fn default() -> Self {
@@ -333,3 +317,6 @@ pub fn class(has_key: bool, cleared: bool) -> (Class, &'static str) {
         (Class::ReconcileRequired, "the effect may have happened and has no idempotency key")
     }
 }
+
+#[cfg(test)]
+mod tests;

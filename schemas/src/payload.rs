@@ -5,7 +5,7 @@
 use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
-    json::Json,
+    json::{self, Json},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -61,22 +61,14 @@ pub struct ToolCallRequested {
     #[serde(default)]
     pub fingerprint: String,
     /// The arguments; absent where only hashes are kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Json>,
 }
-datum!(ToolCallRequested {
-    request_id,
-    call_id,
-    parent_id,
-    vendor,
-    tool_name,
-    args_sha256,
-    fingerprint,
-    arguments,
-});
+datum!(ToolCallRequested { request_id, call_id, parent_id, vendor, tool_name, args_sha256, fingerprint, arguments });
 
 impl ToolCallRequested {
-    /// Computes what the arguments determine, or checks it where it is already there.
+    /// Computes what the arguments determine where it is not there yet. What is there is kept: with redacted arguments
+    /// nobody can compute it again; [`ToolCallRequested::is_sealed`] compares.
     pub fn seal(mut self) -> Result<Self, canonical::Error> {
         if let Some(arguments) = &self.arguments {
             let sha = canonical::args_sha256(&canonical::canonicalize(arguments.as_str())?);
@@ -88,6 +80,15 @@ impl ToolCallRequested {
             self.fingerprint = canonical::fingerprint(&self.tool_name, &self.args_sha256);
         }
         Ok(self)
+    }
+
+    /// Whether hash and fingerprint are those of the tool and the arguments, as far as these are there.
+    pub fn is_sealed(&self) -> bool {
+        let args = self.arguments.as_ref().is_none_or(|arguments| {
+            canonical::canonicalize(arguments.as_str())
+                .is_ok_and(|canonical| canonical::args_sha256(&canonical) == self.args_sha256)
+        });
+        args && self.fingerprint == canonical::fingerprint(&self.tool_name, &self.args_sha256)
     }
 }
 
@@ -109,7 +110,7 @@ pub struct ToolCallCompleted {
     /// The request's `record_id`.
     pub request_record_id: String,
     /// The result as recorded; absent where it is redacted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     /// How long the effect took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -159,7 +160,7 @@ pub struct LoopCheckpoint {
     /// The source's message objects, unchanged.
     pub messages: Vec<Json>,
     /// Running token usage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub total_usage: Option<Json>,
     /// Tool calls so far.
     #[serde(default)]
@@ -168,7 +169,7 @@ pub struct LoopCheckpoint {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub verification_reports: Vec<Json>,
     /// Whatever else the agent keeps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub state: Option<Json>,
     /// [`LoopCheckpoint::content_hash`]; filled in where absent.
     #[serde(default)]
@@ -231,7 +232,7 @@ pub struct EffectResolution {
     /// `done`, `adopt`, `not_done` or `give_up`.
     pub decision: String,
     /// With `done`: the result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     /// Who decided.
     pub who: String,
@@ -337,6 +338,6 @@ payloads! {
 
 impl<'de> Deserialize<'de> for Payload {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        Self::from_json(&*Box::<RawValue>::deserialize(d)?).map_err(serde::de::Error::custom)
+        Self::from_json(&Box::<RawValue>::deserialize(d)?).map_err(serde::de::Error::custom)
     }
 }

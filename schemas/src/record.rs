@@ -51,10 +51,7 @@ impl RecordKind {
 
     /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
     pub fn numbered(self) -> bool {
-        !matches!(
-            self,
-            Self::RunClaim | Self::LoopCheckpoint | Self::EffectResolution | Self::Skip | Self::Genesis
-        )
+        !matches!(self, Self::RunClaim | Self::LoopCheckpoint | Self::EffectResolution | Self::Skip | Self::Genesis)
     }
 
     /// Whether records of this kind belong to a partition and not to a run.
@@ -359,9 +356,10 @@ impl Body {
         let source = SourceRef::new(SourceKind::Host, "runlog");
         let subject = EntityRef::new(
             if facts.answers.is_some() || facts.fingerprint.is_some() { EntityKind::ToolCall } else { EntityKind::Run },
-            facts.answers.clone().unwrap_or_else(|| {
-                if facts.fingerprint.is_some() { record_id.clone() } else { run_id.to_owned() }
-            }),
+            facts
+                .answers
+                .clone()
+                .unwrap_or_else(|| if facts.fingerprint.is_some() { record_id.clone() } else { run_id.to_owned() }),
         );
         Self {
             journal_schema_version: 1,

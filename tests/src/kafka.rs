@@ -107,14 +107,15 @@ impl Broker {
         Ok(())
     }
 
-    /// Suspends the broker's processes, which then neither answer nor close connections.
+    /// Suspends the broker, which then neither answers nor closes connections. By a signal: freezing the container as
+    /// docker does fails now and then on a busy machine.
     pub fn pause(&self) -> anyhow::Result<()> {
-        docker(&["pause", &self.container])
+        docker(&["kill", "-s", "STOP", &self.container])
     }
 
     /// Ends [`Broker::pause`].
     pub fn unpause(&self) -> anyhow::Result<()> {
-        docker(&["unpause", &self.container])
+        docker(&["kill", "-s", "CONT", &self.container])
     }
 }
 

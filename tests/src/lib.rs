@@ -1,9 +1,13 @@
 //! What the tests that cross processes are written with: the command as a user runs it, a server that can be killed and
 //! stopped, a real broker, seeded randomness, and a second reading of recorded runs.
 
+pub mod agent;
 pub mod command;
+pub mod foreign;
 pub mod kafka;
 pub mod log_contract;
 pub mod random;
 pub mod recorded;
 pub mod server;
+pub mod unreadable;
+pub mod writers;

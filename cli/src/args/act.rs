@@ -3,7 +3,7 @@
 use super::{OfRun, Wait};
 use crate::{import::Format, value};
 use clap::Args;
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
@@ -19,6 +19,35 @@ pub(crate) struct Demo {
     /// Serve the result until Ctrl-C
     #[arg(long)]
     pub(crate) serve: bool,
+    /// What the agents' trips follow from [default: another one each time]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoAgent {
+    /// The journal's URL
+    #[arg(long, value_name = "URL")]
+    pub(crate) journal: String,
+    /// Where the desk listens
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) desk: SocketAddr,
+    /// What the agents' trips follow from
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Which agent
+    #[arg(long, value_name = "N")]
+    pub(crate) number: u32,
+    /// Its bookings have idempotency keys
+    #[arg(long)]
+    pub(crate) keyed: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoDesk {
+    /// The file that bookings are appended to; there must be none
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -28,11 +28,12 @@ fn human(checkpoint: &Checkpoint, text: &mut Text) {
 
 /// What is told of a checkpoint besides its messages.
 pub(super) fn facts(checkpoint: &Checkpoint, text: &mut Text) {
+    let unanswered = Some(checkpoint.unanswered.join(" ")).filter(|ids| !ids.is_empty());
     text.facts([
         ("checkpoint", Cell::from(&checkpoint.checkpoint_id)),
         ("number", checkpoint.checkpoint_seq.into()),
         ("covers", format!("journal_seq 1 to {}", checkpoint.covers_journal_seq).into()),
-        ("unanswered", Cell::from(checkpoint.unanswered.join(" "))),
+        ("unanswered", unanswered.into()),
         ("schema version", checkpoint.schema_version.into()),
         ("state", checkpoint.state.as_ref().map(|state| state.as_str()).into()),
         ("position", super::place(&checkpoint.position)),

@@ -1,7 +1,7 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
 use super::Answer;
-use crate::{Error, args, config::Config, output};
+use crate::{Error, args, config::Config, limits, output};
 use runlog_log::kafka::KafkaConfig;
 use runlog_projector::{Projector, open, serve::serve};
 use runlog_schemas::answer::ErrorKind;
@@ -27,6 +27,9 @@ const END_WAIT: Duration = Duration::from_secs(8);
 const GRACE: Duration = Duration::from_secs(3);
 /// RocksDB's cache and memtables, all partitions together.
 const MEMORY_BYTES: usize = 128 << 20;
+
+/// How long the last requests and the databases may take to close.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Where the log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +62,9 @@ impl Settings {
             _ if args.local => Log::Local,
             Some(brokers) => Log::Brokers(brokers),
             None => {
-                return Err(Error::usage("where is the log? --local keeps it in this process, --brokers names Kafka's"));
+                return Err(Error::usage(
+                    "where is the log? --local keeps it in this process, --brokers names Kafka's",
+                ));
             }
         };
         let data = args.data.or(file.data);
@@ -79,11 +84,13 @@ impl Settings {
 pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
     let settings = Settings::new(args, brokers, config)?;
+    limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime to serve on").because(error))?;
     let served = runtime.block_on(until_ended(settings));
-    // Threads that still block are left behind: the process ends with them.
-    runtime.shutdown_background();
+    // The databases close with the last request that holds them. Returning before that would let RocksDB's threads meet
+    // the destructors of its statics, and the process would abort.
+    runtime.shutdown_timeout(CLOSE_WAIT);
     served.map(|()| Answer::Yes)
 }
 

@@ -84,7 +84,7 @@ fn human(line: &Line, text: &mut Text) {
     text.columns([
         (24, Cell::from(&line.timestamp).dim()),
         (8, super::place(&line.position).dim()),
-        (5, numbered.into()),
+        (5, Cell::from(numbered).right()),
         (19, tone(line)),
         (0, Cell::from(summary(&line.payload_type, &line.payload.to_value())).clip(SUMMARY)),
     ]);

@@ -44,6 +44,17 @@ fn a_call_is_looked_up_by_the_meaning_of_its_arguments() {
 }
 
 #[test]
+fn a_call_whose_arguments_no_url_holds_is_found() {
+    let (_folder, server) = server();
+    let text = "é\n".repeat(30_000);
+    let arguments = json!({"path": "a.txt", "text": text});
+    let call = json!({"type": "tool_call_requested", "request_id": "m", "call_id": "c", "tool_name": "write", "arguments": arguments});
+    server.applied("r", &[("q", &call.to_string()), ("d", &completed("q", "null"))]);
+    let found = server.ask(&["lookup", "r", "--tool", "write", "--args", &arguments.to_string()]).is(0);
+    assert_eq!((&found["status"], &found["arguments"]), (&json!("completed"), &arguments));
+}
+
+#[test]
 fn a_checkpoint_is_whole_and_its_absence_is_a_no() {
     let (_folder, server) = server();
     run_with_calls(&server);
@@ -222,5 +233,5 @@ fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
 #[test]
 fn nobody_there_is_unavailable() {
     let unavailable = run(&["runs", "--json", "--server", "http://127.0.0.1:9"]);
-    assert_eq!(unavailable.error(4), "unavailable");
+    assert_eq!((unavailable.error(4).as_str(), unavailable.stderr.as_str()), ("unavailable", ""));
 }

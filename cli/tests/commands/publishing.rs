@@ -36,10 +36,15 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
     assert_eq!(ran.code, 1, "{ran:?}");
     let expected = [("refused", Some("conflict")), ("refused", Some("transition")), ("applied", None)];
     assert_eq!(outcomes(&ran.lines()), expected);
+    // Sent again, a refused record stays refused.
+    let conflict = r#"{"run_id":"r","record_id":"x","payload":{"type":"run_lifecycle","status":"started"}}"#;
+    assert_eq!(outcomes(&server.publish(conflict).lines()), [("refused", Some("ended"))]);
+    let again = server.publish(conflict);
+    assert_eq!((again.code, outcomes(&again.lines())), (1, vec![("repeat", Some("ended"))]));
     let reasons = server.ask(&["anomalies", "r"]).is(0);
     let reasons: Vec<&str> =
         reasons["anomalies"].as_array().unwrap().iter().map(|anomaly| anomaly["reason"].as_str().unwrap()).collect();
-    assert_eq!(reasons, ["conflict", "transition"]);
+    assert_eq!(reasons, ["conflict", "transition", "ended"]);
     assert_eq!(server.ask(&["anomalies", "other"]).is(0)["anomalies"], json!([]));
 }
 

@@ -1,10 +1,12 @@
 //! Asks brokers where partitions begin and end, on a client and a thread of their own, so that no append and no fetch
 //! stands before the question.
 //!
-//! Whoever asks while a question is under way waits for the next one, which is then asked once for all of them.
+//! Whoever asks while a question is under way waits for the next one, which is then asked once for all of them. A
+//! question fails as a whole where one partition has no leader. So a partition that did not answer is a suspect: it is
+//! asked for by itself and after the others, which go on being answered during an election that is not theirs.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -18,7 +20,7 @@ use rdkafka::{
 use tokio::sync::oneshot;
 
 use super::{
-    KafkaConfig, REQUEST_WAIT,
+    KafkaConfig,
     config::Role,
     context::{self, Context},
 };
@@ -26,6 +28,15 @@ use crate::{Bounds, Error, Kind, Offset, PartitionId};
 
 /// How often the client's own messages are served while nobody asks.
 const IDLE_WAIT: Duration = Duration::from_secs(1);
+
+/// How long one attempt at a question waits for its answer.
+const ATTEMPT_WAIT: Duration = Duration::from_secs(1);
+
+/// How long after a vain attempt the next one is made.
+const AGAIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// No deadline is farther away.
+const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
 /// Ends with its thread when it is dropped; a question under way is not waited for.
 pub(super) struct BoundsClient {
@@ -36,6 +47,8 @@ pub(super) struct BoundsClient {
 struct Question {
     partition: PartitionId,
     until: Instant,
+    /// Why it is still open.
+    failure: Option<KafkaError>,
     answer: oneshot::Sender<Result<Bounds, Error>>,
 }
 
@@ -45,21 +58,20 @@ impl BoundsClient {
         let client = config.client(Role::Asker)?.create_with_context(Context);
         let client: BaseConsumer<Context> = client.map_err(|error| context::unmade(&topic, error))?;
         let (questions, asked) = mpsc::channel();
-        let asker = Asker { client, topic: topic.clone() };
+        let asker = Asker { client, topic: topic.clone(), suspects: VecDeque::new() };
         let thread = thread::Builder::new().name("kafka-bounds".into()).spawn(move || asker.run(&asked));
         thread.map_err(|source| Error::new(Kind::Retry, &topic, "the bounds thread did not start").because(source))?;
         Ok(Self { topic, questions })
     }
 
     pub(super) async fn ask(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
-        let error = |kind, what| Error::new(kind, &self.topic, what).at(partition);
         let (answer, answered) = oneshot::channel();
-        let until = Instant::now() + deadline.min(REQUEST_WAIT);
-        let ended = || error(Kind::Fatal, "the bounds thread has ended");
-        self.questions.send(Question { partition, until, answer }).map_err(|_| ended())?;
+        let until = Instant::now() + deadline.min(DEADLINE_MAX);
+        let ended = || Error::new(Kind::Fatal, &self.topic, "the bounds thread has ended").at(partition);
+        self.questions.send(Question { partition, until, failure: None, answer }).map_err(|_| ended())?;
         match tokio::time::timeout(deadline, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(ended())),
-            Err(_) => Err(error(Kind::Retry, "the brokers did not tell the bounds before the deadline")),
+            Err(_) => Err(late(&self.topic, partition)),
         }
     }
 }
@@ -67,47 +79,118 @@ impl BoundsClient {
 struct Asker {
     client: BaseConsumer<Context>,
     topic: String,
+    /// Who is asked for next comes first.
+    suspects: VecDeque<PartitionId>,
 }
 
 impl Asker {
-    fn run(&self, asked: &mpsc::Receiver<Question>) {
+    fn run(mut self, asked: &mpsc::Receiver<Question>) {
+        let mut open: Vec<Question> = Vec::new();
         loop {
-            match asked.recv_timeout(IDLE_WAIT) {
-                Ok(first) => self.answer(Vec::from_iter([first].into_iter().chain(asked.try_iter()))),
+            match asked.recv_timeout(if open.is_empty() { IDLE_WAIT } else { AGAIN_PAUSE }) {
+                Ok(question) => open.push(question),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => return,
             }
+            open.extend(asked.try_iter());
+            self.give_up(&mut open);
+            self.attempt(&mut open);
             // Its own log lines and errors, which go to the context and would pile up otherwise.
             while self.client.poll(Duration::ZERO).is_some() {}
         }
     }
 
-    fn answer(&self, questions: Vec<Question>) {
+    fn give_up(&self, open: &mut Vec<Question>) {
         let now = Instant::now();
-        // Who has given up needs no answer.
-        let questions: Vec<Question> = questions.into_iter().filter(|question| !question.answer.is_closed()).collect();
-        let Some(until) = questions.iter().map(|question| question.until).max() else { return };
-        let partitions: BTreeSet<PartitionId> = questions.iter().map(|question| question.partition).collect();
-        let wait = until.saturating_duration_since(now).max(Duration::from_millis(1));
-        let told = fetch(&self.client, &self.topic, &partitions, wait);
-        for Question { partition, answer, .. } in questions {
-            let failed = |error| context::failed(&self.topic, "the brokers do not tell the bounds", error);
-            let bounds = match &told {
-                Ok(all) => all.get(&partition).copied().ok_or(KafkaError::NoMessageReceived),
-                Err(error) => Err(error.clone()),
-            };
-            let _ = answer.send(bounds.map_err(|error| failed(error).at(partition)));
+        for question in open.extract_if(.., |question| question.answer.is_closed() || question.until <= now) {
+            let late = late(&self.topic, question.partition);
+            let late = question.failure.into_iter().fold(late, Error::because);
+            let _ = question.answer.send(Err(late));
+        }
+    }
+
+    /// Asks for every partition that somebody wants to know about, and closes the questions that this answers.
+    fn attempt(&mut self, open: &mut Vec<Question>) {
+        let asked: BTreeSet<PartitionId> = open.iter().map(|question| question.partition).collect();
+        let sound: BTreeSet<PartitionId> = asked.iter().copied().filter(|at| !self.suspects.contains(at)).collect();
+        if !self.ask_for(&sound, open) {
+            self.suspects.extend(sound);
+        }
+        while let Some(at) = self.suspects.iter().position(|suspect| asked.contains(suspect))
+            && let Some(suspect) = self.suspects.remove(at)
+        {
+            if !self.ask_for(&BTreeSet::from([suspect]), open) {
+                self.suspects.push_back(suspect);
+                break;
+            }
+        }
+    }
+
+    /// One attempt for these partitions together; false where there was no answer and there may be one later.
+    fn ask_for(&self, partitions: &BTreeSet<PartitionId>, open: &mut Vec<Question>) -> bool {
+        let told = fetch(&self.client, &self.topic, partitions, ATTEMPT_WAIT);
+        if let Err(error) = &told
+            && is_passing(error)
+        {
+            for question in open.iter_mut().filter(|question| partitions.contains(&question.partition)) {
+                question.failure = Some(error.clone());
+            }
+            return false;
+        }
+        for question in open.extract_if(.., |question| partitions.contains(&question.partition)) {
+            let partition = question.partition;
+            let bounds = told.as_ref().map_err(KafkaError::clone).and_then(|told| place(told, partition));
+            // Who has given up meanwhile needs no answer.
+            let _ = question.answer.send(bounds.map_err(|error| failed(&self.topic, error).at(partition)));
+        }
+        true
+    }
+}
+
+fn late(topic: &str, partition: PartitionId) -> Error {
+    Error::new(Kind::Retry, topic, "the brokers did not tell the bounds before the deadline").at(partition)
+}
+
+fn place(told: &BTreeMap<PartitionId, Bounds>, partition: PartitionId) -> KafkaResult<Bounds> {
+    told.get(&partition).copied().ok_or(KafkaError::NoMessageReceived)
+}
+
+/// The same for a caller that has all the time of `wait`: asks again while the cluster is not ready to answer.
+pub(super) fn fetch_within(
+    client: &BaseConsumer<Context>,
+    topic: &str,
+    partitions: &BTreeSet<PartitionId>,
+    wait: Duration,
+) -> Result<BTreeMap<PartitionId, Bounds>, Error> {
+    let begun = Instant::now();
+    loop {
+        match fetch(client, topic, partitions, ATTEMPT_WAIT) {
+            Ok(bounds) => return Ok(bounds),
+            Err(error) if is_passing(&error) && begun.elapsed() < wait => thread::sleep(AGAIN_PAUSE),
+            Err(error) => return Err(failed(topic, error)),
         }
     }
 }
 
+fn failed(topic: &str, error: KafkaError) -> Error {
+    context::failed(topic, "the brokers do not tell the bounds", error)
+}
+
+/// Elections and lost connections pass; that a client may not ask does not.
+fn is_passing(error: &KafkaError) -> bool {
+    !error.rdkafka_error_code().is_some_and(context::is_forbidden)
+}
+
 /// Asks for the bounds of partitions: the log's start, and the high watermark at a moment after that.
-pub(super) fn fetch(
+fn fetch(
     client: &BaseConsumer<Context>,
     topic: &str,
     partitions: &BTreeSet<PartitionId>,
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Bounds>> {
+    if partitions.is_empty() {
+        return Ok(BTreeMap::new());
+    }
     if let (Some(partition), 1) = (partitions.first(), partitions.len()) {
         // librdkafka sends both questions at once, so this takes half as long.
         let (start, end) = client.fetch_watermarks(topic, number(*partition), wait)?;
@@ -131,9 +214,6 @@ fn fetch_offsets(
     place: Place,
     wait: Duration,
 ) -> KafkaResult<BTreeMap<PartitionId, Offset>> {
-    if partitions.is_empty() {
-        return Ok(BTreeMap::new());
-    }
     let mut asked = TopicPartitionList::new();
     for partition in partitions {
         asked.add_partition_offset(topic, number(*partition), place)?;

@@ -73,6 +73,7 @@ pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Dur
 /// An error of a call that changes nothing.
 pub(super) fn failed(topic: &str, what: &str, source: KafkaError) -> Error {
     let kind = match source.rdkafka_error_code() {
+        Some(RDKafkaErrorCode::Fatal) => Kind::Fatal,
         Some(code) if is_forbidden(code) => Kind::Fatal,
         Some(RDKafkaErrorCode::InvalidTopic) => Kind::Invalid,
         _ => Kind::Retry,
@@ -85,13 +86,8 @@ pub(super) fn unmade(topic: &str, source: KafkaError) -> Error {
     Error::new(Kind::Invalid, topic, "the kafka client's configuration is not valid").because(source)
 }
 
+/// What only an operator can allow. A failed authentication is not among these: a broker that restarts causes it, too,
+/// and librdkafka tries again.
 pub(super) fn is_forbidden(code: RDKafkaErrorCode) -> bool {
-    matches!(
-        code,
-        RDKafkaErrorCode::TopicAuthorizationFailed
-            | RDKafkaErrorCode::ClusterAuthorizationFailed
-            | RDKafkaErrorCode::SaslAuthenticationFailed
-            | RDKafkaErrorCode::Authentication
-            | RDKafkaErrorCode::Fatal
-    )
+    matches!(code, RDKafkaErrorCode::TopicAuthorizationFailed | RDKafkaErrorCode::ClusterAuthorizationFailed)
 }

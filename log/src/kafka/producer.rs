@@ -239,9 +239,7 @@ impl Deliveries {
                         (Kind::Invalid, "the brokers refuse a record of this size")
                     }
                     Some(RDKafkaErrorCode::InvalidRecord) => (Kind::Invalid, "the brokers refuse the record"),
-                    Some(code) if code != RDKafkaErrorCode::Fatal && context::is_forbidden(code) => {
-                        (Kind::Fatal, "the brokers do not allow appends")
-                    }
+                    Some(code) if context::is_forbidden(code) => (Kind::Fatal, "the brokers do not allow appends"),
                     Some(RDKafkaErrorCode::MessageTimedOut) => {
                         (Kind::Unknown, "the append was not acknowledged in time and may have landed")
                     }

@@ -106,10 +106,10 @@ impl KafkaReader {
         if partitions.is_empty() {
             return Ok(());
         }
-        let failed = |error| context::failed(&self.topic, "the brokers do not tell the bounds", error);
-        let told = bounds::fetch(self.consumer(), &self.topic, &partitions, REQUEST_WAIT).map_err(failed)?;
+        let told = bounds::fetch_within(self.consumer(), &self.topic, &partitions, REQUEST_WAIT)?;
         for (partition, next) in places {
-            let bounds = told.get(partition).ok_or_else(|| failed(KafkaError::NoMessageReceived).at(*partition))?;
+            let missing = || Error::new(Kind::Retry, &self.topic, "the brokers do not tell the bounds").at(*partition);
+            let bounds = told.get(partition).ok_or_else(missing)?;
             bounds.check(&self.topic, *partition, *next)?;
         }
         Ok(())
@@ -168,6 +168,10 @@ impl KafkaReader {
             ) => None,
             Some(RDKafkaErrorCode::AllBrokersDown) => {
                 Some(context::failed(&self.topic, "no broker is reachable", error))
+            }
+            Some(RDKafkaErrorCode::LogTruncation) => {
+                let what = "the cluster lost records that were delivered";
+                Some(Error::new(Kind::Fatal, &self.topic, what).because(error))
             }
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed for good").because(error))
@@ -251,6 +255,8 @@ impl Reader for KafkaReader {
     }
 
     fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
+        // What was wrong with it is of no interest any more.
+        self.late.take_if(|error| error.partition() == Some(partition));
         if self.places.contains_key(&partition) {
             self.unassign([partition])?;
             self.places.remove(&partition);

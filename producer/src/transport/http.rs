@@ -3,7 +3,7 @@
 use super::{AppendFailed, Appended};
 use crate::{Action, Error};
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, Recovery},
+    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery},
     record::JournalRecord,
 };
 use serde::de::DeserializeOwned;
@@ -75,11 +75,13 @@ impl Http {
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
         let body = serde_json::to_string(record).map_err(|error| {
-            failed(Error::new(ErrorKind::Internal, Action::Operator, format!("a record does not serialise: {error}")), true)
+            failed(
+                Error::new(ErrorKind::Internal, Action::Operator, format!("a record does not serialise: {error}")),
+                true,
+            )
         })?;
         let run = segment(&record.body.run_id);
-        let url =
-            format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
+        let url = format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
         let response = request.send().await.map_err(|error| {
             // What could not even connect was not sent; anything later may have landed.
@@ -92,15 +94,15 @@ impl Http {
         Ok(Appended { position: outcome.position.clone(), outcome: Some(outcome) })
     }
 
-    pub(crate) async fn outcome(
+    pub(crate) async fn read_back(
         &self,
         run_id: &str,
         position: &Position,
         record_id: &str,
         deadline: Duration,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<ReadBack, Error> {
         let path = format!(
-            "/v1/runs/{}/outcome?position={}:{}:{}&record_id={}&deadline_ms={}",
+            "/v1/runs/{}/outcome?position={}:{}:{}&record_id={}&consistency=latest&deadline_ms={}",
             segment(run_id),
             position.partition,
             position.offset,

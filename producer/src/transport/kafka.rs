@@ -7,7 +7,7 @@ use runlog_log::{
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Outcome, Position, Recovery},
+    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
     codec::{self, RECORD_BYTES_MAX},
     partition::partition_of,
     record::JournalRecord,
@@ -86,14 +86,14 @@ impl Kafka {
         Ok(Appended { position, outcome: None })
     }
 
-    pub(crate) async fn outcome(
+    pub(crate) async fn read_back(
         &self,
         run_id: &str,
         position: &Position,
         record_id: &str,
         deadline: Duration,
-    ) -> Result<Outcome, Error> {
-        self.http.outcome(run_id, position, record_id, deadline).await
+    ) -> Result<ReadBack, Error> {
+        self.http.read_back(run_id, position, record_id, deadline).await
     }
 
     pub(crate) async fn recovery(

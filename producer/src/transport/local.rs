@@ -4,7 +4,7 @@ use super::{AppendFailed, Appended};
 use crate::{Action, Config, Error};
 use runlog_projector::{Consistency, Projector, open, query};
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Outcome, Position, Recovery},
+    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
     record::JournalRecord,
 };
 use std::{path::Path, time::Duration};
@@ -40,18 +40,15 @@ impl Local {
         Ok(Appended { position: self.projector.position(partition, offset, 0), outcome: None })
     }
 
-    pub(crate) async fn outcome(
+    pub(crate) async fn read_back(
         &self,
         run_id: &str,
         position: &Position,
         record_id: &str,
         deadline: Duration,
-    ) -> Result<Outcome, Error> {
-        let at = Consistency::AtLeast(position.partition, position.offset);
-        self.projector.wait(position.partition, at, deadline).await.map_err(|failed| error(&failed))?;
-        self.projector
-            .outcome(run_id, position.partition, (position.offset, position.index), record_id)
-            .map_err(|failed| error(&failed))
+    ) -> Result<ReadBack, Error> {
+        let asked = self.projector.read_back(run_id, position, record_id, Consistency::Latest, deadline);
+        asked.await.map_err(|failed| error(&failed))
     }
 
     async fn fresh(&self, run_id: &str) -> Result<u32, Error> {
@@ -80,8 +77,6 @@ impl Local {
         let store = self.projector.store(partition);
         let place = query::Place { topic: self.projector.log().topic(), partition };
         let found = query::lookup::by_request(&store.view(), place, run_id, id).map_err(|failed| error(&failed))?;
-        found.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"))
-        })
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}")))
     }
 }

@@ -11,7 +11,6 @@ use runlog_schemas::{codec::Envelope, judge::Seen};
 pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) {
     let row = RecordRow { logged_at_millis: at.logged_at_millis, framed: super::framed(at) };
     changes.put(key(record.run_id, at.offset, at.index), &row);
-    let seen =
-        Seen { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
+    let seen = Seen { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);
 }

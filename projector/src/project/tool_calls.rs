@@ -53,10 +53,7 @@ fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'
 }
 
 /// What an answering record ends its call as; none where it does not end it.
-pub fn ended_as<R: Rows>(
-    record: &Envelope<'_>,
-    changes: &Changes<'_, R>,
-) -> Result<Option<CallStatus>, store::Error> {
+pub fn ended_as<R: Rows>(record: &Envelope<'_>, changes: &Changes<'_, R>) -> Result<Option<CallStatus>, store::Error> {
     Ok(match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
         ("tool_call_completed", _) | ("effect_resolution", Some("done")) => Some(CallStatus::Completed),
         ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),

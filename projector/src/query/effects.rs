@@ -13,9 +13,10 @@ use runlog_schemas::{
     judge::{CallStatus, Class, class},
 };
 
-/// Pending effects of one run, in request order. One seek, a step each.
+/// Pending effects of one run, in request order. One seek, a step each. All of them: one that is left out would look as if
+/// it had ended.
 pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: &str) -> Result<Vec<Pending>, Error> {
-    let (mut found, _) = super::page(rows, &pending_of(run_id), None, super::LIMIT_MAX, |key, row| {
+    let (mut found, _) = super::page(rows, &pending_of(run_id), None, usize::MAX, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;

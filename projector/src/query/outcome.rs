@@ -3,9 +3,12 @@
 use super::Place;
 use crate::{
     Error,
-    store::{self, Rows, anomalies::AnomalyRow},
+    store::{self, Rows, anomalies::AnomalyRow, runs::RunRow},
 };
-use runlog_schemas::{answer::Outcome, judge::Seen};
+use runlog_schemas::{
+    answer::{Outcome, ReadBack},
+    judge::Seen,
+};
 
 /// The outcome of the record at a place, which must be applied. A repeat is told by its record id: no row stands at its
 /// place, and its id stands for the first one. At most four gets.
@@ -34,4 +37,17 @@ pub fn one<R: Rows>(
         seen = rows.get(&store::anomalies::by_id(run_id, record_id))?;
     }
     Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+}
+
+/// The outcome, and who writes the run in the same view. One get more.
+pub fn read_back<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: &str,
+    at: (u64, u32),
+    record_id: &str,
+) -> Result<Option<ReadBack>, Error> {
+    let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
 }

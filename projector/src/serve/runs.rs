@@ -4,7 +4,7 @@ use super::{App, Ask, limit};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
-    query::{self, checkpoint, lookup, outcome, parse_cursor, recovery, timeline},
+    query::{self, checkpoint, lookup, parse_cursor, recovery, timeline},
 };
 use axum::{
     Json,
@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, Recovery, Run, Runs},
+    answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
     canonical,
     draft::Draft,
     payload::EffectResolution,
@@ -196,7 +196,9 @@ pub(super) async fn claim(
 #[derive(Debug, Deserialize)]
 pub(super) struct LookupQuery {
     tool: String,
-    args: String,
+    args: Option<String>,
+    /// In place of `args`, which a URL may be too short for.
+    fingerprint: Option<String>,
     occurrence: Option<u32>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -207,9 +209,15 @@ pub(super) async fn lookup(
     Path(run_id): Path<String>,
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
-    let canonical = canonical::canonicalize(&query.args)
-        .map_err(|error| Error::new(ErrorKind::Usage, format!("args are not canonical JSON: {error}")))?;
-    let fingerprint = canonical::fingerprint(&query.tool, &canonical::args_sha256(&canonical));
+    let fingerprint = match (query.args, query.fingerprint) {
+        (Some(args), None) => {
+            let canonical = canonical::canonicalize(&args)
+                .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?;
+            canonical::fingerprint(&query.tool, &canonical::args_sha256(&canonical))
+        }
+        (None, Some(fingerprint)) => fingerprint,
+        _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
+    };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(&run_id, &ask).await?;
     let store = app.0.store(partition);
@@ -286,28 +294,25 @@ pub(super) struct OutcomeQuery {
     position: String,
     #[serde(default)]
     record_id: String,
+    consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
-/// Waits until the position is applied; it is inclusive.
+/// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is.
 pub(super) async fn outcome(
     State(app): State<App>,
     Path(run_id): Path<String>,
     Query(query): Query<OutcomeQuery>,
-) -> Result<Json<answer::Outcome>, Error> {
+) -> Result<Json<ReadBack>, Error> {
     let usage = || Error::new(ErrorKind::Usage, format!("position {:?} is not PARTITION:OFFSET", query.position));
     let mut parts = query.position.split(':').map(str::parse::<u64>);
     let (Some(Ok(partition)), Some(Ok(offset))) = (parts.next(), parts.next()) else { return Err(usage()) };
     let index = parts.next().transpose().map_err(|_| usage())?.unwrap_or(0);
     let partition = u32::try_from(partition).map_err(|_| usage())?;
-    let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
-    app.0.wait(partition, Consistency::AtLeast(partition, offset), ask.deadline()).await?;
-    let store = app.0.store(partition);
-    let place = (offset, u32::try_from(index).map_err(|_| usage())?);
-    outcome::one(&store.view(), app.place(partition), &run_id, place, &query.record_id)?.map(Json).ok_or_else(|| {
-        let message = format!("no record {:?} of run {run_id} stands at {}", query.record_id, query.position);
-        Error::new(ErrorKind::NotFound, message)
-    })
+    let position = app.0.position(partition, offset, u32::try_from(index).map_err(|_| usage())?);
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let consistency = ask.consistency(Consistency::Latest)?;
+    app.0.read_back(&run_id, &position, &query.record_id, consistency, ask.deadline()).await.map(Json)
 }
 
 #[derive(Debug, Deserialize)]

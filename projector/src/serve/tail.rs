@@ -54,15 +54,8 @@ pub(super) async fn one(
         Some("end") => timeline::end(&app.0.store(partition).view(), &run_id)?,
         cursor => parse_cursor(cursor)?,
     };
-    let tail = Tail {
-        app,
-        run_id,
-        partition,
-        cursor,
-        ready: VecDeque::new(),
-        until_end: query.until_end,
-        raw: query.raw,
-    };
+    let tail =
+        Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };
     let events = stream::unfold(Some(tail), |tail| async move {
         let mut tail = tail?;
         match tail.next().await {
@@ -107,8 +100,7 @@ impl Tail {
     fn fill(&mut self) -> Result<(), Error> {
         let store = self.app.0.store(self.partition);
         let place = self.app.place(self.partition);
-        let page =
-            timeline::page(&store.view(), place, &self.run_id, self.cursor.as_deref(), PAGE, self.raw)?;
+        let page = timeline::page(&store.view(), place, &self.run_id, self.cursor.as_deref(), PAGE, self.raw)?;
         self.ready = page.records.into();
         Ok(())
     }

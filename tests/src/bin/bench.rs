@@ -116,7 +116,11 @@ fn call(journal_seq: u64) -> ToolCallRequested {
     call.seal().expect("plain arguments are canonical")
 }
 
+#[allow(clippy::print_stdout, reason = "the figures are what it is for")]
 fn main() -> anyhow::Result<()> {
+    if let Ok(count) = std::env::var("RUNLOG_BENCH_FOLD") {
+        return fold(count.parse()?);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let broker = Broker::start()?;
     let mut figures = Vec::new();
@@ -128,6 +132,39 @@ fn main() -> anyhow::Result<()> {
         .map(|(name, unit, value)| serde_json::json!({ "name": name, "unit": unit, "value": value }))
         .collect();
     println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "figures": figures }))?);
+    Ok(())
+}
+
+/// Only the fold, from memory to disk: what a profiler should look at. Nothing else runs in this process.
+fn fold(count: u64) -> anyhow::Result<()> {
+    use runlog_projector::{fold::Fold, store};
+    use runlog_schemas::payload::Genesis;
+    let journal = store::meta::Journal { journal_id: "bench".into(), partitions: 1 };
+    let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
+    let mut writer = Writer::new();
+    let first = JournalRecord::new("", "genesis", "bench", genesis.into());
+    let records = std::iter::once(first).chain(std::iter::from_fn(|| Some(writer.record())));
+    let deliveries: Vec<_> = (0..=count)
+        .zip(records)
+        .map(|(offset, record)| runlog_log::Delivery {
+            partition: 0,
+            offset,
+            timestamp_millis: 0,
+            key: Vec::new(),
+            value: codec::encode(&record),
+            headers: Vec::new(),
+        })
+        .collect();
+    let dir = tempfile::tempdir()?;
+    let budget = store::Budget::new(128 << 20);
+    let store = std::sync::Arc::new(store::Store::open(dir.path(), &budget, store::Mode::Live)?);
+    let mut fold = Fold::resume(0, journal, store)?;
+    let begun = Instant::now();
+    for batch in deliveries.chunks(4096) {
+        let step = fold.take(batch)?;
+        ensure!(step == runlog_projector::fold::Step::Went, "{step:?}");
+    }
+    figure(&mut Vec::new(), "folded", "records/s", count as f64 / begun.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -235,7 +272,8 @@ impl Drop for Server {
 }
 
 fn binary() -> PathBuf {
-    std::env::var_os("RUNLOG_BIN").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/runlog"), Into::into)
+    std::env::var_os("RUNLOG_BIN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin/runlog"), Into::into)
 }
 
 fn serve(bootstrap: &str, topic: &str, data: &Path) -> anyhow::Result<Server> {

@@ -7,7 +7,10 @@ use super::{Tally, advance};
 use crate::{
     Error,
     client::{Client, Target},
-    command::publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
+    command::{
+        Answer,
+        publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
+    },
     import::{ImportedRun, records},
     output::Progress,
 };
@@ -137,7 +140,7 @@ fn encoded(record: JournalRecord) -> Result<(JournalRecord, String), Error> {
 
 fn refusal<'a>(batch: &'a Batch, outcomes: &'a [Outcome]) -> Option<(&'a JournalRecord, &'a Outcome)> {
     let mut both = batch.records.iter().zip(outcomes);
-    both.find(|(_, outcome)| !matches!(outcome.outcome.as_str(), "applied" | "repeat"))
+    both.find(|(_, outcome)| Answer::of(outcome) == Answer::No)
 }
 
 fn refused(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &str) -> Error {

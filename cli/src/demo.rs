@@ -1,0 +1,335 @@
+//! `demo`: the whole path with live agents, on a log of this process' own.
+//!
+//! ```text
+//!   agents (tasks, processes) ──HTTP──▶ journal: log ─▶ projector ─▶ index ─▶ answers
+//!      │ book                              ▲  pending? resolve        │ lookup, verify
+//!      ▼                                   │                          ▼
+//!   desk ─▶ its own ledger ───────── operator, audit ───────────── figures
+//! ```
+//!
+//! Reading order: this file (the story), `fleet` and `crash` (who lives and who dies), `agent` and `model` (what an agent
+//! does), `desk` (what it books at), `audit`, `lookups` and `rebuild` (the proofs).
+
+use crate::{
+    Error,
+    args::{self, Global},
+    command::Answer,
+    output::Output,
+    text::Cell,
+};
+use runlog_schemas::answer::ErrorKind;
+use serde::Deserialize;
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+mod agent;
+mod audit;
+mod calls;
+mod crash;
+mod desk;
+mod dice;
+mod figures;
+mod fleet;
+mod folder;
+mod journal;
+mod lookups;
+mod model;
+mod process;
+mod rebuild;
+mod site;
+mod story;
+
+pub(crate) use agent::run as run_agent;
+pub(crate) use desk::run as run_desk;
+
+use agent::Life;
+use audit::Audit;
+use calls::Known;
+use crash::Takeover;
+use desk::Desk;
+use figures::Figures;
+use fleet::{Ended, Fleet};
+use folder::Folder;
+use journal::Journal;
+use process::Process;
+use rebuild::Rebuild;
+use site::Site;
+use story::{Story, grouped};
+
+/// Agents when nobody says how many.
+const AGENTS: u32 = 300;
+/// Where `--serve` serves, unless somebody else does.
+const LISTEN: &str = "127.0.0.1:7070";
+/// The desk's ledger in the demo's folder.
+const LEDGER: &str = "desk-ledger.jsonl";
+/// How long the desk may take to open.
+const DESK_WAIT: Duration = Duration::from_secs(30);
+/// How long tasks may take to end after somebody ended the demo.
+const END_WAIT: Duration = Duration::from_secs(5);
+
+/// Plays the demo.
+pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
+    let output = Output::new(global.json, global.quiet);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime for the demo").because(error))?;
+    let folder = Folder::new(args)?;
+    let played = runtime.block_on(until_ended(args, &folder, &output));
+    // Whatever is still at work is called back, and its processes are killed.
+    runtime.shutdown_timeout(END_WAIT);
+    played
+}
+
+/// Plays, then serves if asked to, until somebody ends it.
+async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Result<Answer, Error> {
+    let mut ending = Ending::listen()?;
+    let played = tokio::select! {
+        played = play(args, folder, output) => played,
+        () = ending.told() => return Err(Error::new(ErrorKind::Unavailable, "the demo was ended before it was through")),
+    };
+    let (answer, journal) = match played {
+        Ok(played) => played,
+        Err(error) if error.is_output_closed() => return Err(error),
+        Err(error) => {
+            folder.keep();
+            let what = format!("the demo came to an end too early; what it wrote is in {}", folder.path().display());
+            return Err(Error::new(error.kind(), what).because(error));
+        }
+    };
+    if args.serve {
+        ending.told().await;
+    }
+    journal.end().await?;
+    Ok(answer)
+}
+
+/// The whole story; leaves the journal open.
+async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(Answer, Journal), Error> {
+    let begun = Instant::now();
+    let agents = args.agents.unwrap_or(AGENTS);
+    let seed = args.seed.unwrap_or_else(|| dice::Dice::of(&crate::random_id()).below(1_000_000_000).into());
+    let mut story = Story::new(output);
+    let stays = if folder.stays() { "stays" } else { "goes in the end; --keep leaves it" };
+    story.say(
+        Cell::from(format!("Runlog: {agents} live agents, a crash in the middle of a booking, an index thrown away"))
+            .strong(),
+    )?;
+    story.say(Cell::from(format!("seed {seed}, folder {} ({stays})", folder.path().display())).dim())?;
+    let stage = open(&mut story, folder, seed).await?;
+    let mut differences = Vec::new();
+    let worked = work(&mut story, output, &stage.site, agents, &mut differences).await?;
+    let Worked { lives, takeovers, seconds } = worked;
+    let known = calls::of(&lives)?;
+    let audit = compare(&mut story, &stage, folder, &known, &mut differences).await?;
+    story.step("Every call again, by tool and arguments, their keys shuffled")?;
+    let lookups = lookups::all_ways(&stage.site, &stage.journal, &known, &mut differences).await?;
+    story.lookups(&lookups, known.len() as u64)?;
+    let Stage { site, journal, desk } = stage;
+    // Nobody asks either of them any more.
+    drop((site, desk));
+    let (journal, rebuild) = throw_away(&mut story, journal, folder, &mut differences).await?;
+    let again = lookups::in_process(seed, &journal, "eventual", &known, &mut differences).await?;
+    story
+        .fact("calls", format!("{} of {} found in the new index", grouped(again.found), grouped(known.len() as u64)))?;
+    let (journal, serving) = if args.serve { serve(journal, folder).await? } else { (journal, None) };
+    if !differences.is_empty() {
+        folder.keep();
+    }
+    let in_processes = agents.min(fleet::PROCESSES);
+    let figures = Figures {
+        proved: differences.is_empty(),
+        differences,
+        seed,
+        agents,
+        tasks: agents - in_processes,
+        processes: in_processes + takeovers.iter().map(|takeover| takeover.processes - 1).sum::<u32>(),
+        killed: takeovers.len() as u32,
+        taken_over: takeovers.len() as u32,
+        reconciled: takeovers.iter().filter(|takeover| takeover.reconciled).count() as u32,
+        takeovers,
+        records: rebuild.records,
+        calls: known.len() as u64,
+        audit,
+        lookups,
+        found_after_rebuild: again.found,
+        rebuild,
+        agents_seconds: seconds,
+        seconds: begun.elapsed().as_secs_f64(),
+        data: folder.stays().then(|| folder.path().to_owned()),
+        serving,
+    };
+    tell(&story, output, &figures)?;
+    Ok((if figures.proved { Answer::Yes } else { Answer::No }, journal))
+}
+
+/// Everything that plays a part.
+struct Stage {
+    site: Arc<Site>,
+    journal: Journal,
+    /// Open as long as its process is held.
+    desk: Process,
+}
+
+async fn open(story: &mut Story<'_>, folder: &Folder, seed: u64) -> Result<Stage, Error> {
+    #[derive(Deserialize)]
+    struct Opened {
+        listening: SocketAddr,
+    }
+    story.step("A journal and an airline desk")?;
+    let journal = Journal::start(folder.path(), journal::any_port().await?).await?;
+    let partitions = journal.projector().journal().partitions;
+    story.fact(
+        "journal",
+        format!("{}, local log of {partitions} partitions, projector in this process", journal.url()),
+    )?;
+    let ledger = folder.path().join(LEDGER);
+    let mut desk =
+        Process::start("the desk".into(), &["demo-desk".to_owned(), format!("--ledger={}", ledger.display())])?;
+    let Opened { listening } = desk.document(DESK_WAIT).await?;
+    let number = desk.id().unwrap_or_default();
+    story.fact("desk", format!("{listening}, process {number}, a ledger of its own, knows nothing of Runlog"))?;
+    let site = Arc::new(Site::new(seed, journal.url(), Desk::new(listening))?);
+    Ok(Stage { site, journal, desk })
+}
+
+struct Worked {
+    lives: Vec<Life>,
+    takeovers: Vec<Takeover>,
+    seconds: f64,
+}
+
+/// All agents book their trips.
+async fn work(
+    story: &mut Story<'_>,
+    output: &Output,
+    site: &Arc<Site>,
+    agents: u32,
+    differences: &mut Vec<String>,
+) -> Result<Worked, Error> {
+    story.step(&format!("{agents} agents book trips; some are killed with a booking under way"))?;
+    let begun = Instant::now();
+    let progress = output.progress("trips", agents.into());
+    let mut fleet = Fleet::send_out(site, agents).await?;
+    let (mut lives, mut takeovers) = (Vec::new(), Vec::new());
+    while let Some(ended) = fleet.next().await? {
+        progress.advance(1);
+        let Ended { life, takeover } = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                differences.push(error.chain());
+                continue;
+            }
+        };
+        lives.push(life);
+        if let Some(takeover) = takeover {
+            progress.clear();
+            story.takeover(&takeover)?;
+            takeovers.push(takeover);
+        }
+    }
+    drop(progress);
+    let seconds = begun.elapsed().as_secs_f64();
+    let processes = agents.min(fleet::PROCESSES);
+    let kinds = format!("{} as tasks, {processes} as processes of their own", agents - processes);
+    story.fact("agents", format!("{kinds}; {} through after {seconds:.1} s", grouped(lives.len() as u64)))?;
+    Ok(Worked { lives, takeovers, seconds })
+}
+
+/// The desk's ledger against the journal.
+async fn compare(
+    story: &mut Story<'_>,
+    stage: &Stage,
+    folder: &Folder,
+    known: &[Known],
+    differences: &mut Vec<String>,
+) -> Result<Audit, Error> {
+    story.step("The desk's ledger against the journal, booking by booking")?;
+    let audit = audit::audit(&stage.site, &folder.path().join(LEDGER), known, differences).await?;
+    let Audit { in_ledger, in_journal, twice, lost, prices, calls } = audit;
+    let both = format!("{} in the ledger, {} completed in the journal", grouped(in_ledger), grouped(in_journal));
+    story.fact("bookings", both)?;
+    let verdict = Cell::from(format!("{twice} booked twice, {lost} lost"));
+    story.fact("", if twice + lost == 0 { verdict.good() } else { verdict.bad() })?;
+    story
+        .fact("prices", format!("{} asked for, each twice: the desk gave {}", grouped(prices / 2), grouped(prices)))?;
+    story
+        .fact("calls", format!("{} in the journal, {} made by agents", grouped(calls), grouped(known.len() as u64)))?;
+    Ok(audit)
+}
+
+/// The index is deleted and made again.
+async fn throw_away(
+    story: &mut Story<'_>,
+    journal: Journal,
+    folder: &Folder,
+    differences: &mut Vec<String>,
+) -> Result<(Journal, Rebuild), Error> {
+    story.step("The index thrown away and made again from the log")?;
+    let before = rebuild::verify(&journal, differences).await?;
+    let what = format!("{} records read again in {:.2} s, the index is", grouped(before.records), before.seconds);
+    story.fact("verify", format!("{what} {}", if before.equal { "equal" } else { "not equal" }))?;
+    let (journal, rebuild) = rebuild::rebuild(journal, &before, folder.path(), differences).await?;
+    let (rate, rows) = (grouped(rebuild.records_per_second as u64), grouped(rebuild.rows));
+    story.fact("rebuilt", format!("{rows} rows in {:.2} s: {rate} records/s", rebuild.seconds))?;
+    let digests = Cell::from(format!("{} of {} digests as before", rebuild.digests_equal, rebuild.digests));
+    story.fact("", if rebuild.digests_equal == rebuild.digests { digests.good() } else { digests.bad() })?;
+    Ok((journal, rebuild))
+}
+
+/// Serves the journal where it is looked for, or where there is room.
+async fn serve(journal: Journal, folder: &Folder) -> Result<(Journal, Option<String>), Error> {
+    journal.end().await?;
+    let listener = match TcpListener::bind(LISTEN).await {
+        Ok(listener) => listener,
+        Err(_) => journal::any_port().await?,
+    };
+    let journal = Journal::start(folder.path(), listener).await?;
+    journal.caught_up().await?;
+    let url = journal.url();
+    Ok((journal, Some(url)))
+}
+
+/// The end of the story, or its figures.
+fn tell(story: &Story<'_>, output: &Output, figures: &Figures) -> Result<(), Error> {
+    story.end(figures)?;
+    if figures.proved {
+        story.next(figures)?;
+    }
+    if figures.data.is_some() || figures.serving.is_some() {
+        story.say(Cell::default())?;
+    }
+    if let Some(data) = &figures.data {
+        story.say(Cell::from(format!("Log, index and ledger are in {}", data.display())).dim())?;
+    }
+    if let Some(url) = &figures.serving {
+        story.say(Cell::from(format!("Serving {url} until Ctrl-C")).strong())?;
+    }
+    output.conclude(figures)
+}
+
+/// Somebody wants this to end.
+struct Ending {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Ending {
+    fn listen() -> Result<Self, Error> {
+        let unheard = |error| Error::new(ErrorKind::Internal, "signals cannot be listened for").because(error);
+        let listen = |kind| signal(kind).map_err(unheard);
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The desk's ledger against the journal, by content: each booking in the ledger belongs to exactly one completed call
+//! of the journal and the other way round. Also: what the journal has are exactly the calls that the agents made, and a
+//! price asked for twice was asked twice.
+
+use super::{
+    calls::Known,
+    desk::{self, Booking, Line},
+    model::Heard,
+    site::{Site, WAIT},
+};
+use crate::Error;
+use runlog_schemas::answer::{Effect, ErrorKind};
+use serde::Serialize;
+use serde_json::Value;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+/// What the comparison came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Audit {
+    /// Bookings in the desk's ledger.
+    pub(super) in_ledger: u64,
+    /// Completed bookings in the journal.
+    pub(super) in_journal: u64,
+    /// Bookings that the desk has more than once.
+    pub(super) twice: u64,
+    /// Bookings that only one of the two has, or has otherwise.
+    pub(super) lost: u64,
+    /// Prices that the desk gave.
+    pub(super) prices: u64,
+    /// Calls in the journal.
+    pub(super) calls: u64,
+}
+
+/// A completed booking as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Sold {
+    run_id: String,
+    id: String,
+    /// What was asked for.
+    asked: Asked,
+    /// What came of it.
+    booking: Booking,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Asked {
+    item: String,
+    date: String,
+    customer: String,
+}
+
+/// Compares. `differences` gets a sentence for whatever should not be.
+pub(super) async fn audit(
+    site: &Site,
+    ledger: &Path,
+    known: &[Known],
+    differences: &mut Vec<String>,
+) -> Result<Audit, Error> {
+    let lines = desk::read(ledger)
+        .map_err(|error| Error::new(ErrorKind::Internal, "the desk's ledger cannot be read").because(error))?;
+    let totals = site.desk.totals(WAIT).await?;
+    let effects = site.effects().await?;
+    let sold = sold(site, &effects).await?;
+    let mut audit = compare(&lines, &sold, differences);
+    audit.prices = totals.prices;
+    audit.calls = effects.len() as u64;
+    if totals.bookings != audit.in_ledger {
+        differences.push(format!("the desk counts {} bookings, its ledger has {}", totals.bookings, audit.in_ledger));
+    }
+    same_calls(known, &effects, differences);
+    polls(known, totals.prices, differences);
+    Ok(audit)
+}
+
+/// The bookings that the journal says are done.
+async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
+    let mut sold = Vec::new();
+    let is_booking = |effect: &&Effect| effect.pending.tool_name.starts_with("book_");
+    for effect in effects.iter().filter(is_booking).filter(|effect| effect.pending.status == "completed") {
+        let (run_id, id) = (effect.run_id.clone(), effect.pending.id.clone());
+        let call = site.call(&run_id, &id).await?;
+        let arguments = call.arguments.map_or(Value::Null, |arguments| arguments.to_value());
+        let text = |name: &str| arguments[name].as_str().map(str::to_owned);
+        let asked = Asked {
+            item: text("flight").or(text("room")).unwrap_or_default(),
+            date: text("date").unwrap_or_default(),
+            customer: text("passenger").or(text("guest")).unwrap_or_default(),
+        };
+        let result = call.result.map_or(Value::Null, |result| result.to_value());
+        let booking = serde_json::from_value(result).map_err(|error| {
+            Error::new(ErrorKind::Internal, format!("call {id} of run {run_id} has no booking for a result"))
+                .because(error)
+        })?;
+        sold.push(Sold { run_id, id, asked, booking });
+    }
+    Ok(sold)
+}
+
+/// By content, both ways.
+fn compare(ledger: &[Line], journal: &[Sold], differences: &mut Vec<String>) -> Audit {
+    let mut audit = Audit { in_ledger: ledger.len() as u64, in_journal: journal.len() as u64, ..Audit::default() };
+    let mut by_confirmation: BTreeMap<&str, Vec<&Sold>> = BTreeMap::new();
+    for sold in journal {
+        by_confirmation.entry(&sold.booking.confirmation).or_default().push(sold);
+    }
+    let mut wanted = BTreeSet::new();
+    for Line { booking, .. } in ledger {
+        let Booking { confirmation, item, date, customer } = booking;
+        let asked = Asked { item: item.clone(), date: date.clone(), customer: customer.clone() };
+        let calls = by_confirmation.remove(confirmation.as_str()).unwrap_or_default();
+        if !matches!(calls[..], [only] if only.booking == *booking && only.asked == asked) {
+            audit.lost += 1;
+            let calls: Vec<_> = calls.iter().map(|sold| (&sold.run_id, &sold.id, &sold.booking)).collect();
+            differences.push(format!("the ledger has {booking:?}, and the journal these calls for it: {calls:?}"));
+        }
+        if !wanted.insert(asked) {
+            audit.twice += 1;
+            differences
+                .push(format!("{customer} has {item} on {date} more than once, {confirmation} is not the first"));
+        }
+    }
+    for sold in by_confirmation.into_values().flatten() {
+        audit.lost += 1;
+        let Sold { run_id, id, booking, .. } = sold;
+        differences.push(format!("call {id} of run {run_id} was told {booking:?}, which the ledger has not"));
+    }
+    audit
+}
+
+/// The journal has the calls that the agents made, and no other.
+fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>) {
+    type Call<'a> = (&'a str, &'a str, u32);
+    let made: BTreeSet<Call<'_>> =
+        known.iter().map(|known| (&*known.run_id, &*known.fingerprint, known.occurrence)).collect();
+    let recorded: BTreeSet<Call<'_>> = effects
+        .iter()
+        .map(|effect| (&*effect.run_id, &*effect.pending.fingerprint, effect.pending.occurrence))
+        .collect();
+    for call in made.symmetric_difference(&recorded) {
+        let has = if made.contains(call) { "an agent made and the journal has not" } else { "only the journal has" };
+        differences.push(format!("there is a call that {has}: {call:?}"));
+    }
+    for effect in effects.iter().filter(|effect| effect.pending.status == "pending") {
+        differences.push(format!("call {} of run {} is still pending", effect.pending.id, effect.run_id));
+    }
+}
+
+/// A question for a price that is asked twice reaches the desk twice: each answer has the desk's own number for it.
+fn polls(known: &[Known], given: u64, differences: &mut Vec<String>) {
+    let of_price = |known: &&Known| known.tool == "get_price";
+    let number = |known: &Known| match &known.heard {
+        Heard::Result(price) => price["question"].as_u64(),
+        Heard::Error { .. } => None,
+    };
+    let numbers: BTreeSet<u64> = known.iter().filter(of_price).filter_map(number).collect();
+    let asked = known.iter().filter(of_price).count();
+    if numbers.len() != asked || asked as u64 != given {
+        differences.push(format!(
+            "the agents asked for {asked} prices and know of {} answers, the desk gave {given}",
+            numbers.len()
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(confirmation: &str, customer: &str) -> Line {
+        let booking = Booking {
+            confirmation: confirmation.into(),
+            item: "AQ 1".into(),
+            date: "2027-01-01".into(),
+            customer: customer.into(),
+        };
+        Line { booking, key: None }
+    }
+
+    fn sold(confirmation: &str, customer: &str) -> Sold {
+        let booking = line(confirmation, customer).booking;
+        let Booking { item, date, customer, .. } = booking.clone();
+        Sold { run_id: "r".into(), id: confirmation.into(), asked: Asked { item, date, customer }, booking }
+    }
+
+    fn counts(ledger: &[Line], journal: &[Sold]) -> (u64, u64, usize) {
+        let mut differences = Vec::new();
+        let audit = compare(ledger, journal, &mut differences);
+        (audit.twice, audit.lost, differences.len())
+    }
+
+    #[test]
+    fn every_way_to_differ_is_seen() {
+        let both = (vec![line("A", "a"), line("B", "b")], vec![sold("B", "b"), sold("A", "a")]);
+        assert_eq!(counts(&both.0, &both.1), (0, 0, 0));
+        assert_eq!(counts(&both.0, &both.1[..1]), (0, 1, 1), "in the ledger only");
+        assert_eq!(counts(&both.0[..1], &both.1), (0, 1, 1), "in the journal only");
+        assert_eq!(counts(&[line("A", "a"), line("C", "a")], &[sold("A", "a")]), (1, 1, 2), "booked twice, told once");
+        assert_eq!(counts(&[line("A", "a")], &[sold("A", "a"), sold("A", "a")]), (0, 1, 1), "told twice");
+        assert_eq!(counts(&[line("A", "a")], &[sold("A", "x")]), (0, 1, 1), "told otherwise");
+        let other = Sold { asked: Asked { item: "AQ 2".into(), ..sold("A", "a").asked }, ..sold("A", "a") };
+        assert_eq!(counts(&[line("A", "a")], &[other]), (0, 1, 1), "another was asked for");
+    }
+}

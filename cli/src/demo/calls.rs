@@ -1,0 +1,121 @@
+//! What the agents know of the calls that they made: independent of every index, it is what the journal is asked against.
+
+use super::{
+    agent::Life,
+    dice::Dice,
+    model::{Heard, Message},
+};
+use crate::Error;
+use runlog_schemas::{
+    answer::{ErrorKind, Lookup},
+    canonical,
+};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// A call that an agent made and the answer that it was given.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Known {
+    pub(super) run_id: String,
+    pub(super) tool: String,
+    pub(super) arguments: Value,
+    pub(super) fingerprint: String,
+    /// Which call of its fingerprint within the run, from 1.
+    pub(super) occurrence: u32,
+    pub(super) heard: Heard,
+}
+
+/// Every call of these lives, in the order of each one's conversation.
+pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
+    let mut known = Vec::new();
+    for life in lives {
+        let mut asked = HashMap::new();
+        for message in &life.messages {
+            let Message::Tool { tool, arguments, heard } = message else { continue };
+            let fingerprint = fingerprint(tool, &arguments.to_string())?;
+            let occurrence = asked.entry(fingerprint.clone()).and_modify(|times| *times += 1).or_insert(1);
+            known.push(Known {
+                run_id: life.run_id.clone(),
+                tool: tool.clone(),
+                arguments: arguments.clone(),
+                occurrence: *occurrence,
+                fingerprint,
+                heard: heard.clone(),
+            });
+        }
+    }
+    Ok(known)
+}
+
+/// The fingerprint of a call, however its arguments are written.
+pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<String, Error> {
+    let canonical = canonical::canonicalize(arguments)
+        .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))?;
+    Ok(canonical::fingerprint(tool, &canonical::args_sha256(&canonical)))
+}
+
+impl Known {
+    /// Whether this is what the agent was told.
+    pub(super) fn agrees(&self, found: &Lookup) -> bool {
+        let same = match (&self.heard, &found.error) {
+            (Heard::Error { kind, message }, Some(error)) => {
+                found.status == "failed" && *kind == error.kind && *message == error.message
+            }
+            (Heard::Result(result), None) => {
+                found.status == "completed" && found.result.as_ref().is_some_and(|found| found.to_value() == *result)
+            }
+            _ => false,
+        };
+        same && found.fingerprint == self.fingerprint && found.occurrence == Some(self.occurrence)
+    }
+}
+
+/// The same value written differently: keys in another order, white space here and there.
+pub(super) fn respell(value: &Value, dice: &mut Dice) -> String {
+    let gap = |dice: &mut Dice| *dice.pick(&["", " ", "\n  "]);
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            dice.shuffle(&mut members);
+            let spell = |(name, value): (&String, &Value)| {
+                let name = Value::from(name.as_str());
+                format!("{}{name}{}:{}{}", gap(dice), gap(dice), gap(dice), respell(value, dice))
+            };
+            format!("{{{}}}", members.into_iter().map(spell).collect::<Vec<_>>().join(","))
+        }
+        Value::Array(items) => {
+            let spell = |item: &Value| format!("{}{}", gap(dice), respell(item, dice));
+            format!("[{}]", items.iter().map(spell).collect::<Vec<_>>().join(","))
+        }
+        scalar => scalar.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn another_spelling_is_the_same_call() {
+        let value = json!({"b": [1, {"z": "ä\n", "a": null}], "a": {"c": 1.5, "b": true}});
+        let plain = value.to_string();
+        let mut dice = Dice::new(1, 1);
+        let spellings: Vec<String> = (0..20).map(|_| respell(&value, &mut dice)).collect();
+        assert!(spellings.iter().filter(|spelling| **spelling != plain).count() > 15, "{spellings:?}");
+        for spelling in spellings {
+            assert_eq!(serde_json::from_str::<Value>(&spelling).unwrap(), value);
+            assert_eq!(fingerprint("t", &spelling).unwrap(), fingerprint("t", &plain).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_repeated_call_is_another_occurrence() {
+        let heard = || Heard::Result(json!(1));
+        let message = |tool: &str| Message::Tool { tool: tool.into(), arguments: json!({"a": 1}), heard: heard() };
+        let messages = vec![message("t"), message("u"), message("t")];
+        let lives = [Life { run_id: "r".into(), messages, recorded: 0, again: 0 }];
+        let occurrences: Vec<u32> = of(&lives).unwrap().iter().map(|known| known.occurrence).collect();
+        assert_eq!(occurrences, [1, 1, 2]);
+    }
+}

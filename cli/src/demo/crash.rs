@@ -1,0 +1,156 @@
+//! Agents in processes of their own, some of which are killed while a booking is under way.
+//!
+//! ```text
+//!   desk: hold the booking ─▶ agent: intent durable, asks the desk ─▶ desk: held ─▶ journal: pending ─▶ SIGKILL
+//!     with a key:     a new process goes on; the desk answers its repeated request with the booking there is
+//!     without a key:  a new process is told reconcile_required; an operator asks the desk and records the decision;
+//!                     another process goes on
+//! ```
+//!
+//! Every "─▶" is an event that was waited for.
+
+use super::{
+    agent::Life,
+    desk::{Booking, Moment},
+    model::{Heard, Message, Trip},
+    site::{Site, WAIT},
+};
+use crate::Error;
+use runlog_schemas::{
+    answer::{ErrorKind, Pending},
+    json::Json,
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How long a process may take for all that it does.
+const LIFE_WAIT: Duration = Duration::from_secs(120);
+
+/// A run that lost its process in the middle of a booking and was finished by another.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Takeover {
+    pub(super) run_id: String,
+    /// The booking's request: what was durable when the process died.
+    pub(super) request_id: String,
+    /// Whether the desk had booked when the process died.
+    pub(super) booked_before: bool,
+    /// Whether the booking had an idempotency key.
+    pub(super) keyed: bool,
+    /// Whether somebody had to find out and decide.
+    pub(super) reconciled: bool,
+    pub(super) confirmation: String,
+    /// Processes that the run took.
+    pub(super) processes: u32,
+}
+
+/// Lives in one process.
+pub(super) async fn in_one_process(site: &Site, trip: &Trip) -> Result<Life, Error> {
+    site.agent(trip.number, trip.keyed)?.answer(LIFE_WAIT).await
+}
+
+/// Dies at `moment` of its flight's booking, and is taken over.
+pub(super) async fn in_several_processes(site: &Site, trip: &Trip, moment: Moment) -> Result<(Life, Takeover), Error> {
+    let pending = die(site, trip, moment).await?;
+    let before = already_booked(site, trip, &pending).await?;
+    if before.is_some() != (moment == Moment::AfterBooking) {
+        return Err(unexpected(trip, format!("died {moment:?}, and the desk has {before:?}")));
+    }
+    if !trip.keyed {
+        reconcile(site, trip, &pending, before.as_ref()).await?;
+    }
+    let life = in_one_process(site, trip).await?;
+    let after = already_booked(site, trip, &pending).await?;
+    let told = booked(&life);
+    if after.is_none() || told != after || before.is_some_and(|before| Some(before) != told) {
+        return Err(unexpected(trip, format!("was told {told:?}, and the desk has {after:?}")));
+    }
+    let takeover = Takeover {
+        run_id: trip.run_id.clone(),
+        request_id: pending.id,
+        booked_before: moment == Moment::AfterBooking,
+        keyed: trip.keyed,
+        reconciled: !trip.keyed,
+        confirmation: told.map(|booking| booking.confirmation).unwrap_or_default(),
+        processes: if trip.keyed { 2 } else { 3 },
+    };
+    Ok((life, takeover))
+}
+
+/// Kills the trip's first process once its booking's intent is durable and its result is not, and returns the intent.
+async fn die(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error> {
+    site.desk.hold(&trip.passenger, moment, WAIT).await?;
+    let mut process = site.agent(trip.number, trip.keyed)?;
+    tokio::select! {
+        held = site.desk.held(&trip.passenger, LIFE_WAIT) => held?,
+        ended = process.document::<Life>(LIFE_WAIT) => {
+            return Err(ended.err().unwrap_or_else(|| unexpected(trip, "ended before it was killed".into())));
+        }
+    }
+    let observed = pending_booking(site, trip).await?;
+    process.kill().await?;
+    site.desk.hung_up(&trip.passenger, WAIT).await?;
+    let left_behind = pending_booking(site, trip).await?;
+    if left_behind.id != observed.id {
+        return Err(unexpected(trip, format!("left {left_behind:?}, {observed:?} was observed")));
+    }
+    Ok(left_behind)
+}
+
+/// The one effect of the run that is pending, which must be the booking, in the class that its key gives it.
+async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
+    let class = if trip.keyed { "retry_safe" } else { "reconcile_required" };
+    let pending = site.recovery(&trip.run_id).await?.pending;
+    match <[Pending; 1]>::try_from(pending) {
+        Ok([one]) if one.tool_name == "book_flight" && one.class == class => Ok(one),
+        other => Err(unexpected(trip, format!("has pending {other:?}; expected was one booking, {class}"))),
+    }
+}
+
+/// What the desk knows of the pending booking: by its key where it has one, otherwise by what is in it.
+async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<Option<Booking>, Error> {
+    if let Some(key) = &pending.idempotency_key {
+        return site.desk.by_key(key, WAIT).await;
+    }
+    let arguments = site.call(&trip.run_id, &pending.id).await?.arguments;
+    let arguments = arguments.map_or(serde_json::Value::Null, |arguments| arguments.to_value());
+    let mut bookings = site.desk.bookings_of(&trip.passenger, WAIT).await?;
+    bookings.retain(|booking| arguments["flight"] == *booking.item && arguments["date"] == *booking.date);
+    if bookings.len() > 1 {
+        return Err(unexpected(trip, format!("was booked more than once: {bookings:?}")));
+    }
+    Ok(bookings.pop())
+}
+
+/// A new process must refuse to go on; then somebody who has asked the desk decides.
+async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
+    match in_one_process(site, trip).await {
+        Err(error) if error.kind() == ErrorKind::ReconcileRequired => {}
+        other => return Err(unexpected(trip, format!("was not told to reconcile: {other:?}"))),
+    }
+    let done = booked.map(Json::of).transpose();
+    let done = done.map_err(|error| Error::new(ErrorKind::Internal, "a booking does not serialise").because(error))?;
+    let why = if done.is_some() {
+        "the desk's ledger has this booking"
+    } else {
+        "the desk's ledger has no such booking, and the process that asked for it is dead"
+    };
+    let outcome = site.resolve(&trip.run_id, &pending.id, done, why).await?;
+    match outcome.outcome.as_str() {
+        "applied" => Ok(()),
+        _ => Err(unexpected(trip, format!("the decision was not taken: {outcome:?}"))),
+    }
+}
+
+/// The flight that an agent was told it has.
+fn booked(life: &Life) -> Option<Booking> {
+    life.messages.iter().find_map(|message| match message {
+        Message::Tool { tool, heard: Heard::Result(booking), .. } if tool == "book_flight" => {
+            serde_json::from_value(booking.clone()).ok()
+        }
+        _ => None,
+    })
+}
+
+fn unexpected(trip: &Trip, what: String) -> Error {
+    Error::new(ErrorKind::Internal, format!("run {} {what}", trip.run_id))
+}

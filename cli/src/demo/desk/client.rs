@@ -1,0 +1,103 @@
+//! A customer at the desk's counter.
+
+use super::{Booking, LINE_BYTES_MAX, Moment, Reply, Request, Totals};
+use crate::Error;
+use runlog_schemas::answer::ErrorKind;
+use serde::de::DeserializeOwned;
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpStream,
+    sync::Semaphore,
+};
+
+/// Connections at once, so that hundreds of agents in one process stay within its file descriptors.
+const CONNECTIONS_MAX: usize = 64;
+
+/// The desk, as seen from outside.
+#[derive(Clone, Debug)]
+pub(in crate::demo) struct Desk {
+    address: SocketAddr,
+    connections: Arc<Semaphore>,
+}
+
+impl Desk {
+    /// Connects to nothing yet.
+    pub(in crate::demo) fn new(address: SocketAddr) -> Self {
+        Self { address, connections: Arc::new(Semaphore::new(CONNECTIONS_MAX)) }
+    }
+
+    pub(in crate::demo) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Asks, and waits for the answer. An error means that the desk may or may not have done it.
+    pub(in crate::demo) async fn ask(&self, request: &Request, wait: Duration) -> io::Result<Reply> {
+        let exchange = async {
+            let _connection = self.connections.acquire().await.map_err(io::Error::other)?;
+            let mut stream = TcpStream::connect(self.address).await?;
+            let mut line = serde_json::to_vec(request)?;
+            line.push(b'\n');
+            stream.write_all(&line).await?;
+            let mut answer = String::new();
+            BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut answer).await?;
+            if answer.is_empty() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            Ok(serde_json::from_str(&answer)?)
+        };
+        tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Everything that a customer has booked.
+    pub(in crate::demo) async fn bookings_of(&self, customer: &str, wait: Duration) -> Result<Vec<Booking>, Error> {
+        self.expect(Request::Of { customer: customer.to_owned() }, wait).await
+    }
+
+    pub(in crate::demo) async fn by_key(&self, key: &str, wait: Duration) -> Result<Option<Booking>, Error> {
+        self.expect(Request::ByKey { key: key.to_owned() }, wait).await
+    }
+
+    pub(in crate::demo) async fn totals(&self, wait: Duration) -> Result<Totals, Error> {
+        self.expect(Request::Totals, wait).await
+    }
+
+    /// The customer's next booking is held back.
+    pub(in crate::demo) async fn hold(&self, customer: &str, moment: Moment, wait: Duration) -> Result<(), Error> {
+        self.expect(Request::Hold { customer: customer.to_owned(), moment }, wait).await
+    }
+
+    /// Waits until that booking is held.
+    pub(in crate::demo) async fn held(&self, customer: &str, wait: Duration) -> Result<(), Error> {
+        self.reached(Request::Held { customer: customer.to_owned() }, wait).await
+    }
+
+    /// Waits until the desk knows that whoever asked for it is gone: nothing more comes of it.
+    pub(in crate::demo) async fn hung_up(&self, customer: &str, wait: Duration) -> Result<(), Error> {
+        self.reached(Request::HungUp { customer: customer.to_owned() }, wait).await
+    }
+
+    async fn reached(&self, request: Request, wait: Duration) -> Result<(), Error> {
+        match self.expect(request.clone(), wait).await? {
+            true => Ok(()),
+            false => Err(unexpected(format!("{request:?}: no such booking is held back"))),
+        }
+    }
+
+    async fn expect<T: DeserializeOwned>(&self, request: Request, wait: Duration) -> Result<T, Error> {
+        match self.ask(&request, wait).await {
+            Ok(Reply::Ok(value)) => serde_json::from_value(value).map_err(|error| {
+                unexpected(format!("the desk answered {request:?} with something else")).because(error)
+            }),
+            Ok(refused) => Err(unexpected(format!("the desk answered {request:?} with {refused:?}"))),
+            Err(error) => {
+                let what = format!("the desk did not answer {request:?} within {} s", wait.as_secs());
+                Err(Error::new(ErrorKind::Unavailable, what).because(error))
+            }
+        }
+    }
+}
+
+fn unexpected(what: String) -> Error {
+    Error::new(ErrorKind::Internal, what)
+}

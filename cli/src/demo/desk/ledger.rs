@@ -1,0 +1,183 @@
+//! The desk's ledger: one line of JSON per booking, on disk before anybody is told.
+//!
+//! One thread has the file. It takes what waits, writes it, syncs once, and only then answers; that it is one thread is
+//! why two requests under one key cannot both be booked.
+
+use super::{Booking, Line};
+use std::{
+    collections::HashMap,
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::Path,
+    sync::mpsc,
+};
+use tokio::sync::oneshot;
+
+/// What can be asked of the ledger.
+enum Task {
+    Book { item: String, date: String, customer: String, key: Option<String>, done: oneshot::Sender<Booking> },
+    ByKey { key: String, found: oneshot::Sender<Option<Booking>> },
+    Of { customer: String, found: oneshot::Sender<Vec<Booking>> },
+    Count { found: oneshot::Sender<u64> },
+}
+
+/// The way to the thread that has the file.
+#[derive(Clone, Debug)]
+pub(super) struct Ledger(mpsc::Sender<Task>);
+
+impl Ledger {
+    /// Starts a new ledger; there must be none.
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create_new(true).open(path)?;
+        let (sender, tasks) = mpsc::channel();
+        let books = Books { file, lines: Vec::new(), by_key: HashMap::new() };
+        std::thread::Builder::new().name("ledger".into()).spawn(move || books.keep(&tasks))?;
+        Ok(Self(sender))
+    }
+
+    /// Books, or finds what is booked under the key. Resolves once it is on disk; an error means that it may be.
+    pub(super) async fn book(
+        &self,
+        item: String,
+        date: String,
+        customer: String,
+        key: Option<String>,
+    ) -> io::Result<Booking> {
+        self.ask(|done| Task::Book { item, date, customer, key, done }).await
+    }
+
+    pub(super) async fn by_key(&self, key: String) -> io::Result<Option<Booking>> {
+        self.ask(|found| Task::ByKey { key, found }).await
+    }
+
+    pub(super) async fn of(&self, customer: String) -> io::Result<Vec<Booking>> {
+        self.ask(|found| Task::Of { customer, found }).await
+    }
+
+    pub(super) async fn count(&self) -> io::Result<u64> {
+        self.ask(|found| Task::Count { found }).await
+    }
+
+    async fn ask<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> Task) -> io::Result<T> {
+        let closed = || io::Error::other("the ledger is closed");
+        let (sender, answer) = oneshot::channel();
+        self.0.send(task(sender)).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())
+    }
+}
+
+struct Books {
+    file: File,
+    lines: Vec<Line>,
+    by_key: HashMap<String, usize>,
+}
+
+impl Books {
+    /// Works until nobody is left to ask, or the disk fails: then what waits is not answered.
+    fn keep(mut self, tasks: &mpsc::Receiver<Task>) {
+        while let Ok(first) = tasks.recv() {
+            let group: Vec<Task> = std::iter::once(first).chain(tasks.try_iter()).collect();
+            if let Err(error) = self.settle(group) {
+                tracing::error!("the desk's ledger cannot be written: {error}");
+                return;
+            }
+        }
+    }
+
+    fn settle(&mut self, group: Vec<Task>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut answers = Vec::new();
+        for task in group {
+            match task {
+                Task::Book { item, date, customer, key, done } => {
+                    let at = self.book(item, date, customer, key, &mut bytes)?;
+                    answers.push((done, at));
+                }
+                Task::ByKey { key, found } => {
+                    let booking = self.by_key.get(&key).map(|at| self.lines[*at].booking.clone());
+                    // Whoever hung up is not told; so below.
+                    let _ = found.send(booking);
+                }
+                Task::Of { customer, found } => {
+                    let of = self.lines.iter().filter(|line| line.booking.customer == customer);
+                    let _ = found.send(of.map(|line| line.booking.clone()).collect());
+                }
+                Task::Count { found } => {
+                    let _ = found.send(self.lines.len() as u64);
+                }
+            }
+        }
+        if !bytes.is_empty() {
+            self.file.write_all(&bytes)?;
+            self.file.sync_data()?;
+        }
+        for (done, at) in answers {
+            let _ = done.send(self.lines[at].booking.clone());
+        }
+        Ok(())
+    }
+
+    fn book(
+        &mut self,
+        item: String,
+        date: String,
+        customer: String,
+        key: Option<String>,
+        bytes: &mut Vec<u8>,
+    ) -> io::Result<usize> {
+        if let Some(at) = key.as_ref().and_then(|key| self.by_key.get(key)) {
+            return Ok(*at);
+        }
+        let at = self.lines.len();
+        let line = Line { booking: Booking { confirmation: confirmation(at), item, date, customer }, key };
+        serde_json::to_writer(&mut *bytes, &line)?;
+        bytes.push(b'\n');
+        if let Some(key) = &line.key {
+            self.by_key.insert(key.clone(), at);
+        }
+        self.lines.push(line);
+        Ok(at)
+    }
+}
+
+/// Five letters and digits, another one for each of the first 2^25 bookings.
+fn confirmation(at: usize) -> String {
+    const LETTERS: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
+    // An odd factor permutes the numbers below a power of two.
+    let number = (at + 1).wrapping_mul(0x0152_4C35) & ((1 << 25) - 1);
+    (0..5).map(|digit| char::from(LETTERS[(number >> (5 * digit)) & 31])).collect()
+}
+
+/// Reads a ledger from its file, as somebody would who was not there.
+pub(in crate::demo) fn read(path: &Path) -> io::Result<Vec<Line>> {
+    let text = std::fs::read_to_string(path)?;
+    text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[tokio::test]
+    async fn a_key_books_once_and_what_is_answered_is_on_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ledger");
+        let ledger = Ledger::create(&path).unwrap();
+        let book = |key: Option<&str>| ledger.book("a".into(), "d".into(), "c".into(), key.map(str::to_owned));
+        let (first, again) = (book(Some("k")).await.unwrap(), book(Some("k")).await.unwrap());
+        let (other, keyless) = (book(Some("l")).await.unwrap(), book(None).await.unwrap());
+        assert_eq!(first, again);
+        assert_eq!(ledger.by_key("k".into()).await.unwrap(), Some(first.clone()));
+        let lines = read(&path).unwrap();
+        let booked: Vec<Booking> = lines.into_iter().map(|line| line.booking).collect();
+        assert_eq!(booked, [first, other, keyless]);
+        assert_eq!(ledger.of("c".into()).await.unwrap(), booked);
+        assert!(Ledger::create(&path).is_err(), "a ledger is never started over");
+    }
+
+    #[test]
+    fn confirmations_do_not_repeat() {
+        assert_eq!((0..20_000).map(confirmation).collect::<HashSet<_>>().len(), 20_000);
+    }
+}

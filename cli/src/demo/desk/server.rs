@@ -1,0 +1,119 @@
+//! The desk's counter: connections, each a line of JSON and its answer, again and again.
+
+use super::{
+    LINE_BYTES_MAX, Moment, Reply, Request, Totals,
+    hold::{Holds, Stage},
+    ledger::Ledger,
+    stock,
+};
+use serde_json::{Value, json};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::{TcpListener, TcpStream},
+};
+
+#[derive(Debug)]
+struct Counter {
+    ledger: Ledger,
+    holds: Holds,
+    prices: AtomicU64,
+}
+
+/// Serves until listening fails.
+pub(super) async fn serve(listener: TcpListener, ledger: Ledger) -> io::Result<()> {
+    let counter = Arc::new(Counter { ledger, holds: Holds::default(), prices: AtomicU64::new(0) });
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let counter = Arc::clone(&counter);
+        tokio::spawn(async move {
+            if let Err(error) = counter.attend(stream).await {
+                // A customer that dies hangs up: that is what this demo is about.
+                tracing::debug!("a connection broke off: {error}");
+            }
+        });
+    }
+}
+
+impl Counter {
+    async fn attend(&self, mut stream: TcpStream) -> io::Result<()> {
+        let (reader, mut writer) = stream.split();
+        let mut reader = BufReader::new(reader);
+        let mut line = String::new();
+        loop {
+            line.clear();
+            if (&mut reader).take(LINE_BYTES_MAX).read_line(&mut line).await? == 0 {
+                return Ok(());
+            }
+            let reply = match serde_json::from_str(&line) {
+                Ok(request) => self.answer(request, &mut reader).await?,
+                Err(error) => Some(refused("misunderstood", &error.to_string())),
+            };
+            let Some(reply) = reply else { return Ok(()) };
+            let mut bytes = serde_json::to_vec(&reply)?;
+            bytes.push(b'\n');
+            writer.write_all(&bytes).await?;
+        }
+    }
+
+    /// None where the customer has hung up.
+    async fn answer(&self, request: Request, customer: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Reply>> {
+        let value = match request {
+            Request::Flights { from, to, date } => stock::flights(&from, &to, &date),
+            Request::Rooms { city, date } => stock::rooms(&city, &date),
+            Request::Price { item, date } => {
+                stock::price(&item, &date, self.prices.fetch_add(1, Ordering::Relaxed) + 1)
+            }
+            Request::Book { .. } => return self.book(request, customer).await,
+            Request::ByKey { key } => serde_json::to_value(self.ledger.by_key(key).await?)?,
+            Request::Of { customer } => serde_json::to_value(self.ledger.of(customer).await?)?,
+            Request::Totals => {
+                let prices = self.prices.load(Ordering::Relaxed);
+                serde_json::to_value(Totals { bookings: self.ledger.count().await?, prices })?
+            }
+            Request::Hold { customer, moment } => {
+                self.holds.expect(customer, moment);
+                Value::Null
+            }
+            Request::Held { customer } => json!(self.holds.wait(&customer, Stage::Held).await),
+            Request::HungUp { customer } => json!(self.holds.wait(&customer, Stage::HungUp).await),
+        };
+        Ok(Some(Reply::Ok(value)))
+    }
+
+    async fn book(&self, request: Request, line: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Reply>> {
+        let Request::Book { item, date, customer, key } = request else { return Ok(None) };
+        if stock::sold_out(&item) {
+            return Ok(Some(refused("sold_out", &format!("no seat is left on {item}"))));
+        }
+        let held = self.holds.begin(&customer);
+        if held == Some(Moment::BeforeBooking) {
+            self.hold(&customer, line).await;
+            return Ok(None);
+        }
+        let booking = self.ledger.book(item, date, customer.clone(), key).await?;
+        if held == Some(Moment::AfterBooking) {
+            self.hold(&customer, line).await;
+            return Ok(None);
+        }
+        Ok(Some(Reply::Ok(serde_json::to_value(booking)?)))
+    }
+
+    /// Waits until the customer hangs up.
+    async fn hold(&self, customer: &str, line: &mut (impl AsyncRead + Unpin)) {
+        self.holds.reached(customer, Stage::Held);
+        let mut ignored = [0; 64];
+        while matches!(line.read(&mut ignored).await, Ok(read) if read > 0) {}
+        self.holds.reached(customer, Stage::HungUp);
+    }
+}
+
+fn refused(kind: &str, message: &str) -> Reply {
+    Reply::Refused { kind: kind.to_owned(), message: message.to_owned() }
+}

@@ -1,0 +1,43 @@
+//! What a demo came to: with `--json` its one document.
+
+use super::{audit::Audit, crash::Takeover, lookups::Way, rebuild::Rebuild};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// All figures.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Figures {
+    /// Whether everything was as it should be.
+    pub(super) proved: bool,
+    /// A sentence for whatever was not.
+    pub(super) differences: Vec<String>,
+    pub(super) seed: u64,
+    pub(super) agents: u32,
+    /// Agents that were tasks of the demo's process.
+    pub(super) tasks: u32,
+    /// Processes that were started for the others; the desk is one more.
+    pub(super) processes: u32,
+    /// Processes that were killed, and runs that others took over.
+    pub(super) killed: u32,
+    pub(super) taken_over: u32,
+    /// Effects that somebody had to decide on.
+    pub(super) reconciled: u32,
+    pub(super) takeovers: Vec<Takeover>,
+    /// Records in the log.
+    pub(super) records: u64,
+    /// Calls that the agents made.
+    pub(super) calls: u64,
+    pub(super) audit: Audit,
+    pub(super) lookups: Vec<Way>,
+    /// Calls found once more in the rebuilt index.
+    pub(super) found_after_rebuild: u64,
+    pub(super) rebuild: Rebuild,
+    /// How long the agents were at work.
+    pub(super) agents_seconds: f64,
+    /// How long all of it took.
+    pub(super) seconds: f64,
+    /// The folder, where it is left behind.
+    pub(super) data: Option<PathBuf>,
+    /// Where the journal is served now, with `--serve`.
+    pub(super) serving: Option<String>,
+}

@@ -1,0 +1,82 @@
+//! The folder that a demo writes to.
+
+use crate::{Error, args};
+use runlog_schemas::answer::ErrorKind;
+use std::{
+    cell::Cell,
+    io,
+    path::{Path, PathBuf},
+};
+
+/// A folder that was empty. It goes when this is dropped, unless it is to stay.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    stays: Cell<bool>,
+}
+
+impl Folder {
+    /// The folder that was asked for, which stays, or a temporary one.
+    pub(super) fn new(args: &args::Demo) -> Result<Self, Error> {
+        let path = args.data.clone().unwrap_or_else(|| {
+            let id = crate::random_id();
+            std::env::temp_dir().join(format!("runlog-demo-{}", id.get(..8).unwrap_or(&id)))
+        });
+        let unusable = |error: io::Error| {
+            Error::new(ErrorKind::Invalid, format!("the folder {} cannot be used", path.display())).because(error)
+        };
+        std::fs::create_dir_all(&path).map_err(unusable)?;
+        if std::fs::read_dir(&path).map_err(unusable)?.next().is_some() {
+            let what = format!("the folder {} is not empty; the demo wants one of its own", path.display());
+            return Err(Error::new(ErrorKind::Invalid, what));
+        }
+        Ok(Self { path, stays: Cell::new(args.keep || args.data.is_some()) })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn stays(&self) -> bool {
+        self.stays.get()
+    }
+
+    /// It stays, so that somebody can look.
+    pub(super) fn keep(&self) {
+        self.stays.set(true);
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.stays.get() {
+            // A temporary folder: what cannot be removed is left to the system.
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demo(data: Option<PathBuf>, keep: bool) -> args::Demo {
+        args::Demo { agents: None, data, keep, serve: false, seed: None }
+    }
+
+    #[test]
+    fn only_a_folder_of_its_own_is_removed_and_none_that_holds_something_is_taken() {
+        let temporary = Folder::new(&demo(None, false)).unwrap();
+        let path = temporary.path().to_owned();
+        std::fs::write(path.join("x"), "x").unwrap();
+        drop(temporary);
+        assert!(!path.exists());
+
+        let dir = tempfile::tempdir().unwrap();
+        let asked = dir.path().join("new");
+        drop(Folder::new(&demo(Some(asked.clone()), false)).unwrap());
+        assert!(asked.exists());
+        std::fs::write(asked.join("x"), "x").unwrap();
+        assert_eq!(Folder::new(&demo(Some(asked), false)).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}

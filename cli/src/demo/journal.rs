@@ -1,0 +1,104 @@
+//! The demo's journal: the local log, the projector and its HTTP interface, in this process.
+
+use crate::Error;
+use runlog_projector::{Config, Consistency, Projector, open, serve::serve};
+use runlog_schemas::answer::{ErrorKind, Verification};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
+
+/// How long requests under way may take when it ends.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the index may take to catch up with the log.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(120);
+
+/// A journal that is served.
+#[derive(Debug)]
+pub(super) struct Journal {
+    dir: PathBuf,
+    address: SocketAddr,
+    projector: Arc<Projector>,
+    end: oneshot::Sender<()>,
+    server: JoinHandle<io::Result<()>>,
+}
+
+impl Journal {
+    /// Opens or creates the journal in `dir`, and serves it.
+    pub(super) async fn start(dir: &Path, listener: TcpListener) -> Result<Self, Error> {
+        let address = listener.local_addr().map_err(|error| failed("the listener has no address", error))?;
+        let projector = open::local(Config::new(dir, crate::now_millis, crate::random_id)).await?;
+        let projector = Arc::new(projector);
+        let (end, ended) = oneshot::channel();
+        let until = async {
+            // An error means that nobody can say so any more.
+            let _ = ended.await;
+        };
+        let server = tokio::spawn(serve(listener, Arc::clone(&projector), until, GRACE));
+        Ok(Self { dir: dir.to_owned(), address, projector, end, server })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(super) fn projector(&self) -> &Arc<Projector> {
+        &self.projector
+    }
+
+    /// Waits until everything in the log is applied.
+    pub(super) async fn caught_up(&self) -> Result<(), Error> {
+        for partition in 0..self.projector.journal().partitions {
+            self.projector.wait(partition, Consistency::Latest, CATCH_UP_WAIT).await?;
+        }
+        Ok(())
+    }
+
+    /// The indices against the log.
+    pub(super) async fn verify(&self) -> Result<Verification, Error> {
+        let (projector, begun) = (Arc::clone(&self.projector), Instant::now());
+        let verified = tokio::task::spawn_blocking(move || projector.verify()).await;
+        let mut verified = verified.map_err(|error| failed("the verification panicked", error))??;
+        verified.seconds = begun.elapsed().as_secs_f64();
+        Ok(verified)
+    }
+
+    /// Ends the server, then the projector; returns when log and index are closed.
+    pub(super) async fn end(self) -> Result<(), Error> {
+        // An error means that the server has ended already; then it says why.
+        let _ = self.end.send(());
+        let served = self.server.await.map_err(|error| failed("the server panicked", error))?;
+        served.map_err(|error| failed("the server failed", error))?;
+        let projector = self.projector;
+        let closed = tokio::task::spawn_blocking(move || {
+            projector.end();
+            Arc::into_inner(projector).is_some()
+        });
+        match closed.await.map_err(|error| failed("the projector panicked", error))? {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Internal, "somebody still asks the journal that is to be closed")),
+        }
+    }
+
+    /// Ends it and throws the index away.
+    pub(super) async fn end_without_index(self) -> Result<(), Error> {
+        let index = self.dir.join("index");
+        self.end().await?;
+        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(index)).await;
+        let removed = removed.map_err(|error| failed("removing the index panicked", error))?;
+        removed.map_err(|error| failed("the index cannot be removed", error))
+    }
+}
+
+/// Listens at a free port.
+pub(super) async fn any_port() -> Result<TcpListener, Error> {
+    TcpListener::bind("127.0.0.1:0").await.map_err(|error| failed("no port to listen at", error))
+}
+
+fn failed(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Internal, what).because(error)
+}

@@ -1,0 +1,107 @@
+//! Processes of the demo's own: this program again, under a hidden command. None outlives the one that started it: it is
+//! killed when its handle is dropped, and ends by itself when its stdin closes.
+
+use crate::Error;
+use runlog_schemas::answer::ErrorKind;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::{io, os::unix::process::ExitStatusExt, path::Path, process::Stdio, time::Duration};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+/// The signal that no process can do anything about.
+const SIGKILL: i32 = 9;
+/// How long a process that printed its answer may take to end.
+const EXIT_WAIT: Duration = Duration::from_secs(10);
+/// What a process ends with that lost its parent.
+const ORPHANED: i32 = 4;
+
+/// Ends this process when its stdin closes.
+pub(super) fn end_with_parent() {
+    let watch = || {
+        // Whether it ends or fails: nobody holds the other end any more.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        std::process::exit(ORPHANED);
+    };
+    if std::thread::Builder::new().name("parent".into()).spawn(watch).is_err() {
+        std::process::exit(ORPHANED);
+    }
+}
+
+/// A process under way.
+#[derive(Debug)]
+pub(super) struct Process {
+    name: String,
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    /// It lives as long as this is open.
+    _stdin: Option<ChildStdin>,
+}
+
+impl Process {
+    /// Starts `runlog --json ARGUMENTS`.
+    pub(super) fn start(name: String, arguments: &[String]) -> Result<Self, Error> {
+        let failed = |error: io::Error| {
+            Error::new(ErrorKind::Internal, format!("the process of {name} did not start")).because(error)
+        };
+        // The file may have been replaced since this process started: the link still leads to what it runs.
+        let link = Path::new("/proc/self/exe");
+        let program = if link.exists() { link.to_owned() } else { std::env::current_exe().map_err(failed)? };
+        let mut command = Command::new(program);
+        command.arg0("runlog").arg("--json").args(arguments).kill_on_drop(true);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let stdout = child.stdout.take().ok_or_else(|| failed(io::ErrorKind::BrokenPipe.into()))?;
+        let stdin = child.stdin.take();
+        Ok(Self { name, child, lines: BufReader::new(stdout).lines(), _stdin: stdin })
+    }
+
+    /// The next document that it prints. An error that it prints is returned as one.
+    pub(super) async fn document<T: DeserializeOwned>(&mut self, wait: Duration) -> Result<T, Error> {
+        let unavailable =
+            |what: &str| Error::new(ErrorKind::Unavailable, format!("the process of {} {what}", self.name));
+        let line = tokio::time::timeout(wait, self.lines.next_line()).await;
+        let line = line.map_err(|_| unavailable(&format!("said nothing for {} s", wait.as_secs())))?;
+        let line = line.map_err(|error| unavailable("cannot be heard").because(error))?;
+        let line = line.ok_or_else(|| unavailable("ended without an answer"))?;
+        let strange =
+            |error| Error::new(ErrorKind::Internal, format!("the process of {} said {line}", self.name)).because(error);
+        let document: Value = serde_json::from_str(&line).map_err(strange)?;
+        if let Some(error) = document.get("error") {
+            let kind = serde_json::from_value(error["kind"].clone()).unwrap_or(ErrorKind::Internal);
+            return Err(Error::new(kind, error["message"].as_str().unwrap_or(&line)));
+        }
+        serde_json::from_value(document).map_err(strange)
+    }
+
+    /// Its one document, and its end.
+    pub(super) async fn answer<T: DeserializeOwned>(mut self, wait: Duration) -> Result<T, Error> {
+        let answer = self.document(wait).await;
+        let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
+        match ended {
+            Ok(Ok(status)) if answer.is_err() || status.success() => answer,
+            ended => {
+                let what = format!("the process of {} did not end as it should: {ended:?}", self.name);
+                Err(Error::new(ErrorKind::Internal, what))
+            }
+        }
+    }
+
+    /// Kills it with SIGKILL, and waits until it is gone.
+    pub(super) async fn kill(mut self) -> Result<(), Error> {
+        let failed = |what: String| Error::new(ErrorKind::Internal, format!("{} was not killed: {what}", self.name));
+        self.child.start_kill().map_err(|error| failed(error.to_string()))?;
+        let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
+        let status = ended.map_err(|_| failed("it goes on".into()))?.map_err(|error| failed(error.to_string()))?;
+        match status.signal() {
+            Some(SIGKILL) => Ok(()),
+            _ => Err(failed(format!("it had ended by itself, {status}"))),
+        }
+    }
+
+    /// Its number, while it lives.
+    pub(super) fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+}

@@ -1,0 +1,81 @@
+//! The index thrown away and made again from the log: digest by digest the same as before.
+
+use super::journal::{self, Journal};
+use crate::Error;
+use runlog_schemas::answer::Verification;
+use serde::Serialize;
+use std::{collections::BTreeMap, path::Path, time::Instant};
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Rebuild {
+    /// Log records that the index was made from.
+    pub(super) records: u64,
+    /// From an empty index to one that has caught up with the log.
+    pub(super) seconds: f64,
+    pub(super) records_per_second: f64,
+    /// What opening log and index took before that.
+    pub(super) open_seconds: f64,
+    /// Indices times partitions.
+    pub(super) digests: u64,
+    /// Those that are the same as before.
+    pub(super) digests_equal: u64,
+    pub(super) rows: u64,
+}
+
+/// Compares the index with the log. A sentence for whatever is not equal.
+pub(super) async fn verify(journal: &Journal, differences: &mut Vec<String>) -> Result<Verification, Error> {
+    let verified = journal.verify().await?;
+    for partition in &verified.partitions {
+        for index in partition.indices.iter().filter(|index| index.live_digest != index.rebuilt_digest) {
+            let (name, partition) = (&index.name, partition.partition);
+            differences.push(format!("verify: index {name} of partition {partition} is not what the log says"));
+        }
+    }
+    Ok(verified)
+}
+
+/// Ends the journal, deletes its index, starts it again in `dir`, and waits until it has caught up.
+pub(super) async fn rebuild(
+    journal: Journal,
+    before: &Verification,
+    dir: &Path,
+    differences: &mut Vec<String>,
+) -> Result<(Journal, Rebuild), Error> {
+    journal.end_without_index().await?;
+    let listener = journal::any_port().await?;
+    let begun = Instant::now();
+    let journal = Journal::start(dir, listener).await?;
+    let opened = Instant::now();
+    journal.caught_up().await?;
+    let (seconds, open_seconds) = (opened.elapsed().as_secs_f64(), (opened - begun).as_secs_f64());
+    let after = verify(&journal, differences).await?;
+    let (was, is) = (digests(before), digests(&after));
+    let equal = is.iter().filter(|(index, digest)| was.get(*index) == Some(*digest)).count();
+    if was != is {
+        let other: Vec<_> = was.iter().filter(|(index, digest)| is.get(*index) != Some(*digest)).collect();
+        differences.push(format!("rebuilt from the log, these are not what they were: {other:?}"));
+    }
+    let rows = after.partitions.iter().flat_map(|partition| &partition.indices).map(|index| index.rows).sum();
+    let rebuild = Rebuild {
+        records: after.records,
+        seconds,
+        records_per_second: after.records as f64 / seconds,
+        open_seconds,
+        digests: was.len() as u64,
+        digests_equal: equal as u64,
+        rows,
+    };
+    Ok((journal, rebuild))
+}
+
+/// The live digests by partition, offset and index.
+fn digests(of: &Verification) -> BTreeMap<(u32, u64, &str), &str> {
+    let mut digests = BTreeMap::new();
+    for partition in &of.partitions {
+        for index in &partition.indices {
+            digests.insert((partition.partition, partition.offset, &*index.name), &*index.live_digest);
+        }
+    }
+    digests
+}

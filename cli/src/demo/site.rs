@@ -1,0 +1,81 @@
+//! Where the demo plays: the journal's server, the desk and the seed, and what the parent asks of the journal over HTTP.
+
+use super::{desk::Desk, process::Process};
+use crate::{
+    Error,
+    client::{Client, Target},
+};
+use runlog_schemas::{
+    answer::{Effect, Effects, Lookup, Outcome, Recovery},
+    json::Json,
+};
+use std::time::Duration;
+
+/// How long an answer is waited for. Behind hundreds of agents on two busy cores one takes its time.
+pub(super) const WAIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct Site {
+    pub(super) seed: u64,
+    /// The journal's server.
+    pub(super) url: String,
+    pub(super) client: Client,
+    pub(super) desk: Desk,
+}
+
+impl Site {
+    pub(super) fn new(seed: u64, url: String, desk: Desk) -> Result<Self, Error> {
+        Ok(Self { seed, client: Client::new(&url)?, url, desk })
+    }
+
+    /// Starts an agent in a process of its own.
+    pub(super) fn agent(&self, number: u32, keyed: bool) -> Result<Process, Error> {
+        let mut arguments = vec![
+            "demo-agent".to_owned(),
+            format!("--journal={}", self.url),
+            format!("--desk={}", self.desk.address()),
+            format!("--seed={}", self.seed),
+            format!("--number={number}"),
+        ];
+        arguments.extend(keyed.then(|| "--keyed".to_owned()));
+        Process::start(format!("agent {number}"), &arguments)
+    }
+
+    /// What is known of a run now.
+    pub(super) async fn recovery(&self, run_id: &str) -> Result<Recovery, Error> {
+        self.client.get(Target::run(run_id).path("/recovery"), WAIT).await
+    }
+
+    /// A call by its request's record id.
+    pub(super) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+        self.client.get(Target::run(run_id).path("/calls").segment(id), WAIT).await
+    }
+
+    /// Every effect of the journal, as of now or later.
+    pub(super) async fn effects(&self) -> Result<Vec<Effect>, Error> {
+        let (mut effects, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let target = Target::new("/v1/effects").with("consistency", "latest").with("limit", 1000);
+            let page: Effects = self.client.get(target.with_some("cursor", cursor.as_deref()), WAIT).await?;
+            effects.extend(page.effects);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(effects);
+            }
+        }
+    }
+
+    /// Records an operator's decision on a pending effect: it was done with this result, or it was not.
+    pub(super) async fn resolve(
+        &self,
+        run_id: &str,
+        id: &str,
+        done: Option<Json>,
+        why: &str,
+    ) -> Result<Outcome, Error> {
+        let decision = if done.is_some() { "done" } else { "not_done" };
+        let body = serde_json::json!({"decision": decision, "result": done, "who": "the demo's operator", "why": why});
+        let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
+        self.client.post(target, body.to_string(), WAIT).await
+    }
+}

@@ -1,0 +1,109 @@
+//! The demo as somebody runs it: what it proves, that it can fail, and that nothing of it outlives it.
+
+#![allow(clippy::unwrap_used, reason = "a test: what it cannot do, it fails by")]
+
+use serde_json::Value;
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// How long anything here may take.
+const WAIT: Duration = Duration::from_secs(120);
+/// How long is waited before looking again.
+const PAUSE: Duration = Duration::from_millis(2);
+
+fn runlog(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn document(output: &Output) -> Value {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(text.lines().count(), 1, "one document: {text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+/// The command lines that name `command` and `what`.
+fn processes_of(command: &str, what: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(command) && line.contains(what)).collect()
+}
+
+#[test]
+fn the_demo_proves_what_it_says() {
+    let output = runlog(&["demo", "--agents", "40", "--seed", "7", "--json"]).output().unwrap();
+    let figures = document(&output);
+    assert!(output.status.success() && figures["proved"] == true, "{figures:#}");
+    assert_eq!((&figures["killed"], &figures["taken_over"], &figures["reconciled"]), (&8.into(), &8.into(), &4.into()));
+    assert_eq!(figures["audit"]["in_ledger"], figures["audit"]["in_journal"]);
+    assert_eq!((&figures["audit"]["twice"], &figures["audit"]["lost"]), (&0.into(), &0.into()));
+    let calls = figures["calls"].as_u64().unwrap();
+    assert!(calls >= 160, "{calls}");
+    let ways = figures["lookups"].as_array().unwrap();
+    assert!(ways.len() == 4 && ways.iter().all(|way| way["found"] == calls), "{ways:?}");
+    assert_eq!((&figures["found_after_rebuild"], &figures["audit"]["calls"]), (&calls.into(), &calls.into()));
+    assert_eq!(figures["rebuild"]["digests"], figures["rebuild"]["digests_equal"]);
+}
+
+#[test]
+fn a_booking_that_the_journal_does_not_know_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let ledger = data.join("desk-ledger.jsonl");
+    let mut command = runlog(&["demo", "--agents", "20", "--json", "--data", data.to_str().unwrap()]);
+    let demo = command.stdout(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    // The file is there before the first agent is: what is appended to it now is a booking behind the desk's back.
+    let mut file = loop {
+        assert!(begun.elapsed() < WAIT, "no ledger");
+        match fs::OpenOptions::new().append(true).open(&ledger) {
+            Ok(file) => break file,
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    };
+    let line = r#"{"confirmation":"FORGED","item":"AQ 1","date":"2027-01-01","customer":"Nobody","key":null}"#;
+    writeln!(file, "{line}").unwrap();
+    let output = demo.wait_with_output().unwrap();
+    let figures = document(&output);
+    assert_eq!((output.status.code(), &figures["proved"]), (Some(1), &false.into()), "{figures:#}");
+    assert_eq!(figures["audit"]["lost"], 1);
+    assert!(figures["differences"].to_string().contains("FORGED"), "{}", figures["differences"]);
+    assert!(data.join("log").exists(), "what was proved wrong is left to look at");
+}
+
+#[test]
+fn no_process_outlives_a_demo_that_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut command = runlog(&["demo", "--agents", "300", "--data", data.to_str().unwrap()]);
+    let mut demo = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    let journal = lines.find_map(|line| line.unwrap().split_once("http://")?.1.split(',').next().map(str::to_owned));
+    let (journal, data) = (journal.unwrap(), data.display().to_string());
+    // One was taken over already: at that moment others are at work.
+    assert!(lines.any(|line| line.unwrap().contains("killed, ")));
+    let left = || [processes_of("demo-desk", &data), processes_of("demo-agent", &journal)];
+    assert!(left().iter().all(|processes| !processes.is_empty()), "{:?}", left());
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    let begun = Instant::now();
+    while left().iter().any(|processes| !processes.is_empty()) {
+        assert!(begun.elapsed() < WAIT, "left behind: {:?}", left());
+        std::thread::sleep(PAUSE);
+    }
+}
+
+#[test]
+fn a_folder_that_holds_something_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("x"), "mine").unwrap();
+    let output = runlog(&["demo", "--json", "--data", dir.path().to_str().unwrap()]).output().unwrap();
+    assert_eq!((output.status.code(), &document(&output)["error"]["kind"]), (Some(3), &"invalid".into()));
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}

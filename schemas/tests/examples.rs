@@ -1,0 +1,123 @@
+//! One example per payload type, as somebody types it: `schemas/examples/TYPE.json`.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use runlog_schemas::{codec, draft::Draft, payload::Payload};
+use serde_json::Value;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+fn example(tag: &str) -> String {
+    fs::read_to_string(folder().join(format!("{tag}.json"))).unwrap_or_else(|error| panic!("{tag}: {error}"))
+}
+
+/// What of `given` is not in `found`, as pointers.
+fn lost(given: &Value, found: Option<&Value>, pointer: &str) -> Vec<String> {
+    match (given, found) {
+        (Value::Object(given), Some(found @ Value::Object(_))) => {
+            given.iter().flat_map(|(name, value)| lost(value, found.get(name), &format!("{pointer}/{name}"))).collect()
+        }
+        (given, Some(found)) if given == found => Vec::new(),
+        _ => vec![pointer.to_owned()],
+    }
+}
+
+#[test]
+fn there_is_one_example_for_each_payload_type() {
+    let stem = |entry: std::io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let found: BTreeSet<String> = fs::read_dir(folder()).unwrap().map(stem).collect();
+    assert_eq!(found, Payload::TYPES.iter().map(|tag| format!("{tag}.json")).collect());
+}
+
+#[test]
+fn an_example_survives_the_way_into_the_log_and_back() {
+    for tag in Payload::TYPES {
+        let mut given: Value = serde_json::from_str(&example(tag)).unwrap();
+        assert_eq!(given["payload"]["type"], **tag);
+        // Whom a skip is for is no part of it.
+        let partition = given.as_object_mut().unwrap().remove("partition");
+        assert_eq!(partition.is_some(), *tag == "skip");
+        let text = given.to_string();
+        let record = Draft::parse(&text).unwrap_or_else(|error| panic!("{tag}: {error}")).record;
+        assert_eq!(record.body.facts.payload_type, **tag);
+        let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
+        assert_eq!(stored, record, "{tag}");
+        let printed = serde_json::to_string(&stored).unwrap();
+        assert_eq!(lost(&given, Some(&serde_json::from_str(&printed).unwrap()), ""), Vec::<String>::new(), "{tag}");
+        // What is printed is a record again, and the same one.
+        assert_eq!(Draft::parse(&printed).unwrap().record, record, "{tag}");
+        assert_eq!(record.body.unknown_fields, None, "{tag}: an example has no member that the schema does not know");
+    }
+}
+
+#[test]
+fn unknown_members_are_kept_wherever_they_stand() {
+    let text = r#"{
+        "run_id": "r", "record_id": "a", "vendor_extension": {"n": 12, "list": [1, null]},
+        "subject_ref": {"kind": "run", "id": "r", "privacy": "internal", "colour": "red"},
+        "correlation_keys": [{"key": "k", "value": "v", "a/b~c": true}],
+        "payload": {"type": "tool_call_completed", "request_record_id": "q", "result": {"own": "stays"}, "cost": 0.5}
+    }"#;
+    let record = Draft::parse(text).unwrap().record;
+    let expected = serde_json::json!({
+        "/vendor_extension": {"n": 12, "list": [1, null]},
+        "/subject_ref/colour": "red",
+        "/correlation_keys/0/a~1b~0c": true,
+        "/payload/cost": 0.5,
+    });
+    let kept = |text: &Option<String>| serde_json::from_str::<Value>(text.as_deref().unwrap()).unwrap();
+    assert_eq!(kept(&record.body.unknown_fields), expected);
+    let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
+    assert_eq!(kept(&stored.body.unknown_fields), expected);
+    // Printed and sent again, nothing is lost and nothing is kept twice.
+    let again = Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record;
+    assert_eq!(again, record);
+}
+
+#[test]
+fn a_null_that_is_a_value_is_told_from_a_member_that_is_not_there() {
+    let result = |member: &str| {
+        let payload = format!(r#"{{"type":"tool_call_completed","request_record_id":"q"{member}}}"#);
+        let draft = Draft::parse(&format!(r#"{{"run_id":"r","payload":{payload}}}"#)).unwrap();
+        let Payload::ToolCallCompleted(done) = draft.record.payload else { panic!("completed") };
+        done.result.map(|result| result.as_str().to_owned())
+    };
+    assert_eq!(result(r#","result":null"#).as_deref(), Some("null"));
+    assert_eq!(result(""), None);
+}
+
+#[test]
+fn what_cannot_be_a_record_is_refused_with_its_place() {
+    for (text, pointer) in [
+        ("7", ""),
+        (r#"{"run_id":"r"}"#, "/payload"),
+        (r#"{"run_id":"r","payload":{"type":"nonsense"}}"#, "/payload"),
+        (r#"{"payload":{"type":"run_lifecycle","status":"started"}}"#, "/run_id"),
+        (r#"{"run_id":"r","payload":{"type":"skip","offset":1,"who":"w","why":"y"}}"#, "/run_id"),
+        (
+            r#"{"run_id":"r","writer_seq":9223372036854775808,"payload":{"type":"run_lifecycle","status":"x"}}"#,
+            "/writer_seq",
+        ),
+        // Beyond Avro's long, and beyond Avro's int.
+        (r#"{"run_id":"r","payload":{"type":"run_claim","writer_id":"w","epoch":9223372036854775808}}"#, ""),
+        (
+            r#"{"run_id":"r","payload":{"type":"tool_call_attempt","request_record_id":"q","attempt":2147483648,"reason":""}}"#,
+            "",
+        ),
+        (
+            r#"{"run_id":"r","payload":{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"t"}}"#,
+            "/payload",
+        ),
+        (
+            r#"{"run_id":"r","payload":{"type":"loop_checkpoint","checkpoint_id":"c","checkpoint_seq":1,"covers_journal_seq":0,"messages":[],"state_hash":"no"}}"#,
+            "/payload/state_hash",
+        ),
+    ] {
+        let error = Draft::parse(text).expect_err(text);
+        assert_eq!(error.pointer, pointer, "{text}: {error}");
+    }
+}

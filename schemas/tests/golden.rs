@@ -1,0 +1,107 @@
+//! The bytes of version 1, kept: what was written once is read for ever, and is still what is written.
+//!
+//! `RUNLOG_GOLDEN=write cargo test --workspace --test golden` writes the files again. Once version 1 is released nobody
+//! does that any more.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+#[path = "vocabulary/full.rs"]
+mod full;
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use runlog_schemas::{
+    codec,
+    datum::{Datum, hex},
+    draft::Draft,
+    payload::Payload,
+    record::JournalRecord,
+    schema,
+};
+use serde_json::Value;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1")
+}
+
+fn bytes(name: &str) -> Vec<u8> {
+    fs::read(folder().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn text(record: &JournalRecord) -> String {
+    format!("{}\n", serde_json::to_string_pretty(record).unwrap())
+}
+
+/// Before anything else reads the files, where it was asked for.
+fn written() {
+    static WRITTEN: std::sync::Once = std::sync::Once::new();
+    WRITTEN.call_once(|| {
+        if std::env::var("RUNLOG_GOLDEN").as_deref() != Ok("write") {
+            return;
+        }
+        fs::create_dir_all(folder()).unwrap();
+        fs::write(folder().join("fingerprint"), format!("{}\n", hex(&schema::fingerprint()))).unwrap();
+        for record in full::records() {
+            let name = record.payload.payload_type();
+            fs::write(folder().join(format!("{name}.avro")), codec::encode(&record)).unwrap();
+            fs::write(folder().join(format!("{name}.json")), text(&record)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn every_golden_record_is_read_and_written_again_byte_for_byte() {
+    written();
+    for tag in Payload::TYPES {
+        let framed = bytes(&format!("{tag}.avro"));
+        let record = codec::decode(codec::unframe(&framed).unwrap()).unwrap();
+        assert_eq!(record.payload.payload_type(), *tag);
+        assert_eq!(codec::encode(&record), framed, "{tag}");
+        assert_eq!(codec::read(&framed).unwrap().payload().unwrap(), record.payload, "{tag}");
+        let json = String::from_utf8(bytes(&format!("{tag}.json"))).unwrap();
+        assert_eq!(text(&record), json, "{tag}");
+        let again = Draft::parse(&json).unwrap().record;
+        assert_eq!(again, record, "{tag}");
+        assert_eq!(codec::encode(&again), framed, "{tag}");
+    }
+}
+
+#[test]
+fn the_golden_records_are_those_that_this_build_writes() {
+    written();
+    let records = full::records();
+    assert!(records.iter().map(|record| record.payload.payload_type()).eq(Payload::TYPES.iter().copied()));
+    for record in records {
+        let tag = record.payload.payload_type();
+        assert_eq!(hex(&codec::encode(&record)), hex(&bytes(&format!("{tag}.avro"))), "{tag}");
+    }
+    assert_eq!(String::from_utf8(bytes("fingerprint")).unwrap().trim(), hex(&schema::fingerprint()));
+}
+
+#[test]
+fn the_folder_holds_two_files_for_each_payload_type_and_nothing_else() {
+    written();
+    let found: BTreeSet<String> =
+        fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut expected: BTreeSet<String> =
+        Payload::TYPES.iter().flat_map(|tag| [format!("{tag}.avro"), format!("{tag}.json")]).collect();
+    expected.insert("fingerprint".into());
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_golden_record_leaves_no_field_empty() {
+    for record in full::records() {
+        let json = serde_json::to_value(&record).unwrap();
+        let mut missing = Vec::new();
+        for schema in apache_avro::Schema::parse_str(schema::JOURNAL_RECORD).iter() {
+            let apache_avro::Schema::Record(fields) = schema else { panic!("a record") };
+            missing
+                .extend(fields.fields.iter().filter(|field| json.get(&field.name).is_none()).map(|f| f.name.clone()));
+        }
+        assert_eq!(missing, Vec::<String>::new());
+        let payload = json.get("payload").and_then(Value::as_object).unwrap();
+        assert!(payload.values().all(|value| !matches!(value, Value::String(text) if text.is_empty())), "{payload:?}");
+        assert!(!record.to_bytes().is_empty());
+    }
+}

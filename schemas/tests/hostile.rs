@@ -1,0 +1,194 @@
+//! Bytes that nobody sane wrote: every golden record cut short at every byte and with every bit flipped, and worse. None
+//! panics, and none makes the reader allocate more than a small multiple of what it was given.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+#![allow(unsafe_code, reason = "an allocator that counts has no other way")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    fs,
+    path::PathBuf,
+};
+
+use proptest::prelude::*;
+use runlog_schemas::{
+    codec::{self, RECORD_BYTES_MAX, Unreadable},
+    datum::{Datum, put_bytes, put_long},
+    json::Json,
+    payload::Payload,
+    schema,
+};
+
+/// Counts what the current thread holds.
+struct Counting;
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.get() + layout.size();
+        HELD.set(held);
+        PEAK.set(PEAK.get().max(held));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.set(HELD.get().saturating_sub(layout.size()));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Memory per byte of input that the densest values take: a byte can stand for an empty string.
+const FACTOR: usize = 64;
+/// Memory that does not depend on the input: messages, and the few small vectors of a record.
+const FIXED: usize = 16 << 10;
+
+/// Reads `framed` in both ways, within bounds, and says whether it is a record.
+fn read(framed: &[u8]) -> Result<(), Unreadable> {
+    // Computed once, from the schema.
+    schema::fingerprint();
+    let before = HELD.get();
+    PEAK.set(before);
+    let read = codec::read(framed).map(drop);
+    let decoded = codec::unframe(framed).map(|datum| codec::decode(datum).map(drop));
+    let peak = PEAK.get() - before;
+    assert!(peak <= FACTOR * framed.len() + FIXED, "{peak} bytes for {} of input", framed.len());
+    // Stepping over a payload finds what decoding it finds.
+    if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
+        let () = decoded;
+        if let Err(error) = &read {
+            assert!(error.to_string().contains("run_id"), "only the whole record is looked at: {error}");
+        }
+    } else {
+        assert!(read.is_err(), "the envelope was taken, and its record does not decode");
+    }
+    read
+}
+
+fn golden() -> Vec<(&'static str, Vec<u8>)> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1");
+    let files = Payload::TYPES.iter().map(|tag| (*tag, fs::read(folder.join(format!("{tag}.avro"))).unwrap()));
+    files.collect()
+}
+
+/// The framing, then `datum`.
+fn framed(datum: &[u8]) -> Vec<u8> {
+    [&[0xC3, 0x01], &schema::fingerprint()[..], datum].concat()
+}
+
+#[test]
+fn no_golden_record_can_be_cut_short() {
+    for (tag, bytes) in golden() {
+        assert_eq!(read(&bytes), Ok(()), "{tag}");
+        for length in 0..bytes.len() {
+            assert!(read(&bytes[..length]).is_err(), "{tag} cut to {length} bytes");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(read(&longer).is_err(), "{tag} with a byte more");
+    }
+}
+
+#[test]
+fn a_flipped_bit_is_refused_or_read_as_something_else() {
+    for (_, bytes) in golden() {
+        let mut flipped = bytes.clone();
+        for bit in 0..8 * bytes.len() {
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            // The reader survives; whether what it finds is a record is up to the bit.
+            let _ = read(&flipped);
+            flipped[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[test]
+fn a_length_or_a_count_that_is_a_lie_allocates_nothing() {
+    let record = golden().swap_remove(0).1;
+    let place = record.len() - 10;
+    for lie in [i64::MAX, i64::MIN, -1, 1 << 40, i64::from(i32::MAX), 1 << 20] {
+        let mut number = Vec::new();
+        put_long(lie, &mut number);
+        for at in 0..place {
+            let bytes = [&record[..10 + at], &number, &record[11 + at..]].concat();
+            let _ = read(&bytes);
+        }
+    }
+}
+
+#[test]
+fn framings_are_told_apart() {
+    let other = [&[0xC3, 0x01], &[7; 8][..], &[0; 40]].concat();
+    let unknown = |bytes: &[u8]| matches!(read(bytes), Err(error @ Unreadable::UnknownSchema(_)) if error.stops());
+    assert!(unknown(&other));
+    assert!(unknown(&[0, 0, 0, 1, 2, 9, 9]), "Confluent's framing, without a registry");
+    for bytes in [&b""[..], b"\0", b"\0\0\0\0", b"{}", b"\xC3", b"\xC3\x01", b"\xC3\x01\x01\x02", &[0xC3; 30]] {
+        assert_eq!(read(bytes), Err(Unreadable::NotFramed), "{bytes:?}");
+    }
+    let large = framed(&vec![0; RECORD_BYTES_MAX]);
+    assert_eq!(read(&large), Err(Unreadable::TooLarge(large.len())));
+}
+
+#[test]
+fn a_payload_branch_of_a_later_schema_stops_and_a_negative_one_too() {
+    // A lifecycle's payload is its last field: branch 0, then two strings.
+    let (_, bytes) = golden().swap_remove(0);
+    let payload = [&[0, 18][..], b"completed", &[20], b"reward=1.0"].concat();
+    let envelope = bytes.strip_suffix(&payload[..]).unwrap();
+    for branch in [i64::try_from(Payload::TYPES.len()).unwrap(), 99, -1] {
+        let mut later = envelope.to_vec();
+        put_long(branch, &mut later);
+        let error = read(&later).unwrap_err();
+        assert_eq!(error, Unreadable::UnknownBranch(branch));
+        assert!(error.stops());
+    }
+}
+
+#[test]
+fn json_that_is_none_or_nests_without_end_is_survived() {
+    for text in ["", "{", "nul", "1 2", "\u{0}", "[1,]"] {
+        let mut bytes = Vec::new();
+        put_bytes(text.as_bytes(), &mut bytes);
+        assert!(Json::from_bytes(&bytes).is_err(), "{text:?}");
+    }
+    for deep in ["[".repeat(500_000), format!("{}{}", "[".repeat(400_000), "]".repeat(400_000))] {
+        let mut bytes = Vec::new();
+        put_bytes(deep.as_bytes(), &mut bytes);
+        // Whether it is taken or not, printing and parsing what was taken ends.
+        if let Ok(json) = Json::from_bytes(&bytes) {
+            let _ = serde_json::to_string(&json).map(|text| Json::parse(&text));
+            let _ = json.to_value();
+        }
+        assert!(Json::parse(&deep).is_err());
+    }
+}
+
+proptest! {
+    #[test]
+    fn noise_behind_the_framing_is_survived(noise in proptest::collection::vec(any::<u8>(), 0..600)) {
+        let _ = read(&framed(&noise));
+        let _ = read(&noise);
+    }
+
+    #[test]
+    fn a_piece_put_into_another_record_is_survived(
+        from in 0_usize..11, into in 0_usize..11, start in 0_usize..4000, length in 0_usize..200, at in 10_usize..4000,
+    ) {
+        let golden = golden();
+        let (from, into) = (&golden[from].1, &golden[into].1);
+        let start = start.min(from.len());
+        let piece = &from[start..(start + length).min(from.len())];
+        let at = at.min(into.len());
+        let _ = read(&[&into[..at], piece, &into[at..]].concat());
+    }
+}

@@ -1,0 +1,292 @@
+//! Records of every shape that the vocabulary has, at random.
+
+use proptest::{collection::vec, option::of, prelude::*, sample::select};
+use runlog_schemas::{
+    datum::Sha256,
+    json::Json,
+    payload::{
+        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
+        ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+    },
+    record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind},
+    refs::{
+        ArtifactRef, ContentKind, ContentRef, ContentScope, CorrelationEntry, DestinationKind, DestinationRef,
+        EntityKind, EntityRef, PrivacyClass, RetentionClass, SourceKind, SourceRef, TrustClass,
+    },
+};
+use serde_json::Value;
+
+fn text() -> BoxedStrategy<String> {
+    prop_oneof![
+        3 => vec(any::<char>(), 0..6).prop_map(String::from_iter),
+        1 => Just(String::new()),
+        // Lengths whose encoding takes two bytes and three.
+        1 => (60_usize..9000).prop_map(|length| "ü".repeat(length)),
+    ]
+    .boxed()
+}
+
+/// What an Avro long holds of a `u64`.
+fn long() -> BoxedStrategy<u64> {
+    let max = i64::MAX.cast_unsigned();
+    prop_oneof![0..200_u64, 0..=max, Just(max), Just(63), Just(64)].boxed()
+}
+
+/// What an Avro int holds of a `u32`.
+fn int() -> BoxedStrategy<u32> {
+    let max = i32::MAX.cast_unsigned();
+    prop_oneof![0..200_u32, 0..=max, Just(max)].boxed()
+}
+
+fn symbol<T: Copy + std::fmt::Debug + 'static>(all: &'static [T]) -> BoxedStrategy<T> {
+    select(all).boxed()
+}
+
+/// JSON whose text `serde_json` writes the same way again.
+fn json() -> BoxedStrategy<Json> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        Just(Value::from(0.5)),
+        vec(any::<char>(), 0..6).prop_map(|text| Value::from(String::from_iter(text))),
+    ];
+    let nested = leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..3).prop_map(Value::from),
+            proptest::collection::btree_map("[a-z~/ü]{0,3}", inner, 0..3)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    });
+    nested.prop_map(Json::from).boxed()
+}
+
+prop_compose! {
+    fn correlation()(key in text(), value in text()) -> CorrelationEntry { CorrelationEntry { key, value } }
+}
+
+prop_compose! {
+    fn source()(
+        kind in symbol(SourceKind::ALL), id in text(), trust in symbol(TrustClass::ALL),
+        privacy in symbol(PrivacyClass::ALL), correlation in vec(correlation(), 0..3), redacted_summary in of(text()),
+    ) -> SourceRef {
+        SourceRef { kind, id, trust, privacy, correlation, redacted_summary }
+    }
+}
+
+prop_compose! {
+    fn destination()(
+        kind in symbol(DestinationKind::ALL), id in text(), privacy in symbol(PrivacyClass::ALL),
+        retention in symbol(RetentionClass::ALL), correlation in vec(correlation(), 0..3),
+        redacted_summary in of(text()),
+    ) -> DestinationRef {
+        DestinationRef { kind, id, privacy, retention, correlation, redacted_summary }
+    }
+}
+
+prop_compose! {
+    fn entity()(
+        kind in symbol(EntityKind::ALL), id in text(), source in of(source()), privacy in symbol(PrivacyClass::ALL),
+        redacted_summary in of(text()),
+    ) -> EntityRef {
+        EntityRef { kind, id, source, privacy, redacted_summary }
+    }
+}
+
+prop_compose! {
+    fn artifact()(
+        (artifact_id, version, storage_ref, redacted_summary) in (text(), text(), text(), text()),
+        scope in symbol(ContentScope::ALL), (mime, content_hash) in (of(text()), of(text())),
+        size_bytes in of(long()), producer_ref in entity(), source_ref in source(),
+        destination_ref in of(destination()),
+        (privacy_class, retention_class, trust_class) in
+            (symbol(PrivacyClass::ALL), symbol(RetentionClass::ALL), symbol(TrustClass::ALL)),
+    ) -> ArtifactRef {
+        ArtifactRef {
+            artifact_id, version, scope, storage_ref, mime, size_bytes, content_hash, producer_ref, source_ref,
+            destination_ref, privacy_class, retention_class, trust_class, redacted_summary,
+        }
+    }
+}
+
+prop_compose! {
+    fn content_ref()(
+        (content_id, version, resolver_ref, redacted_summary) in (text(), text(), text(), text()),
+        (kind, scope) in (symbol(ContentKind::ALL), symbol(ContentScope::ALL)), artifact_ref in of(artifact()),
+        (mime, content_hash) in (of(text()), of(text())), size_bytes in of(long()), producer_ref in entity(),
+        source_ref in source(), destination_ref in of(destination()),
+        (privacy_class, retention_class, trust_class) in
+            (symbol(PrivacyClass::ALL), symbol(RetentionClass::ALL), symbol(TrustClass::ALL)),
+    ) -> ContentRef {
+        ContentRef {
+            content_id, version, kind, artifact_ref, scope, producer_ref, source_ref, destination_ref, mime,
+            size_bytes, content_hash, privacy_class, retention_class, trust_class, resolver_ref, redacted_summary,
+        }
+    }
+}
+
+prop_compose! {
+    fn event_index()(
+        (run_id, agent_id, event_family, event_kind, delivery_semantics) in (text(), text(), text(), text(), text()),
+        (session_id, turn_id) in (of(text()), of(text())), source in source(), destination in of(destination()),
+        subject_ref in entity(), related_refs in vec(entity(), 0..3), correlation_keys in vec(correlation(), 0..3),
+        tags in vec(text(), 0..3), privacy_class in symbol(PrivacyClass::ALL),
+    ) -> EventIndexProjection {
+        EventIndexProjection {
+            run_id, session_id, agent_id, turn_id, event_family, event_kind, source, destination, subject_ref,
+            related_refs, correlation_keys, tags, privacy_class, delivery_semantics,
+        }
+    }
+}
+
+prop_compose! {
+    /// Facts of no payload at all: whatever stands there is carried.
+    fn facts()(
+        payload_type in text(),
+        (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(text()), of(text())),
+        (checkpoint_id, base) in (of(text()), of(text())),
+        (covers_journal_seq, checkpoint_seq, created_at_millis) in (of(long()), of(long()), of(long())),
+    ) -> Facts {
+        Facts {
+            payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
+            created_at_millis, base,
+        }
+    }
+}
+
+prop_compose! {
+    fn place()(
+        writer_id in text(), (writer_epoch, writer_seq, journal_seq, timestamp_millis) in
+            (long(), long(), long(), long()),
+        prev_hash in of(any::<[u8; 32]>().prop_map(Sha256)),
+    ) -> Place {
+        Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis }
+    }
+}
+
+prop_compose! {
+    fn body()(
+        (journal_schema_version, record_kind, privacy) in
+            (any::<u16>(), symbol(RecordKind::ALL), symbol(PrivacyClass::ALL)),
+        (record_id, run_id, agent_id, delivery_semantics, runtime_package_fingerprint, redaction_policy_id) in
+            (text(), text(), text(), text(), text(), text()),
+        (session_id, turn_id, attempt_id, idempotency_key, dedupe_key, checkpoint_ref, key_id) in
+            (of(text()), of(text()), of(text()), of(text()), of(text()), of(text()), of(text())),
+        (subject_ref, related_refs, causal_refs) in (entity(), vec(entity(), 0..3), vec(text(), 0..3)),
+        (source, destination) in (source(), of(destination())),
+        (correlation_keys, tags, content_refs) in
+            (vec(correlation(), 0..3), vec(text(), 0..3), vec(content_ref(), 0..3)),
+        (event_index, facts) in (event_index(), facts()),
+        unknown_fields in of(json().prop_map(|json| serde_json::json!({"/x": json}).to_string())),
+    ) -> Body {
+        Body {
+            journal_schema_version, record_id, record_kind, run_id, session_id, agent_id, turn_id, attempt_id,
+            subject_ref, related_refs, causal_refs, source, destination, correlation_keys, tags, delivery_semantics,
+            event_index, runtime_package_fingerprint, privacy, content_refs, redaction_policy_id, idempotency_key,
+            dedupe_key, checkpoint_ref, key_id, facts, unknown_fields,
+        }
+    }
+}
+
+prop_compose! {
+    fn checkpoint()(
+        (checkpoint_id, session_id, state_hash) in (text(), text(), text()),
+        (checkpoint_seq, covers_journal_seq, turn, tool_calls_count, created_at_millis) in
+            (long(), long(), long(), long(), long()),
+        base in of(text()), unanswered in vec(text(), 0..3), schema_version in int(), messages in vec(json(), 0..4),
+        (total_usage, state) in (of(json()), of(json())), verification_reports in vec(json(), 0..3),
+    ) -> LoopCheckpoint {
+        LoopCheckpoint {
+            checkpoint_id, checkpoint_seq, covers_journal_seq, base, unanswered, schema_version, session_id, turn,
+            messages, total_usage, tool_calls_count, verification_reports, state, state_hash, created_at_millis,
+        }
+    }
+}
+
+prop_compose! {
+    fn request()(
+        (request_id, call_id, tool_name, args_sha256, fingerprint) in (text(), text(), text(), text(), text()),
+        (parent_id, vendor) in (of(text()), of(text())), arguments in of(json()),
+    ) -> ToolCallRequested {
+        ToolCallRequested { request_id, call_id, parent_id, vendor, tool_name, args_sha256, fingerprint, arguments }
+    }
+}
+
+/// A payload of the branch at `index` of [`Payload::TYPES`].
+fn payload_of(index: usize) -> BoxedStrategy<Payload> {
+    match Payload::TYPES[index] {
+        "run_lifecycle" => (text(), text()).prop_map(|(status, reason)| RunLifecycle { status, reason }.into()).boxed(),
+        "conversation_turn" => (text(), of(text()), of(text()), text(), json())
+            .prop_map(|(message_id, parent_id, thread_id, kind, content)| {
+                ConversationTurn { message_id, parent_id, thread_id, kind, content }.into()
+            })
+            .boxed(),
+        "tool_call_requested" => request().prop_map(Payload::from).boxed(),
+        "tool_call_attempt" => (text(), int(), text())
+            .prop_map(|(request_record_id, attempt, reason)| {
+                ToolCallAttempt { request_record_id, attempt, reason }.into()
+            })
+            .boxed(),
+        "tool_call_completed" => (text(), of(json()), of(long()))
+            .prop_map(|(request_record_id, result, latency_ms)| {
+                ToolCallCompleted { request_record_id, result, latency_ms }.into()
+            })
+            .boxed(),
+        "tool_call_failed" => (text(), text(), text(), of(long()))
+            .prop_map(|(request_record_id, error_kind, error_message, latency_ms)| {
+                ToolCallFailed { request_record_id, error_kind, error_message, latency_ms }.into()
+            })
+            .boxed(),
+        "loop_checkpoint" => checkpoint().prop_map(Payload::from).boxed(),
+        "run_claim" => (text(), long(), text())
+            .prop_map(|(writer_id, epoch, claimed_by)| RunClaim { writer_id, epoch, claimed_by }.into())
+            .boxed(),
+        "effect_resolution" => (text(), text(), of(json()), text(), text())
+            .prop_map(|(request_record_id, decision, result, who, why)| {
+                EffectResolution { request_record_id, decision, result, who, why }.into()
+            })
+            .boxed(),
+        "skip" => (long(), text(), text()).prop_map(|(offset, who, why)| Skip { offset, who, why }.into()).boxed(),
+        "genesis" => {
+            (text(), int()).prop_map(|(journal_id, partitions)| Genesis { journal_id, partitions }.into()).boxed()
+        }
+        other => panic!("payload type {other} has no generator"),
+    }
+}
+
+/// A payload of any type.
+pub(crate) fn payload() -> impl Strategy<Value = Payload> {
+    (0..Payload::TYPES.len()).prop_flat_map(payload_of)
+}
+
+prop_compose! {
+    /// A record as its bytes can be, whether it makes sense or not.
+    pub(crate) fn record()(place in place(), body in body(), payload in payload()) -> JournalRecord {
+        JournalRecord { place, body, payload }
+    }
+}
+
+/// A record as a producer writes it: its kind and its facts are its payload's, and it belongs where its kind does.
+pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
+    (record(), text()).prop_filter_map("requests name a tool", |(mut record, run_id)| {
+        let payload = match record.payload {
+            Payload::ToolCallRequested(request) if request.tool_name.is_empty() => return None,
+            Payload::ToolCallRequested(request) => {
+                let sealed = ToolCallRequested { fingerprint: String::new(), args_sha256: String::new(), ..request };
+                let sealed = sealed.seal().ok()?;
+                if sealed.fingerprint.is_empty() { return None } else { sealed.into() }
+            }
+            Payload::LoopCheckpoint(mut checkpoint) => {
+                checkpoint.state_hash = checkpoint.content_hash();
+                checkpoint.into()
+            }
+            other => other,
+        };
+        record.body.facts = Facts::of(&payload);
+        record.body.record_kind = RecordKind::of(&payload);
+        record.body.run_id = if record.body.record_kind.of_partition() { String::new() } else { format!("r{run_id}") };
+        record.payload = payload;
+        Some(record)
+    })
+}

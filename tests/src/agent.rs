@@ -1,0 +1,143 @@
+//! Records as an agent writes them, numbered here and not by the code under test.
+
+use runlog_log::Entry;
+use runlog_schemas::{
+    canonical, codec,
+    json::Json,
+    payload::{
+        ConversationTurn, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallCompleted, ToolCallFailed,
+        ToolCallRequested,
+    },
+    record::{JournalRecord, Place},
+};
+use serde_json::Value;
+
+/// One writer of one run. Its records' ids are `RUN/1`, `RUN/2` … across all of its epochs.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    /// The run.
+    pub run_id: String,
+    writer_id: String,
+    epoch: u64,
+    writer_seq: u64,
+    journal_seq: u64,
+    made: u64,
+    checkpoints: u64,
+}
+
+impl Agent {
+    /// The first writer of a run that nobody claimed.
+    pub fn new(run_id: &str) -> Self {
+        let (run_id, writer_id) = (run_id.to_owned(), "writer-0".to_owned());
+        Self { run_id, writer_id, epoch: 0, writer_seq: 0, journal_seq: 0, made: 0, checkpoints: 0 }
+    }
+
+    /// A record with the next numbers.
+    pub fn record(&mut self, payload: Payload) -> JournalRecord {
+        self.made += 1;
+        let mut record = JournalRecord::new(&self.run_id, format!("{}/{}", self.run_id, self.made), "agent", payload);
+        let numbered = record.body.record_kind.numbered();
+        self.journal_seq += u64::from(numbered);
+        self.writer_seq += 1;
+        record.place = Place {
+            writer_id: self.writer_id.clone(),
+            writer_epoch: self.epoch,
+            writer_seq: self.writer_seq,
+            prev_hash: None,
+            journal_seq: if numbered { self.journal_seq } else { 0 },
+            timestamp_millis: 1_700_000_000_000 + self.made,
+        };
+        record
+    }
+
+    /// Takes the run over in the name of another writer.
+    pub fn claim(&mut self) -> JournalRecord {
+        self.epoch += 1;
+        self.writer_id = format!("writer-{}", self.epoch);
+        let claim = RunClaim { writer_id: self.writer_id.clone(), epoch: self.epoch, claimed_by: "test".into() };
+        let mut record = self.record(claim.into());
+        (record.place.writer_seq, self.writer_seq) = (0, 0);
+        record
+    }
+
+    /// The run begins, or ends with another status.
+    pub fn lifecycle(&mut self, status: &str) -> JournalRecord {
+        self.record(RunLifecycle { status: status.into(), reason: String::new() }.into())
+    }
+
+    /// Somebody says something.
+    pub fn turn(&mut self, content: &str) -> JournalRecord {
+        let message_id = format!("message-{}", self.made);
+        let content = Json::from(Value::from(content));
+        let turn = ConversationTurn { message_id, parent_id: None, thread_id: None, kind: "user".into(), content };
+        self.record(turn.into())
+    }
+
+    /// A tool is about to be called.
+    pub fn request(&mut self, tool: &str, arguments: &Value) -> JournalRecord {
+        let arguments = Json::from(arguments.clone());
+        // Canonical as it is: serde_json's text of integers and strings, with sorted keys.
+        let args_sha256 = canonical::args_sha256(arguments.as_str());
+        let request = ToolCallRequested {
+            request_id: format!("request-{}", self.made),
+            call_id: "call".into(),
+            parent_id: None,
+            vendor: None,
+            tool_name: tool.into(),
+            fingerprint: canonical::fingerprint(tool, &args_sha256),
+            args_sha256,
+            arguments: Some(arguments),
+        };
+        self.record(request.into())
+    }
+
+    /// A call came back.
+    pub fn complete(&mut self, request_record_id: &str, result: &Value) -> JournalRecord {
+        let (request_record_id, result) = (request_record_id.to_owned(), Some(Json::from(result.clone())));
+        self.record(ToolCallCompleted { request_record_id, result, latency_ms: Some(1) }.into())
+    }
+
+    /// A call failed.
+    pub fn fail(&mut self, request_record_id: &str, message: &str) -> JournalRecord {
+        let (error_kind, error_message) = ("tool_error".to_owned(), message.to_owned());
+        let request_record_id = request_record_id.to_owned();
+        self.record(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None }.into())
+    }
+
+    /// Where the loop stands, behind everything so far.
+    pub fn checkpoint(&mut self, messages: &[Value]) -> JournalRecord {
+        self.checkpoints += 1;
+        let mut checkpoint = LoopCheckpoint {
+            checkpoint_id: format!("checkpoint-{}", self.checkpoints),
+            checkpoint_seq: self.checkpoints,
+            covers_journal_seq: self.journal_seq,
+            base: None,
+            unanswered: Vec::new(),
+            schema_version: 1,
+            session_id: "session".into(),
+            turn: self.checkpoints,
+            messages: messages.iter().cloned().map(Json::from).collect(),
+            total_usage: None,
+            tool_calls_count: 0,
+            verification_reports: Vec::new(),
+            state: None,
+            state_hash: String::new(),
+            created_at_millis: 1_700_000_000_000 + self.made,
+        };
+        checkpoint.state_hash = checkpoint.content_hash();
+        self.record(checkpoint.into())
+    }
+}
+
+/// The record as it stands in the log.
+pub fn entry(record: &JournalRecord) -> Entry {
+    Entry { key: record.body.run_id.clone().into_bytes(), value: codec::encode(record), headers: Vec::new() }
+}
+
+/// A run id that is in a partition.
+pub fn run_in(partition: u32, partitions: u32, name: &str) -> String {
+    let candidates = (0_u32..).map(|number| format!("{name}-{number}"));
+    let mut found =
+        candidates.filter(|run_id| runlog_schemas::partition::partition_of(run_id, partitions) == partition);
+    found.next().unwrap_or_default()
+}

@@ -1,0 +1,150 @@
+//! Whether a journal answers for a recorded run as its file does.
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::{Call, Run};
+use crate::{command::Runlog, random::Random};
+
+/// Compares everything that is asked of one run: its timeline, its checkpoints, each of its calls, its recovery.
+pub fn run(runlog: &Runlog, run: &Run, random: &mut Random) -> anyhow::Result<()> {
+    let lines = runlog.json(&["show", &run.id, "--raw"])?.exits(0)?.documents()?;
+    timeline(run, &lines).with_context(|| format!("timeline of {}", run.id))?;
+    checkpoint(runlog, run, &lines).with_context(|| format!("checkpoint of {}", run.id))?;
+    for at in 0..run.calls.len() {
+        lookup(runlog, run, at, random).with_context(|| format!("call {at} of {}", run.id))?;
+    }
+    recovery(runlog, run, &lines).with_context(|| format!("recovery of {}", run.id))
+}
+
+fn of_type<'a>(lines: &'a [Value], payload_type: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["payload_type"] == payload_type).map(|line| &line["payload"]).collect()
+}
+
+fn timeline(run: &Run, lines: &[Value]) -> anyhow::Result<()> {
+    let turns = of_type(lines, "conversation_turn");
+    ensure!(turns.len() == run.messages.len(), "{} turns for {} messages", turns.len(), run.messages.len());
+    for (turn, message) in turns.iter().zip(&run.messages) {
+        ensure!(turn["kind"] == message["role"] && turn["content"] == message["content"], "{turn} is not {message}");
+    }
+    ensure!(of_type(lines, "tool_call_requested").len() == run.calls.len(), "as many requests as calls");
+    let lifecycle = of_type(lines, "run_lifecycle");
+    ensure!(lifecycle[0]["status"] == "started", "it begins with {}", lifecycle[0]);
+    match lifecycle.get(1) {
+        Some(end) => ensure!(end["status"] == run.status && end["reason"] == run.reason.as_str(), "it ends with {end}"),
+        None => ensure!(run.status == "open", "it does not end"),
+    }
+    let numbers: Vec<u64> =
+        lines.iter().filter_map(|line| line["journal_seq"].as_u64()).filter(|seq| *seq > 0).collect();
+    ensure!(numbers.iter().copied().eq(1..=numbers.len() as u64), "numbers without gaps: {numbers:?}");
+    let mut saved = Vec::new();
+    for checkpoint in of_type(lines, "loop_checkpoint") {
+        let messages = checkpoint["messages"].as_array().context("messages")?;
+        ensure!(run.messages.starts_with(messages), "a checkpoint holds what the file begins with");
+        saved.push(messages.len());
+    }
+    saved.dedup();
+    ensure!(
+        saved == run.checkpoints,
+        "checkpoints of {saved:?} messages, the file has rounds to {:?}",
+        run.checkpoints
+    );
+    Ok(())
+}
+
+fn checkpoint(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()> {
+    let Some(count) = run.checkpoints.last() else {
+        ensure!(runlog.json(&["checkpoint", &run.id])?.exits(1)?.error_kind()? == "not_found", "there is none");
+        return Ok(());
+    };
+    let latest = runlog.answer(&["checkpoint", &run.id])?;
+    ensure!(
+        latest["messages"].as_array().is_some_and(|found| found == &run.messages[..*count]),
+        "the latest's messages"
+    );
+    // The one before the latest that covers less, asked for by what it covers.
+    let saved = of_type(lines, "loop_checkpoint");
+    let covers = |checkpoint: &Value| checkpoint["covers_journal_seq"].as_u64();
+    if let Some(earlier) = saved.iter().rev().find(|earlier| covers(earlier) < covers(&latest)) {
+        let before = covers(&latest).context("a number")? - 1;
+        let found = runlog.answer(&["checkpoint", &run.id, "--at-or-before", &before.to_string()])?;
+        ensure!(found["checkpoint_id"] == earlier["checkpoint_id"], "{} at or before {before}", found["checkpoint_id"]);
+        ensure!(found["messages"] == earlier["messages"], "the earlier one's messages");
+    }
+    Ok(())
+}
+
+fn lookup(runlog: &Runlog, run: &Run, at: usize, random: &mut Random) -> anyhow::Result<()> {
+    let call = &run.calls[at];
+    let same = |other: &&Call| other.tool == call.tool && other.arguments == call.arguments;
+    let occurrence = run.calls[..=at].iter().filter(same).count();
+    let occurrences = run.calls.iter().filter(same).count();
+    let arguments = respelled(&call.arguments, random);
+    let mut asked = vec!["lookup", &run.id, "--tool", &call.tool, "--args", &arguments];
+    let number = occurrence.to_string();
+    // The last is found without its number.
+    if occurrence < occurrences {
+        asked.extend(["--occurrence", &number]);
+    }
+    let answered = runlog.json(&asked)?;
+    let found = answered.clone().exits(if call.outcome.is_some() { 0 } else { 1 })?.json()?;
+    let (status, result, message) = match &call.outcome {
+        Some(Ok(result)) => ("completed", result.clone(), Value::Null),
+        Some(Err(message)) => ("failed", Value::Null, message.as_str().into()),
+        None => ("pending", Value::Null, Value::Null),
+    };
+    ensure!(found["status"] == status, "status {}", found["status"]);
+    ensure!(found["occurrence"] == occurrence && found["occurrences"] == occurrences, "occurrence: {found}");
+    ensure!(found["tool_name"] == call.tool.as_str() && found["arguments"] == call.arguments, "the call: {found}");
+    ensure!(found["result"] == result && found["error"]["message"] == message, "the outcome: {found}");
+    Ok(())
+}
+
+/// The same value in another spelling: members in another order, white space where it may be.
+fn respelled(value: &Value, random: &mut Random) -> String {
+    let space = |random: &mut Random| [" ", "", "\n", "\t ", "  "][random.between(0, 5) as usize];
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.iter().collect();
+            random.shuffle(&mut members);
+            let mut parts = Vec::new();
+            for (name, value) in members {
+                let (before, after) = (space(random), space(random));
+                parts.push(format!(
+                    "{before}{}{after}:{before}{}{after}",
+                    Value::from(name.as_str()),
+                    respelled(value, random)
+                ));
+            }
+            format!("{{{}{}}}", space(random), parts.join(","))
+        }
+        Value::Array(items) => {
+            let items: Vec<_> =
+                items.iter().map(|item| format!("{}{}", space(random), respelled(item, random))).collect();
+            format!("[{} ]", items.join(","))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn recovery(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()> {
+    let pending: Vec<&Call> = run.calls.iter().filter(|call| call.outcome.is_none()).collect();
+    let resumable = run.status == "open" && pending.is_empty();
+    let recovery = runlog.json(&["recover", &run.id])?.exits(if resumable { 0 } else { 1 })?.json()?;
+    ensure!(recovery["resumable"] == resumable && recovery["reason"].is_null() == resumable, "resumable: {recovery}");
+    let tools: Vec<_> =
+        recovery["pending"].as_array().context("pending")?.iter().map(|call| &call["tool_name"]).collect();
+    ensure!(tools.iter().copied().eq(pending.iter().map(|call| call.tool.as_str())), "pending: {tools:?}");
+    let last = lines.iter().rposition(|line| line["payload_type"] == "loop_checkpoint");
+    ensure!(recovery["records_after"] == lines.len() - last.map_or(0, |at| at + 1), "records_after: {recovery}");
+    let saved = last.map(|at| &lines[at]["payload"]["checkpoint_id"]);
+    ensure!(&recovery["checkpoint"]["checkpoint_id"] == saved.unwrap_or(&Value::Null), "checkpoint: {recovery}");
+    ensure!(recovery["checkpoint"]["messages"].is_null(), "messages come with --full only");
+    let behind = &lines[last.map_or(0, |at| at + 1)..];
+    let ended = of_type(behind, "tool_call_completed").len() + of_type(behind, "tool_call_failed").len();
+    ensure!(recovery["completed"].as_array().is_some_and(|calls| calls.len() == ended), "completed: {recovery}");
+    let numbers = lines.iter().filter_map(|line| line["journal_seq"].as_u64()).max();
+    ensure!(recovery["next_journal_seq"].as_u64() == numbers.map(|number| number + 1), "numbers: {recovery}");
+    ensure!(recovery["epoch"] == 0 && recovery["position"] == lines[lines.len() - 1]["position"], "place: {recovery}");
+    Ok(())
+}

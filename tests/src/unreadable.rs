@@ -1,0 +1,313 @@
+//! Records that a reader cannot take, and what becomes of them: the same story on every log.
+
+use std::{fs, time::Instant};
+
+use anyhow::{Context, ensure};
+use runlog_log::{Entry, Offset, PartitionId};
+use runlog_schemas::{
+    codec,
+    datum::{Datum, Sha256, hex, put_long},
+    record::JournalRecord,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    agent::{Agent, entry, run_in},
+    command::Runlog,
+    server::{Launch, Server},
+};
+
+/// The partitions of a story's journal.
+pub const PARTITIONS: u32 = 4;
+/// What is "at once", seconds: far below the deadline that a query gives.
+const AT_ONCE_SECONDS: f64 = 5.0;
+
+/// What a foreign client appends with.
+pub type Append<'a> = dyn Fn(&[(PartitionId, Entry)]) -> anyhow::Result<Vec<Offset>> + 'a;
+
+/// A journal that a foreign client can write to.
+pub struct Journal<'a> {
+    /// How its server is started.
+    pub launch: Launch,
+    /// The foreign client.
+    pub append: &'a Append<'a>,
+    /// Whether the client can write while the server runs.
+    pub shared: bool,
+}
+
+impl std::fmt::Debug for Journal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").field("launch", &self.launch).field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+impl Journal<'_> {
+    fn put(&self, server: Server, records: &[(PartitionId, Entry)]) -> anyhow::Result<(Server, Vec<Offset>)> {
+        if self.shared {
+            return Ok((server, (self.append)(records)?));
+        }
+        server.terminate()?;
+        let offsets = (self.append)(records)?;
+        Ok((self.launch.start()?, offsets))
+    }
+}
+
+fn bytes(value: Vec<u8>) -> Entry {
+    Entry { value, ..Entry::default() }
+}
+
+fn datum(record: &JournalRecord) -> Vec<u8> {
+    record.to_bytes()
+}
+
+/// The framing of single objects, with another schema's fingerprint.
+fn of_schema(fingerprint: [u8; 8], record: &JournalRecord) -> Entry {
+    bytes([&[0xC3, 0x01], &fingerprint[..], &datum(record)].concat())
+}
+
+/// A record of our schema with a payload that it does not have.
+fn of_branch(branch: i64, record: &JournalRecord) -> Entry {
+    let mut value = codec::encode(record)[..10].to_vec();
+    record.place.put(&mut value);
+    record.body.put(&mut value);
+    put_long(branch, &mut value);
+    bytes(value)
+}
+
+/// The ids of the run's applied records.
+fn ids(runlog: &Runlog, run_id: &str, consistency: &str) -> anyhow::Result<Vec<String>> {
+    let lines = runlog.json(&["show", run_id, "--consistency", consistency])?.exits(0)?.documents()?;
+    lines.iter().map(|line| Ok(line["record_id"].as_str().context("an id")?.to_owned())).collect()
+}
+
+fn assert_verified(runlog: &Runlog) -> anyhow::Result<()> {
+    let verification = runlog.json(&["verify"])?;
+    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+    verification.exits(0)?;
+    Ok(())
+}
+
+/// Whatever is not a record is a dead letter, and the records behind it are applied. `oversized` where the log can hold
+/// a record over our limit, `tombstone` where it can hold one without a value.
+pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> anyhow::Result<()> {
+    let mut agent = Agent::new(&run_in(0, PARTITIONS, "run"));
+    let server = journal.launch.start()?;
+    let whole = codec::encode(&agent.lifecycle("started"));
+    let mut corrupt = whole.clone();
+    corrupt[40..].fill(0xff);
+    let mut unreadable = vec![
+        (b"no avro".to_vec(), "not_framed"),
+        (whole[..whole.len() - 3].to_vec(), "undecodable"),
+        (corrupt, "undecodable"),
+        ([whole.as_slice(), &[0]].concat(), "undecodable"),
+        (vec![0xC3, 0x01], "not_framed"),
+    ];
+    if oversized {
+        unreadable.push(([whole.as_slice(), &vec![0; 1 << 20]].concat(), "too_large"));
+    }
+    if tombstone {
+        unreadable.push((Vec::new(), "not_framed"));
+    }
+    let mut records = vec![(0, bytes(whole))];
+    for (value, _) in &unreadable {
+        records.push((0, bytes(value.clone())));
+        records.push((0, entry(&agent.turn("behind it"))));
+    }
+    let (server, offsets) = journal.put(server, &records)?;
+    let runlog = server.runlog();
+    ensure!(ids(&runlog, &agent.run_id, "latest")?.len() == unreadable.len() + 1, "what is behind is applied");
+    let check = |runlog: &Runlog| -> anyhow::Result<()> {
+        let list = runlog.answer(&["dead-letter", "list", "--consistency", "latest"])?;
+        let list = list["records"].as_array().context("records")?;
+        ensure!(list.len() == unreadable.len(), "{list:?}");
+        for (number, (value, reason)) in unreadable.iter().enumerate() {
+            let (offset, found) = (offsets[1 + 2 * number], &list[number]);
+            let position = &found["position"];
+            ensure!(position["partition"] == 0 && position["offset"] == offset, "record {number}: {found}");
+            ensure!(found["reason"] == *reason && found["bytes"] == value.len(), "record {number}: {found}");
+            ensure!(found["sha256"] == Sha256::of(value).to_string(), "record {number}: {found}");
+            let shown = runlog.answer(&["dead-letter", "show", &format!("0:{offset}")])?;
+            let digits = shown["hex"].as_str().context("hex")?;
+            ensure!(hex(value).starts_with(digits) && digits.len() == 2 * value.len().min(4096), "its bytes: {shown}");
+        }
+        let doctor = runlog.answer(&["doctor"])?;
+        let warned = doctor["findings"].as_array().context("findings")?.iter().any(|finding| {
+            finding["severity"] == "warning"
+                && finding["what"].as_str().is_some_and(|what| what.contains("partition 0"))
+        });
+        ensure!(doctor["healthy"] == true && warned && doctor["partitions"][0]["state"] == "running", "{doctor}");
+        runlog.json(&["dead-letter", "show", "0:0"])?.exits(1)?;
+        assert_verified(runlog)
+    };
+    check(&runlog)?;
+    server.kill()?;
+    fs::remove_dir_all(journal.launch.dir().join("index"))?;
+    check(&journal.launch.start()?.runlog())
+}
+
+/// Where a partition stands still, and what the doctor must say of it.
+struct Stop {
+    offset: Offset,
+    says: &'static str,
+}
+
+/// A schema that nobody here knows stops its partition and no other, until somebody skips the record.
+pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
+    let mut agents: Vec<Agent> = (0..PARTITIONS).map(|number| Agent::new(&run_in(number, PARTITIONS, "run"))).collect();
+    let server = journal.launch.start()?;
+    let mut records = Vec::new();
+    for (partition, agent) in (0..).zip(&mut agents) {
+        records.extend([agent.lifecycle("started"), agent.turn("before")].map(|record| (partition, entry(&record))));
+        let newer = Agent::new(&agent.run_id).turn("of a newer version");
+        match partition {
+            0 => records.push((0, of_schema([0xAB; 8], &newer))),
+            1 => records.push((1, bytes([&[0, 0, 0, 0, 42], &datum(&newer)[..]].concat()))),
+            2 => records.push((2, of_branch(99, &newer))),
+            _ => {}
+        }
+        records.push((partition, entry(&agent.turn("behind"))));
+    }
+    let (mut server, offsets) = journal.put(server, &records)?;
+    let mut stops: Vec<Option<Stop>> = [(2, "fingerprint abababababababab"), (6, "id 42"), (10, "branch 99")]
+        .map(|(number, says): (usize, _)| Some(Stop { offset: offsets[number], says }))
+        .into();
+    stops.push(None);
+    assert_stops(&server, &agents, &stops)?;
+    // What is applied is not asked for again.
+    let begun = format!("at-least=0:{}", offsets[1]);
+    ensure!(ids(&server.runlog(), &agents[0].run_id, &begun)?.len() == 2, "{begun} is there");
+    // The one that runs takes records.
+    let body = serde_json::to_value(agents[3].turn("while others stand still"))?;
+    let (status, outcome) = server.post(&format!("/v1/runs/{}/records", agents[3].run_id), &body)?;
+    ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
+
+    server.kill()?;
+    server = journal.launch.start()?;
+    assert_stops(&server, &agents, &stops)?;
+    skip(&server, &mut stops, 0)?;
+    assert_stops(&server, &agents, &stops)?;
+    server.kill()?;
+    server = journal.launch.start()?;
+    assert_stops(&server, &agents, &stops)?;
+    server.kill()?;
+    fs::remove_dir_all(journal.launch.dir().join("index"))?;
+    server = journal.launch.start()?;
+    // A skip stands behind its record: the rebuild stops there for as long as it takes to find it.
+    let begun = Instant::now();
+    while begun.elapsed().as_secs_f64() < 30.0 && server.runlog().json(&["show", &agents[0].run_id])?.code == Some(4) {}
+    assert_stops(&server, &agents, &stops)?;
+    skip(&server, &mut stops, 1)?;
+    skip(&server, &mut stops, 2)?;
+    assert_stops(&server, &agents, &stops)
+}
+
+fn skip(server: &Server, stops: &mut [Option<Stop>], partition: usize) -> anyhow::Result<()> {
+    let stop = stops[partition].take().context("it is stopped")?;
+    let place = format!("{partition}:{}", stop.offset);
+    let skip = ["dead-letter", "skip", &place, "--who", "a test", "--why", "nobody will ever know that schema"];
+    server.runlog().answer(&skip)?;
+    Ok(())
+}
+
+/// Each partition with a stop stands there, and each without one is served to its end.
+fn assert_stops(server: &Server, agents: &[Agent], stops: &[Option<Stop>]) -> anyhow::Result<()> {
+    let runlog = server.runlog();
+    for (partition, (agent, stop)) in agents.iter().zip(stops).enumerate() {
+        let Some(stop) = stop else {
+            let found = ids(&runlog, &agent.run_id, "latest").with_context(|| format!("partition {partition}"))?;
+            ensure!(found.len() >= 3, "partition {partition} is served to its end: {found:?}");
+            continue;
+        };
+        let begun = Instant::now();
+        let asked = ["show", &agent.run_id, "--deadline", "60s"];
+        let refused = runlog.json(&asked)?.exits(4)?;
+        ensure!(refused.error_kind()? == "partition_stopped", "partition {partition}: {}", refused.stdout);
+        ensure!(
+            begun.elapsed().as_secs_f64() < AT_ONCE_SECONDS,
+            "partition {partition}: only after {:?}",
+            begun.elapsed()
+        );
+        let (status, problem) = server.get(&format!("/v1/runs/{}/recovery", agent.run_id))?;
+        ensure!(status == 503 && problem["kind"] == "partition_stopped", "{status} {problem}");
+        ensure!(ids(&runlog, &agent.run_id, "eventual")?.len() == 2, "partition {partition}: what was applied");
+        ensure!(problem["detail"].as_str().is_some_and(|detail| detail.contains(stop.says)), "{problem}");
+    }
+    let stopped: Vec<usize> = (0..stops.len()).filter(|partition| stops[*partition].is_some()).collect();
+    let (status, ready) = server.get("/readyz")?;
+    ensure!(status == 200 && ready["stopped"] == json!(stopped), "{status} {ready}");
+    let effects = runlog.answer(&["effects", "--consistency", "latest"])?;
+    ensure!(effects["unavailable_partitions"] == json!(stopped), "{effects}");
+    ensure!(runlog.answer(&["runs"])?["runs"].as_array().is_some_and(|runs| runs.len() == agents.len()), "all runs");
+    assert_doctor(&runlog, stops)?;
+    assert_verified(&runlog)
+}
+
+fn assert_doctor(runlog: &Runlog, stops: &[Option<Stop>]) -> anyhow::Result<()> {
+    let healthy = stops.iter().all(Option::is_none);
+    let doctor = runlog.json(&["doctor"])?.exits(if healthy { 0 } else { 1 })?.json()?;
+    ensure!(doctor["healthy"] == healthy, "{doctor}");
+    let errors: Vec<&Value> = doctor["findings"].as_array().context("findings")?.iter().collect();
+    for (partition, stop) in stops.iter().enumerate() {
+        let health = &doctor["partitions"][partition];
+        let Some(stop) = stop else {
+            ensure!(health["state"] == "running" && health["applied"] == health["end"], "{health}");
+            continue;
+        };
+        let error = health["error"].as_str().context("an error")?;
+        ensure!(health["state"] == "stopped" && health["applied"] == stop.offset, "{health}");
+        ensure!(error.contains(stop.says) && error.contains(&format!("offset {}", stop.offset)), "{health}");
+        let command = format!("runlog dead-letter skip {partition}:{}", stop.offset);
+        let advised = errors.iter().any(|finding| finding["fix"].as_str().is_some_and(|fix| fix.contains(&command)));
+        ensure!(advised, "nobody says {command}: {doctor}");
+    }
+    Ok(())
+}
+
+/// A skip of what was applied voids it for good, and leaves its numbers to another record.
+pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
+    let mut agent = Agent::new(&run_in(1, PARTITIONS, "run"));
+    let server = journal.launch.start()?;
+    let begun = [agent.lifecycle("started"), agent.request("book", &json!({"seat": 1}))];
+    let request = begun[1].body.record_id.clone();
+    let mut other = agent.clone();
+    let wrong = agent.complete(&request, &json!("wrong"));
+    let mut records: Vec<_> = begun.iter().chain([&wrong]).map(|record| (1, entry(record))).collect();
+    records.push((1, bytes(b"noise".to_vec())));
+    let (mut server, offsets) = journal.put(server, &records)?;
+    let lookup = ["lookup", &agent.run_id, "--tool", "book", "--args", "{\"seat\":1}"];
+    ensure!(server.runlog().answer(&lookup)?["result"] == "wrong", "it is applied");
+    let skip = |runlog: &Runlog, place: &str| runlog.json(&["dead-letter", "skip", place, "--who", "w", "--why", "y"]);
+    let runlog = server.runlog();
+    // Nobody can do without the genesis; the future cannot be voided; there is no such partition.
+    let end = offsets[3] + 1;
+    for (place, code) in [("1:0".to_owned(), 3), (format!("1:{end}"), 3), ("9:1".to_owned(), 2)] {
+        skip(&runlog, &place)?.exits(code).with_context(|| place)?;
+    }
+    runlog.json(&["dead-letter", "skip", "1:1"])?.exits(2)?;
+
+    for offset in [offsets[3], offsets[2]] {
+        skip(&runlog, &format!("1:{offset}"))?.exits(0)?;
+    }
+    let voided = |runlog: &Runlog| -> anyhow::Result<()> {
+        let found = ids(runlog, &agent.run_id, "latest")?;
+        ensure!(found == begun.each_ref().map(|record| record.body.record_id.clone()), "applied: {found:?}");
+        ensure!(runlog.json(&lookup)?.exits(1)?.json()?["status"] == "pending", "its call is pending again");
+        let letters = runlog.answer(&["dead-letter", "list"])?;
+        ensure!(letters["records"] == json!([]), "{letters}");
+        assert_verified(runlog)
+    };
+    voided(&runlog)?;
+    server.kill()?;
+    server = journal.launch.start()?;
+    voided(&server.runlog())?;
+    server.kill()?;
+    fs::remove_dir_all(journal.launch.dir().join("index"))?;
+    server = journal.launch.start()?;
+    voided(&server.runlog())?;
+
+    let right = serde_json::to_value(other.complete(&request, &json!("right")))?;
+    let (status, outcome) = server.post(&format!("/v1/runs/{}/records", agent.run_id), &right)?;
+    ensure!(status == 200 && outcome["outcome"] == "applied", "{status} {outcome}");
+    ensure!(server.runlog().answer(&lookup)?["result"] == "right", "its numbers were free");
+    assert_verified(&server.runlog())
+}

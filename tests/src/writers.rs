@@ -1,0 +1,220 @@
+//! Many agents at work while what they write to dies and comes back: each knows what it wrote, whoever kept it.
+//!
+//! ```text
+//!   Story (one run's script) ──batch──▶ send, again and again until it is acknowledged ──▶ Story
+//!                                                                                            │
+//!   compare: what the journal answers, record by record and call by call ◀───────────────────┘
+//! ```
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use futures_util::future::BoxFuture;
+use runlog_schemas::record::JournalRecord;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{agent::Agent, random::Random};
+
+pub mod compare;
+pub mod http;
+pub mod kafka;
+
+/// Runs, each with a writer of its own.
+pub const RUNS: usize = 120;
+/// What the claim speaks of, records per second.
+pub const RATE_MIN: f64 = 2000.0;
+/// What is offered, records per second.
+const RATE: f64 = 4000.0;
+/// Records of a batch at the least.
+const BATCH: usize = 10;
+
+/// A call that a story made.
+#[derive(Clone, Debug)]
+pub struct Made {
+    /// The tool.
+    pub tool: &'static str,
+    /// Its arguments.
+    pub arguments: Value,
+    /// Result or failure; none while it is pending.
+    pub outcome: Option<Result<Value, String>>,
+    request_id: String,
+}
+
+/// A run, and everything that its writer knows of it.
+#[derive(Clone, Debug)]
+pub struct Story {
+    agent: Agent,
+    random: Random,
+    /// Whether it takes the run over now and then.
+    claims: bool,
+    /// Acknowledged records, in order.
+    pub records: Vec<JournalRecord>,
+    /// Its calls, in the order of their requests.
+    pub calls: Vec<Made>,
+    batches: u64,
+}
+
+impl Story {
+    /// The beginning of a run.
+    pub fn new(number: usize, seed: u64, claims: bool) -> Self {
+        let (agent, random) = (Agent::new(&format!("run-{number:03}")), Random::new(seed ^ (number as u64) << 32));
+        Self { agent, random, claims, records: Vec::new(), calls: Vec::new(), batches: 0 }
+    }
+
+    /// The run.
+    pub fn run_id(&self) -> &str {
+        &self.agent.run_id
+    }
+
+    /// What it does next: answers to calls of earlier batches, new calls, a checkpoint now and then.
+    pub fn next_batch(&mut self) -> Vec<JournalRecord> {
+        self.batches += 1;
+        let mut batch = Vec::new();
+        if self.claims && self.batches % 8 == 1 {
+            batch.push(self.agent.claim());
+        }
+        if self.batches == 1 {
+            batch.push(self.agent.lifecycle("started"));
+        }
+        for at in 0..self.calls.len() {
+            // The last calls of an agent stay pending for a while.
+            if self.calls[at].outcome.is_none() && self.random.between(0, 3) > 0 {
+                batch.push(self.answer(at));
+            }
+        }
+        batch.push(self.request("book", json!({"flight": self.batches, "run": self.run_id()})));
+        batch.push(self.request("poll", json!({"queue": "bookings"})));
+        if self.random.between(0, 2) == 0 {
+            batch.push(self.answer(self.calls.len() - 1));
+        }
+        while batch.len() < BATCH - 1 {
+            batch.push(self.agent.turn(&format!("{} of {}, {:x}", batch.len(), self.batches, self.random.number())));
+        }
+        if self.batches.is_multiple_of(3) {
+            batch.push(self.agent.checkpoint(&[json!({"role": "user", "content": self.batches})]));
+        }
+        batch
+    }
+
+    fn request(&mut self, tool: &'static str, arguments: Value) -> JournalRecord {
+        let record = self.agent.request(tool, &arguments);
+        let request_id = record.body.record_id.clone();
+        self.calls.push(Made { tool, arguments, outcome: None, request_id });
+        record
+    }
+
+    /// Every answer is another one, so that a wrong one is told from the right one.
+    fn answer(&mut self, at: usize) -> JournalRecord {
+        let (call, said) = (&mut self.calls[at], format!("{at} {:x}", self.random.number()));
+        if self.random.between(0, 5) == 0 {
+            call.outcome = Some(Err(said.clone()));
+            return self.agent.fail(&call.request_id, &said);
+        }
+        let result = json!({ "said": said });
+        call.outcome = Some(Ok(result.clone()));
+        self.agent.complete(&call.request_id, &result)
+    }
+}
+
+/// Where batches go.
+pub trait Sink: Send + Sync + 'static {
+    /// Appends a run's batch. `Ok(true)`: acknowledged; `Ok(false)`: nobody knows, send it again; an error ends the test.
+    fn send<'a>(&'a self, run_id: &'a str, batch: &'a [JournalRecord]) -> BoxFuture<'a, anyhow::Result<bool>>;
+
+    /// Waits until it makes sense to send again.
+    fn recovered(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Writers under way.
+#[derive(Debug)]
+pub struct Writers {
+    tasks: JoinSet<anyhow::Result<Story>>,
+    ending: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+    repeated: Arc<AtomicU64>,
+    begun: Instant,
+}
+
+impl Writers {
+    /// Begins all stories. Call it within a runtime.
+    pub fn start(stories: Vec<Story>, sink: &Arc<impl Sink>) -> Self {
+        let mut writers = Self {
+            tasks: JoinSet::new(),
+            ending: Arc::default(),
+            acknowledged: Arc::default(),
+            repeated: Arc::default(),
+            begun: Instant::now(),
+        };
+        let pace = Duration::from_secs_f64(stories.len() as f64 * BATCH as f64 / RATE);
+        for story in stories {
+            let (sink, ending) = (sink.clone(), writers.ending.clone());
+            let counts = (writers.acknowledged.clone(), writers.repeated.clone());
+            writers.tasks.spawn(write(story, sink, ending, counts, pace));
+        }
+        writers
+    }
+
+    /// Records acknowledged so far.
+    pub fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// How long they have been at work.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Batches that were sent more than once.
+    pub fn repeated(&self) -> u64 {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// Whether one has failed: there is no sense in going on.
+    pub fn failed(&self) -> bool {
+        self.tasks.len() < RUNS
+    }
+
+    /// Lets each finish the batch it is at; the stories, in order.
+    pub async fn finish(mut self) -> anyhow::Result<Vec<Story>> {
+        self.ending.store(true, Ordering::Relaxed);
+        let mut stories = Vec::new();
+        while let Some(ended) = self.tasks.join_next().await {
+            stories.push(ended.context("a writer panicked")??);
+        }
+        stories.sort_by(|a, b| a.run_id().cmp(b.run_id()));
+        Ok(stories)
+    }
+}
+
+async fn write(
+    mut story: Story,
+    sink: Arc<impl Sink>,
+    ending: Arc<AtomicBool>,
+    (acknowledged, repeated): (Arc<AtomicU64>, Arc<AtomicU64>),
+    pace: Duration,
+) -> anyhow::Result<Story> {
+    let mut ticks = tokio::time::interval(pace);
+    while !ending.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        let batch = story.next_batch();
+        // An acknowledgement that never reached its writer looks like this: everything once more.
+        let twice = story.random.between(0, 20) == 0;
+        for sending in 0..if twice { 2 } else { 1 } {
+            repeated.fetch_add(sending, Ordering::Relaxed);
+            while !sink.send(story.run_id(), &batch).await.with_context(|| story.run_id().to_owned())? {
+                repeated.fetch_add(1, Ordering::Relaxed);
+                sink.recovered().await;
+            }
+        }
+        acknowledged.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        story.records.extend(batch);
+    }
+    Ok(story)
+}

@@ -1,0 +1,98 @@
+//! What the journal answers, against what its writers know.
+
+use anyhow::{Context, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use super::Story;
+use crate::server::Server;
+
+/// Questions under way at once.
+const CONCURRENCY: usize = 8;
+/// How long the server may take to catch up.
+const CATCH_UP: &str = "deadline_ms=120000";
+
+/// Every acknowledged record once and in order, every call with its own outcome, nothing refused, and the indices what
+/// the log says.
+pub fn everything(server: &Server, stories: &[Story]) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let http = crate::server::client()?;
+    let compared = stream::iter(stories).map(|story| run(&http, &server.url, story));
+    runtime.block_on(compared.buffer_unordered(CONCURRENCY).try_collect::<Vec<()>>())?;
+    let runlog = server.runlog();
+    let anomalies = runlog.answer(&["anomalies", "--consistency", "latest"])?;
+    ensure!(anomalies["anomalies"] == json!([]), "refused: {anomalies}");
+    let letters = runlog.answer(&["dead-letter", "list", "--consistency", "latest"])?;
+    ensure!(letters["records"] == json!([]), "unreadable: {letters}");
+    let found = runlog.answer(&["runs", "--limit", "100000"])?;
+    ensure!(found["runs"].as_array().is_some_and(|runs| runs.len() == stories.len()), "runs: {found}");
+    let verification = runlog.json(&["verify"])?;
+    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+    verification.exits(0)?;
+    Ok(())
+}
+
+async fn get(http: &reqwest::Client, url: &str) -> anyhow::Result<Value> {
+    let response = http.get(url).timeout(std::time::Duration::from_secs(150)).send().await?;
+    let (status, body) = (response.status(), response.text().await?);
+    ensure!(status.is_success(), "{url}: {status} {body}");
+    Ok(serde_json::from_str(&body)?)
+}
+
+async fn run(http: &reqwest::Client, url: &str, story: &Story) -> anyhow::Result<()> {
+    let base = format!("{url}/v1/runs/{}", story.run_id());
+    records(http, &base, story).await.with_context(|| format!("records of {}", story.run_id()))?;
+    for at in 0..story.calls.len() {
+        call(http, &base, story, at).await.with_context(|| format!("call {at} of {}", story.run_id()))?;
+    }
+    let last = story.records.iter().rfind(|record| record.payload.payload_type() == "loop_checkpoint");
+    if let Some(last) = last {
+        let found = get(http, &format!("{base}/checkpoints/latest?consistency=eventual")).await?;
+        let written = serde_json::to_value(&last.payload)?;
+        for name in ["checkpoint_id", "covers_journal_seq", "messages"] {
+            ensure!(found[name] == written[name], "checkpoint of {}: {found}", story.run_id());
+        }
+    }
+    Ok(())
+}
+
+async fn records(http: &reqwest::Client, base: &str, story: &Story) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = get(http, &format!("{base}/records?raw=true&limit=1000&{CATCH_UP}{cursor}")).await?;
+        lines.extend(page["records"].as_array().context("records")?.iter().cloned());
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    for (line, record) in lines.iter().zip(&story.records) {
+        let (id, place) = (&record.body.record_id, &record.place);
+        ensure!(line["record_id"] == id.as_str(), "{} stands where {id} was written", line["record_id"]);
+        ensure!(line["payload"] == serde_json::to_value(&record.payload)?, "{id} has other content: {line}");
+        ensure!(line["journal_seq"] == place.journal_seq && line["epoch"] == place.writer_epoch, "{id}: {line}");
+    }
+    ensure!(lines.len() == story.records.len(), "{} records of {} acknowledged", lines.len(), story.records.len());
+    Ok(())
+}
+
+async fn call(http: &reqwest::Client, base: &str, story: &Story, at: usize) -> anyhow::Result<()> {
+    let call = &story.calls[at];
+    let same = |other: &&super::Made| other.tool == call.tool && other.arguments == call.arguments;
+    let occurrence = story.calls[..=at].iter().filter(same).count();
+    let occurrences = story.calls.iter().filter(same).count();
+    let mut url = reqwest::Url::parse(&format!("{base}/lookup"))?;
+    url.query_pairs_mut()
+        .append_pair("tool", call.tool)
+        .append_pair("args", &call.arguments.to_string())
+        .append_pair("occurrence", &occurrence.to_string())
+        .append_pair("consistency", "eventual");
+    let found = get(http, url.as_str()).await?;
+    let (status, result, message) = match &call.outcome {
+        Some(Ok(result)) => ("completed", result.clone(), Value::Null),
+        Some(Err(message)) => ("failed", Value::Null, message.as_str().into()),
+        None => ("pending", Value::Null, Value::Null),
+    };
+    ensure!(found["status"] == status && found["occurrences"] == occurrences, "{status}, {occurrences}: {found}");
+    ensure!(found["result"] == result && found["error"]["message"] == message, "its own outcome: {found}");
+    Ok(())
+}

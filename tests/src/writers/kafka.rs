@@ -1,0 +1,31 @@
+//! Batches straight to a topic, whether or not anybody projects it.
+
+use futures_util::{FutureExt, future::BoxFuture};
+use runlog_log::{Kind, Log, kafka::KafkaLog};
+use runlog_schemas::{partition::partition_of, record::JournalRecord};
+
+use super::Sink;
+use crate::agent::entry;
+
+/// The topic.
+#[derive(Debug)]
+pub struct Kafka(pub KafkaLog);
+
+impl Sink for Kafka {
+    fn send<'a>(&'a self, run_id: &'a str, batch: &'a [JournalRecord]) -> BoxFuture<'a, anyhow::Result<bool>> {
+        let partition = partition_of(run_id, self.0.partitions());
+        let appended = self.0.append(partition, batch.iter().map(entry).collect());
+        async move {
+            match appended.await {
+                Ok(_) => Ok(true),
+                Err(error) if matches!(error.kind(), Kind::Unknown | Kind::Retry) => Ok(false),
+                Err(error) => Err(error.into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn recovered(&self) -> BoxFuture<'_, ()> {
+        tokio::task::yield_now().boxed()
+    }
+}

@@ -1,0 +1,128 @@
+//! Who has Python and the schema file needs nothing of ours to read a journal.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use runlog_log::{Log, kafka::KafkaConfig, kafka::KafkaLog};
+use runlog_schemas::{codec, payload::Payload};
+use runlog_tests::{kafka::Broker, server::Launch};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+const PARTITIONS: u32 = 4;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs a program to its end; what it printed.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {complaints}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A journal with every payload type in it, written by everything that writes: the server, `publish`, an operator.
+fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
+    let server = Launch::kafka(folder, config).partitions(PARTITIONS).start()?;
+    let runlog = server.runlog();
+    let mut lines = String::new();
+    for tag in Payload::TYPES.iter().filter(|tag| !["skip", "genesis"].contains(tag)) {
+        let file = here(&format!("../schemas/examples/{tag}.json"));
+        let example: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+        lines.push_str(&format!("{example}\n"));
+    }
+    // Whether the journal takes each is not asked here: what is refused stands in the log all the same.
+    let published = runlog.json_with_input(&["publish"], &lines)?;
+    let outcomes = published.documents()?;
+    ensure!(outcomes.len() == Payload::TYPES.len() - 2, "publish: {} {}", published.stdout, published.stderr);
+    let awkward = json!({
+        "run_id": "übung/☃", "record_id": "1", "extra": {"kept": [1.5, null]},
+        "payload": {"type": "conversation_turn", "message_id": "m", "kind": "user", "content": "\u{1F980}\n\u{0}"},
+    });
+    let outcome = runlog.json_with_input(&["publish"], &awkward.to_string())?.exits(0)?.json()?;
+    let place = format!("{}:{}", outcome["position"]["partition"], outcome["position"]["offset"]);
+    runlog.answer(&["dead-letter", "skip", &place, "--who", "a test", "--why", "so that there is one"])?;
+    Ok(())
+}
+
+/// What our own reader finds, by partition and offset.
+fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
+    let log = KafkaLog::connect(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut found = BTreeMap::new();
+    for partition in 0..PARTITIONS {
+        let end = runtime.block_on(log.bounds(partition, Duration::from_secs(30)))?.end;
+        let mut reader = log.reader(&[(partition, 0)])?;
+        while reader.position(partition).is_some_and(|position| position < end) {
+            for delivery in reader.poll(100, Duration::from_secs(30))? {
+                let record = codec::decode(codec::unframe(&delivery.value)?)?;
+                let headers: BTreeMap<_, _> = delivery
+                    .headers
+                    .into_iter()
+                    .map(|(name, value)| (name, String::from_utf8_lossy(&value).into_owned()))
+                    .collect();
+                let told = json!({
+                    "partition": partition, "offset": delivery.offset, "key": String::from_utf8(delivery.key)?,
+                    "run_id": record.body.run_id, "record_id": record.body.record_id,
+                    "record_kind": record.body.record_kind, "writer_epoch": record.place.writer_epoch,
+                    "writer_seq": record.place.writer_seq, "journal_seq": record.place.journal_seq,
+                    "payload_type": record.payload.payload_type(), "headers": headers,
+                });
+                found.insert((partition.into(), delivery.offset), told);
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_python_program_with_only_the_schema_file_decodes_every_record_of_the_topic() -> anyhow::Result<()> {
+    let python = output(&mut Command::new(here("python/venv.sh")))?;
+    let folder = tempdir()?;
+    let config = Broker::shared().unique_topic();
+    fill(folder.path(), &config)?;
+    // Alone in a folder: nothing else of ours is at hand.
+    std::fs::copy(here("python/decode_topic.py"), folder.path().join("decode_topic.py"))?;
+    std::fs::copy(here("../schemas/avsc/v1/JournalRecord.avsc"), folder.path().join("JournalRecord.avsc"))?;
+    let mut decode = Command::new(python.trim_end());
+    decode.current_dir(folder.path()).args([
+        "-I",
+        "decode_topic.py",
+        &config.brokers,
+        &config.topic,
+        "JournalRecord.avsc",
+    ]);
+    let printed = output(&mut decode)?;
+
+    let mut theirs = BTreeMap::new();
+    let mut types = BTreeSet::new();
+    for line in printed.lines() {
+        let mut record: Value = serde_json::from_str(line)?;
+        let members = record.as_object_mut().context("an object")?;
+        // The union's branch is that of the payload type, which is written apart from it.
+        let name = members.remove("payload_name").context("a name")?;
+        let (name, tag) =
+            (name.as_str().context("text")?, members["payload_type"].as_str().context("text")?.to_owned());
+        ensure!(name.to_lowercase() == tag.replace('_', ""), "branch {name} of a {tag}");
+        let fields = members.remove("payload_members").context("members")?;
+        ensure!(fields.as_array().is_some_and(|fields| !fields.is_empty()), "a {tag} without members");
+        types.insert(tag);
+        let number = |name: &str| record[name].as_u64().context("a number");
+        theirs.insert((number("partition")?, number("offset")?), record);
+    }
+    ensure!(types == Payload::TYPES.iter().map(|tag| (*tag).to_owned()).collect(), "not every payload type: {types:?}");
+    let ours = ours(config)?;
+    for (place, record) in &ours {
+        let found = theirs.remove(place).with_context(|| format!("Python did not see {record}"))?;
+        ensure!(&found == record, "Python: {found}\nours:   {record}");
+    }
+    ensure!(theirs.is_empty(), "only Python sees {theirs:?}");
+    Ok(())
+}

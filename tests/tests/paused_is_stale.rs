@@ -1,0 +1,65 @@
+//! A server that is behind says so: it never passes old data off as new.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use runlog_tests::{
+    agent::{Agent, entry, run_in},
+    foreign::append_local,
+    server::Launch,
+};
+use serde_json::json;
+use tempfile::tempdir;
+
+const PARTITIONS: u32 = 4;
+
+#[test]
+fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_eventual() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path());
+    launch.start()?.kill()?;
+    let (mut behind, mut current) = (Agent::new(&run_in(1, PARTITIONS, "a")), Agent::new(&run_in(3, PARTITIONS, "b")));
+    let before = [behind.lifecycle("started"), behind.turn("one"), behind.checkpoint(&[json!("one")])];
+    append_local(folder.path(), &before.map(|record| (1, entry(&record))))?;
+    append_local(folder.path(), &[(3, entry(&current.lifecycle("started")))])?;
+    let server = launch.start()?;
+    server.runlog().answer(&["runs", "--consistency", "latest"])?;
+    server.terminate()?;
+
+    let more = [behind.turn("two"), behind.turn("three"), behind.checkpoint(&[json!("one"), json!("three")])];
+    let offsets = append_local(folder.path(), &more.map(|record| (1, entry(&record))))?;
+    let server = launch.clone().paused().start()?;
+    let runlog = server.runlog();
+    let run = behind.run_id.as_str();
+    // The default for what names a run, and by name.
+    let asked: [&[&str]; 5] = [
+        &["show", run],
+        &["checkpoint", run, "--consistency", "latest"],
+        &["recover", run],
+        &["lookup", run, "--tool", "t", "--args", "{}"],
+        &["show", run, "--consistency", &format!("at-least=1:{}", offsets[2])],
+    ];
+    for asked in asked {
+        let begun = Instant::now();
+        let stale = runlog.json(&[asked, &["--deadline", "300ms"]].concat())?.exits(4)?;
+        ensure!(stale.error_kind()? == "stale" && stale.json()?["error"]["lag"] == 3, "{asked:?}: {}", stale.stdout);
+        ensure!(begun.elapsed() >= Duration::from_millis(300), "it was given 300 ms to catch up");
+    }
+    let (status, problem) = server.get(&format!("/v1/runs/{run}?deadline_ms=100"))?;
+    ensure!((status, &problem["kind"], &problem["lag"]) == (503, &json!("stale"), &json!(3)), "{status} {problem}");
+    let (status, ready) = server.get("/readyz")?;
+    ensure!(status == 503 && ready["lagging"] == json!([1]), "{status} {ready}");
+
+    let old = runlog.answer(&["checkpoint", run, "--consistency", "eventual"])?;
+    ensure!(old["messages"] == json!(["one"]), "what was applied: {old}");
+    let old = runlog.answer(&["checkpoint", run, "--consistency", &format!("at-least=1:{}", offsets[0] - 1)])?;
+    ensure!(old["messages"] == json!(["one"]), "what was asked for is applied: {old}");
+    // Nothing is missing from the other partitions.
+    runlog.json(&["show", &current.run_id, "--deadline", "10s"])?.exits(0)?;
+    server.terminate()?;
+
+    let server = launch.start()?;
+    let new = server.runlog().answer(&["checkpoint", run])?;
+    ensure!(new["messages"] == json!(["one", "three"]), "{new}");
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `verify` sees every difference between an index and the log, and says which index it is.
+
+use std::{ops::ControlFlow, path::Path};
+
+use anyhow::{Context, ensure};
+use runlog_projector::store::{Budget, Index, Mode, Rows, Store};
+use runlog_tests::{
+    agent::{Agent, entry, run_in},
+    foreign::append_local,
+    server::Launch,
+};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+const PARTITIONS: u32 = 4;
+/// The partition that is damaged.
+const PARTITION: u32 = 2;
+
+type Row = (Vec<u8>, Vec<u8>);
+
+/// What is done to an index.
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    Change,
+    Drop,
+    Add,
+}
+
+/// A journal whose partition [`PARTITION`] has rows in every index.
+fn fill(launch: &Launch) -> anyhow::Result<()> {
+    launch.start()?.kill()?;
+    let mut records = Vec::new();
+    for partition in 0..PARTITIONS {
+        let mut agent = Agent::new(&run_in(partition, PARTITIONS, "run"));
+        let mut made = vec![agent.lifecycle("started"), agent.turn("hello")];
+        for (number, tool) in ["find", "book", "pay"].iter().enumerate() {
+            let request = agent.request(tool, &json!({ "n": number }));
+            let id = request.body.record_id.clone();
+            made.push(request);
+            match number {
+                0 => made.push(agent.complete(&id, &json!("found"))),
+                1 => made.push(agent.fail(&id, "full")),
+                _ => {}
+            }
+        }
+        made.push(agent.checkpoint(&[json!("hello")]));
+        // Refused: nobody asked for that.
+        made.push(agent.complete("nothing", &json!(1)));
+        records.extend(made.iter().map(|record| (partition, entry(record))));
+    }
+    let mut noise = entry(&Agent::new("noise").turn(""));
+    noise.value = b"not avro".to_vec();
+    records.push((PARTITION, noise));
+    append_local(launch.dir(), &records)?;
+    let server = launch.start()?;
+    server.runlog().answer(&["runs", "--consistency", "latest"])?;
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "equal before it is damaged");
+    server.terminate()?;
+    Ok(())
+}
+
+fn rows(store: &Store, index: Index) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let prefix = [index as u8];
+    store.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
+        rows.push((key.to_vec(), row.to_vec()));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(rows)
+}
+
+/// Damages an index in a stopped server's folder; returns what undoes it: the key and what stood there.
+fn damage(dir: &Path, index: Index, how: Damage) -> anyhow::Result<(Vec<u8>, Option<Vec<u8>>)> {
+    let store = open(dir)?;
+    let rows = rows(&store, index)?;
+    let (key, row) = rows.iter().find(|(_, row)| !row.is_empty()).with_context(|| format!("no row in {index:?}"))?;
+    let (mut key, before) = (key.clone(), row.clone());
+    let mut after = Some(before.clone());
+    match how {
+        Damage::Change => after.iter_mut().flat_map(|row| row.last_mut()).for_each(|byte| *byte ^= 1),
+        Damage::Drop => after = None,
+        Damage::Add => key.push(0),
+    }
+    store.commit(std::iter::once((key.as_slice(), after.as_deref())))?;
+    Ok((key, (!matches!(how, Damage::Add)).then_some(before)))
+}
+
+fn open(dir: &Path) -> anyhow::Result<Store> {
+    let folder = dir.join("index/1").join(PARTITION.to_string());
+    Ok(Store::open(&folder, &Budget::new(8 << 20), Mode::Live)?)
+}
+
+/// (partition, index, rows) of each index whose digests differ.
+fn unequal(verification: &Value) -> anyhow::Result<Vec<(u64, String, u64)>> {
+    let mut found = Vec::new();
+    for partition in verification["partitions"].as_array().context("partitions")? {
+        let indices = partition["indices"].as_array().context("indices")?;
+        ensure!(indices.len() == Index::COMPARED.len(), "every index is named: {indices:?}");
+        for index in indices {
+            let digest = |name: &str| index[name].as_str().filter(|digest| digest.starts_with("sha256:"));
+            let (live, rebuilt) =
+                (digest("live_digest").context("a digest")?, digest("rebuilt_digest").context("a digest")?);
+            if live != rebuilt {
+                let number = partition["partition"].as_u64().context("a number")?;
+                let name = index["name"].as_str().context("a name")?.to_owned();
+                found.push((number, name, index["rows"].as_u64().context("rows")?));
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[test]
+fn a_changed_a_dropped_and_an_added_row_is_seen_and_its_index_named() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path());
+    fill(&launch)?;
+    for index in Index::COMPARED {
+        let count = rows(&open(folder.path())?, index)?.len() as u64;
+        for how in [Damage::Change, Damage::Drop, Damage::Add] {
+            let (key, before) = damage(folder.path(), index, how)?;
+            // A server that goes on consuming sees it as one that only serves does.
+            let server = if matches!(how, Damage::Drop) { launch.start()? } else { launch.clone().paused().start()? };
+            let verification = server.runlog().json(&["verify"])?.exits(1)?.json()?;
+            let rows = match how {
+                Damage::Change => count,
+                Damage::Drop => count - 1,
+                Damage::Add => count + 1,
+            };
+            let expected = vec![(u64::from(PARTITION), index.name().to_owned(), rows)];
+            ensure!(verification["equal"] == false, "{index:?} {how:?}: {verification}");
+            ensure!(unequal(&verification)? == expected, "{index:?} {how:?}: {verification}");
+            server.terminate()?;
+            open(folder.path())?.commit(std::iter::once((key.as_slice(), before.as_deref())))?;
+        }
+    }
+    let server = launch.start()?;
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "equal when all is undone");
+    Ok(())
+}

@@ -98,6 +98,21 @@ impl Drop for UnderWay {
     }
 }
 
+/// A recorded call that was taken and whose answer is being fetched. Dropped before the answer is there, the call stands
+/// there again: asked for anew it must not look like one that was never made.
+struct Fetching {
+    shared: Arc<Shared>,
+    id: String,
+    /// What goes back; none for a call with a key, which stays where it is.
+    recorded: Option<Recorded>,
+}
+
+impl Drop for Fetching {
+    fn drop(&mut self) {
+        self.shared.effects().returned.extend(self.recorded.take());
+    }
+}
+
 impl<'a> Tool<'a> {
     pub(crate) fn new(run: &'a Run, name: &str, args: Result<Json, String>) -> Self {
         Self { run, name: name.to_owned(), args, key: None }
@@ -134,7 +149,7 @@ impl<'a> Tool<'a> {
         };
         let request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
         let (permit, mut under_way) = match self.admit(request).await? {
-            Admission::Recorded(id) => return self.recorded(&id).await,
+            Admission::Recorded(recorded) => return self.recorded(recorded).await,
             Admission::Run(permit, under_way) => (permit, under_way),
         };
         let call = Call { id: permit.id.clone(), attempt: permit.attempt, idempotency_key: self.key.clone() };
@@ -149,8 +164,12 @@ impl<'a> Tool<'a> {
         let shared = &self.run.shared;
         let mut guard = shared.state.lock().await;
         guard.pen.usable()?;
-        for (id, retry_safe) in std::mem::take(&mut shared.effects().abandoned) {
+        let (abandoned, returned) = shared.effects().take_notes();
+        for (id, retry_safe) in abandoned {
             guard.resume.uncertain(&id, retry_safe);
+        }
+        for recorded in returned {
+            guard.resume.put_back(None, recorded);
         }
         if guard.resume.unresolved().is_some() {
             // Somebody may have decided meanwhile.
@@ -173,7 +192,7 @@ impl<'a> Tool<'a> {
                 ),
             )),
             Match::Taken(recorded) => match recorded.pending.clone() {
-                None => Ok(Admission::Recorded(recorded.id)),
+                None => Ok(Admission::Recorded(self.fetching(recorded))),
                 Some(open) => {
                     let permit = self.again(&mut guard, recorded, open).await?;
                     let under_way = UnderWay::new(shared, &permit);
@@ -229,11 +248,18 @@ impl<'a> Tool<'a> {
         Ok(Permit { id: written.record_id, attempt: 1, retry_safe })
     }
 
+    fn fetching(&self, recorded: Recorded) -> Fetching {
+        let id = recorded.id.clone();
+        Fetching { shared: self.run.shared.clone(), id, recorded: self.key.is_none().then_some(recorded) }
+    }
+
     /// The answer that the journal has.
-    async fn recorded(&self, id: &str) -> Result<Answer, Error> {
+    async fn recorded(&self, mut fetching: Fetching) -> Result<Answer, Error> {
         let shared = &self.run.shared;
-        let found = shared.transport.call(&shared.run_id, id).await?;
-        shared.state.lock().await.resume.answered(id);
+        let id = fetching.id.clone();
+        let found = shared.transport.call(&shared.run_id, &id).await?;
+        shared.state.lock().await.resume.answered(&id);
+        fetching.recorded = None;
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
 
@@ -275,7 +301,7 @@ impl<'a> Tool<'a> {
 }
 
 enum Admission {
-    Recorded(String),
+    Recorded(Fetching),
     Run(Permit, UnderWay),
 }
 

@@ -4,7 +4,7 @@ use crate::{
     Action, Config, Error, failpoint,
     gate::Tool,
     pen::{Pen, refused},
-    resume::Resume,
+    resume::{Recorded, Resume},
     transport::{AppendFailed, Transport},
 };
 use runlog_schemas::{
@@ -76,6 +76,15 @@ pub(crate) struct Effects {
     pub(crate) running: BTreeSet<String>,
     /// Given up before they ended: whether they happened is unknown. With whether running them again is safe.
     pub(crate) abandoned: Vec<(String, bool)>,
+    /// Recorded calls that were taken and whose answer did not arrive.
+    pub(crate) returned: Vec<Recorded>,
+}
+
+impl Effects {
+    /// What was noted since, abandoned and returned.
+    pub(crate) fn take_notes(&mut self) -> (Vec<(String, bool)>, Vec<Recorded>) {
+        (std::mem::take(&mut self.abandoned), std::mem::take(&mut self.returned))
+    }
 }
 
 impl Shared {

@@ -33,6 +33,9 @@ pub struct MemoryOptions {
     pub gaps: Option<Gaps>,
     /// Delivers records again. Default never.
     pub repeats: Option<Repeats>,
+    /// A reader takes so many records of a partition before it turns to the next one, and comes back within the same
+    /// poll. Default as many as there are.
+    pub chunk: Option<usize>,
     /// Whether every partition is held (see [`MemoryLog::hold`]) from the start. Default no.
     pub held: bool,
     /// What happens to the first appends, in order. Default nothing.
@@ -48,6 +51,7 @@ impl Default for MemoryOptions {
             clock: Clock::system(),
             gaps: None,
             repeats: None,
+            chunk: None,
             held: false,
             append_faults: Vec::new(),
         }

@@ -100,19 +100,20 @@ impl Fold {
         let store = self.store.clone();
         let mut changes = Changes::new(&*store);
         let from = self.next;
-        let mut next = from;
+        let mut last = None;
         let mut step = Step::Went;
         for delivery in batch.iter().filter(|delivery| delivery.offset >= from) {
             match self.one(delivery, &mut changes)? {
-                Step::Went => {
-                    next = delivery.offset + 1;
-                    project::progress(next, delivery.offset, &delivery.value, &mut changes);
-                }
+                Step::Went => last = Some(delivery),
                 other => {
                     step = other;
                     break;
                 }
             }
+        }
+        let next = last.map_or(from, |last| last.offset + 1);
+        if let Some(last) = last {
+            project::progress(next, last.offset, &last.value, &mut changes);
         }
         if !changes.is_empty() {
             store.commit(changes.rows())?;

@@ -16,12 +16,14 @@ use crate::{
 use runlog_log::{Delivery, Kind, Reader};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 /// Records taken by one poll; with the log's own bound on bytes it bounds the loop's memory.
 const POLL_RECORDS_MAX: usize = 4096;
+/// Fewer records than this are folded faster than threads are started.
+const PARALLEL_RECORDS_MIN: usize = 256;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
 /// How long a partition whose store failed is left alone.
@@ -40,6 +42,77 @@ struct Lane {
     fold: Fold,
     stopped: Option<Stop>,
     retry_at: Option<Instant>,
+}
+
+impl Lane {
+    /// Folds a share until something is in the way. What is not taken is delivered again, after a seek, or passed over
+    /// while the partition stands still.
+    fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<Turn<'d>, store::Error> {
+        if self.retry_at.is_some() {
+            return Ok(Turn::Went);
+        }
+        if let Some(stop) = self.stopped.clone() {
+            return Ok(Turn::Stopped { stop, rest: share });
+        }
+        for (index, chunk) in share.iter().enumerate() {
+            match self.fold.take(chunk)? {
+                Step::Went => {}
+                Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
+                Step::Rebuild { offset, row } => return Ok(Turn::Rebuild { offset, row }),
+            }
+        }
+        Ok(Turn::Went)
+    }
+}
+
+/// What a lane's share of a poll came to.
+enum Turn<'d> {
+    /// All of it was taken, or the lane waits for its retry.
+    Went,
+    /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
+    Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
+    /// As [`Step::Rebuild`].
+    Rebuild { offset: u64, row: store::meta::SkipRow },
+}
+
+/// A poll's records by partition, each in offset order. A partition may come in several chunks.
+fn shares(batch: &[Delivery]) -> BTreeMap<u32, Vec<&[Delivery]>> {
+    let mut shares = BTreeMap::<_, Vec<_>>::new();
+    for chunk in batch.chunk_by(|a, b| a.partition == b.partition) {
+        shares.entry(chunk[0].partition).or_default().push(chunk);
+    }
+    shares
+}
+
+type Folded<'d> = Vec<(u32, Result<Turn<'d>, store::Error>)>;
+
+/// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
+fn fold_all<'d>(lanes: &mut BTreeMap<u32, Lane>, mut shares: BTreeMap<u32, Vec<&'d [Delivery]>>) -> Folded<'d> {
+    let records: usize = shares.values().flatten().map(|chunk| chunk.len()).sum();
+    let jobs: Vec<_> = lanes
+        .iter_mut()
+        .filter_map(|(partition, lane)| shares.remove(partition).map(|share| (*partition, lane, share)))
+        .collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    if threads < 2 || records < PARALLEL_RECORDS_MIN {
+        return jobs.into_iter().map(|(partition, lane, share)| (partition, lane.take(share))).collect();
+    }
+    let jobs = Mutex::new(jobs.into_iter());
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            // Taken in a statement of its own: the lock must not be held while folding.
+            let job = jobs.lock().expect("a fold panicked").next();
+            let Some((partition, lane, share)) = job else { return done };
+            done.push((partition, lane.take(share)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        done.extend(others.into_iter().flat_map(|other| other.join().expect("a fold panicked")));
+        done
+    })
 }
 
 /// The loop's state.
@@ -84,13 +157,11 @@ impl Pipeline {
         }
     }
 
-    /// Hands each partition its share, in order.
+    /// Hands each partition its share, in order, and settles what came of it. Partitions have nothing in common, so the
+    /// cores share them.
     fn route(&mut self, batch: &[Delivery]) {
-        let mut from = 0;
-        while let Some(first) = batch.get(from) {
-            let length = batch[from..].iter().take_while(|delivery| delivery.partition == first.partition).count();
-            self.take(first.partition, &batch[from..from + length]);
-            from += length;
+        for (partition, turn) in fold_all(&mut self.lanes, shares(batch)) {
+            self.settle(partition, turn);
         }
         for (partition, lane) in &mut self.lanes {
             // A store that is being rebuilt is behind the one that answers: nothing to report until it takes over.
@@ -103,14 +174,25 @@ impl Pipeline {
         }
     }
 
-    fn take(&mut self, partition: u32, batch: &[Delivery]) {
+    fn settle(&mut self, partition: u32, turn: Result<Turn<'_>, store::Error>) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        if lane.retry_at.is_some() {
-            return;
-        }
-        if let Some(stop) = &lane.stopped {
-            let offset = stop.offset;
-            if let Some(row) = fold::skip_for(offset, batch) {
+        match turn {
+            Ok(Turn::Went) => {
+                if let Some(done) = replace::caught_up(&self.shared, &mut lane.fold) {
+                    tracing::warn!(partition, next = lane.fold.next, done, "partition rebuilt");
+                }
+            }
+            Ok(Turn::Stopped { stop, rest }) => {
+                let offset = stop.offset;
+                // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
+                let Some(row) = rest.iter().find_map(|chunk| fold::skip_for(offset, chunk)) else {
+                    if lane.stopped.as_ref() != Some(&stop) {
+                        tracing::error!(partition, offset, kind = stop.kind, "{}", stop.error);
+                        self.shared.report(partition, lane.fold.next, Some(stop.clone()));
+                        lane.stopped = Some(stop);
+                    }
+                    return;
+                };
                 tracing::warn!(partition, offset, who = row.who, why = row.why, "record skipped, partition goes on");
                 match lane.fold.void(offset, &row) {
                     Ok(()) => lane.stopped = None,
@@ -118,22 +200,7 @@ impl Pipeline {
                 }
                 self.seek_back(partition);
             }
-            return;
-        }
-        match lane.fold.take(batch) {
-            Ok(Step::Went) => {
-                if let Some(done) = replace::caught_up(&self.shared, &mut lane.fold) {
-                    tracing::warn!(partition, next = lane.fold.next, done, "partition rebuilt");
-                }
-            }
-            Ok(Step::Stopped(stop)) => {
-                tracing::error!(partition, offset = stop.offset, kind = stop.kind, "{}", stop.error);
-                self.shared.report(partition, lane.fold.next, Some(stop.clone()));
-                lane.stopped = Some(stop);
-                // The rest of the batch may hold the skip already.
-                self.take(partition, batch);
-            }
-            Ok(Step::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
+            Ok(Turn::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
                 Ok(()) => self.seek_back(partition),
                 Err(error) => self.store_failed(partition, error),
             },

@@ -175,6 +175,8 @@ pub async fn serve(
         end.await;
         ended.send(()).ok();
     };
+    // An answer is small and complete when it is written: nothing is gained by holding it back for more.
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
     let server = axum::serve(listener, router(projector)).with_graceful_shutdown(signal);
     let bounded = async move {
         ending.await.ok();

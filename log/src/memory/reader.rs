@@ -43,7 +43,17 @@ impl MemoryReader {
         let first = self.turn % order.len();
         order.rotate_left(first);
         self.turn = self.turn.wrapping_add(1);
-        for partition in order {
+        let mut before = None;
+        // Rounds, until one yields nothing more.
+        while before.replace(taken.records.len()) != Some(taken.records.len()) && taken.records.len() < max {
+            self.round(&order, state, max, &mut taken)?;
+        }
+        Ok(taken)
+    }
+
+    fn round(&mut self, order: &[PartitionId], state: &State, max: usize, taken: &mut Taken) -> Result<(), Error> {
+        let chunk = self.shared.options.chunk.unwrap_or(max);
+        for &partition in order {
             let Some(place) = self.places.get_mut(&partition) else { continue };
             if place.next < state.partitions[partition as usize].start {
                 if taken.records.is_empty() && !taken.moved {
@@ -53,9 +63,10 @@ impl MemoryReader {
                 }
                 continue;
             }
-            place.take(partition, state, self.shared.options.repeats, max, &mut taken);
+            let max = max.min(taken.records.len().saturating_add(chunk));
+            place.take(partition, state, self.shared.options.repeats, max, taken);
         }
-        Ok(taken)
+        Ok(())
     }
 }
 

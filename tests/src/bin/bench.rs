@@ -34,7 +34,7 @@ const RECORD_BYTES: usize = 500;
 const RUNS: u64 = 1_000;
 const PARTITIONS: u32 = 4;
 /// Records appended per way.
-const APPENDED: u64 = 300_000;
+const APPENDED: usize = 300_000;
 /// Rounds of each way, alternating, so that a noisy minute hits both.
 const ROUNDS: usize = 3;
 /// Acknowledgements awaited behind the newest append.
@@ -47,11 +47,13 @@ const LOOKUPS: usize = 5_000;
 struct Writer {
     next: u64,
     seqs: HashMap<u64, (u64, u64, String)>,
+    /// Encoded lengths without filling, by the record's shape.
+    bare: HashMap<(u64, bool, u32, u32), usize>,
 }
 
 impl Writer {
     fn new() -> Self {
-        Self { next: 0, seqs: HashMap::new() }
+        Self { next: 0, seqs: HashMap::new(), bare: HashMap::new() }
     }
 
     fn record(&mut self) -> JournalRecord {
@@ -88,10 +90,16 @@ impl Writer {
         record.place.writer_seq = *writer_seq;
         record.place.journal_seq = *journal_seq;
         record.place.timestamp_millis = n;
-        let bare = codec::encode(&record).len();
+        // Encoded once for all of its kind: the filling depends on the kind and the length of two numbers only.
+        let shape = (*journal_seq % 3, *journal_seq == 1, digits(*journal_seq), digits(n));
+        let bare = *self.bare.entry(shape).or_insert_with(|| codec::encode(&record).len());
         record.body.tags = vec!["x".repeat(RECORD_BYTES.saturating_sub(bare + 4).max(1))];
         record
     }
+}
+
+fn digits(number: u64) -> u32 {
+    number.checked_ilog10().unwrap_or(0)
 }
 
 fn run_id(run: u64) -> String {
@@ -121,10 +129,14 @@ fn main() -> anyhow::Result<()> {
     if let Ok(count) = std::env::var("RUNLOG_BENCH_FOLD") {
         return fold(count.parse()?);
     }
+    let appends_only = std::env::var_os("RUNLOG_BENCH_APPENDS").is_some();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let broker = Broker::start()?;
     let mut figures = Vec::new();
     runtime.block_on(append(&broker.bootstrap(), &mut figures))?;
+    if appends_only {
+        return Ok(());
+    }
     let total = std::env::var("RUNLOG_BENCH_RECORDS").ok().map(|n| n.parse()).transpose()?.unwrap_or(1_000_000);
     runtime.block_on(project(&broker.bootstrap(), total, &mut figures))?;
     let figures: Vec<_> = figures
@@ -180,23 +192,37 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Raw librdkafka against `Log::append`, both acks=all and idempotent, encoding included on our side.
+/// Raw librdkafka against `Log::append`, both acks=all and idempotent, of the same bytes, made beforehand; then the same
+/// with building and encoding the records in the loop.
 async fn append(bootstrap: &str, figures: &mut Figures) -> anyhow::Result<()> {
-    let (mut raw, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut raw, mut ours, mut ratios, mut encoding) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut writer = Writer::new();
+    let entries: Vec<_> = (0..APPENDED).map(|_| entry(&writer.record())).collect();
     for round in 0..ROUNDS {
-        let theirs = raw_append(bootstrap, &format!("raw-{round}"))?;
-        let mine = our_append(bootstrap, &format!("ours-{round}"), APPENDED).await?;
+        let theirs = raw_append(bootstrap, &format!("raw-{round}"), &entries)?;
+        let mine = our_append(bootstrap, &format!("ours-{round}"), entries.clone().into_iter()).await?;
+        let mut writer = Writer::new();
+        let made = (0..APPENDED).map(|_| entry(&writer.record()));
+        encoding.push(our_append(bootstrap, &format!("encoding-{round}"), made).await?);
         raw.push(theirs);
         ours.push(mine);
         ratios.push(mine / theirs);
     }
     figure(figures, "appended, raw librdkafka", "records/s", median(raw));
-    figure(figures, "appended, runlog log (encoding included)", "records/s", median(ours));
+    figure(figures, "appended, runlog log", "records/s", median(ours));
     figure(figures, "appended, runlog over raw", "ratio", median(ratios));
+    figure(figures, "appended, records built and encoded as well", "records/s", median(encoding));
     Ok(())
 }
 
-fn raw_append(bootstrap: &str, topic: &str) -> anyhow::Result<f64> {
+/// A record's partition and entry.
+fn entry(record: &JournalRecord) -> (u32, Entry) {
+    let key = record.body.run_id.clone().into_bytes();
+    let entry = Entry { key, value: codec::encode(record), headers: Vec::new() };
+    (partition_of(&record.body.run_id, PARTITIONS), entry)
+}
+
+fn raw_append(bootstrap: &str, topic: &str, entries: &[(u32, Entry)]) -> anyhow::Result<f64> {
     admin::create_topic(&KafkaConfig::new(bootstrap, topic), PARTITIONS)?;
     let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
@@ -206,14 +232,9 @@ fn raw_append(bootstrap: &str, topic: &str) -> anyhow::Result<f64> {
         .set("compression.type", "lz4")
         .set("queue.buffering.max.messages", "400000")
         .create()?;
-    let mut writer = Writer::new();
-    // The same bytes as ours, made beforehand: raw is only the client.
-    let values: Vec<Vec<u8>> = (0..10_000).map(|_| codec::encode(&writer.record())).collect();
     let begun = Instant::now();
-    for n in 0..APPENDED {
-        let value = &values[(n % values.len() as u64) as usize];
-        let partition = (n % u64::from(PARTITIONS)) as i32;
-        let mut record = BaseRecord::to(topic).partition(partition).key("key").payload(value.as_slice());
+    for (partition, entry) in entries {
+        let mut record = BaseRecord::to(topic).partition(*partition as i32).key(&entry.key).payload(&entry.value);
         while let Err((error, back)) = producer.send(record) {
             ensure!(format!("{error}").contains("QueueFull"), "{error}");
             std::thread::yield_now();
@@ -221,28 +242,26 @@ fn raw_append(bootstrap: &str, topic: &str) -> anyhow::Result<f64> {
         }
     }
     producer.flush(Duration::from_secs(60))?;
-    Ok(APPENDED as f64 / begun.elapsed().as_secs_f64())
+    Ok(entries.len() as f64 / begun.elapsed().as_secs_f64())
 }
 
-async fn our_append(bootstrap: &str, topic: &str, count: u64) -> anyhow::Result<f64> {
+async fn our_append(
+    bootstrap: &str,
+    topic: &str,
+    entries: impl ExactSizeIterator<Item = (u32, Entry)>,
+) -> anyhow::Result<f64> {
     let config = KafkaConfig::new(bootstrap, topic);
     if admin::describe(&config)?.is_none() {
         admin::create_topic(&config, PARTITIONS)?;
     }
     let log = KafkaLog::connect(config)?;
-    let mut writer = Writer::new();
     let mut waiting: VecDeque<Ack> = VecDeque::new();
     let mut batches: Vec<Vec<Entry>> = vec![Vec::new(); PARTITIONS as usize];
+    let count = entries.len();
     let begun = Instant::now();
-    for _ in 0..count {
-        let record = writer.record();
-        let partition = partition_of(&record.body.run_id, PARTITIONS);
+    for (partition, entry) in entries {
         let batch = &mut batches[partition as usize];
-        batch.push(Entry {
-            key: record.body.run_id.clone().into_bytes(),
-            value: codec::encode(&record),
-            headers: Vec::new(),
-        });
+        batch.push(entry);
         if batch.len() == BATCH {
             waiting.push_back(log.append(partition, std::mem::take(batch)));
         }
@@ -295,7 +314,8 @@ async fn project(bootstrap: &str, total: u64, figures: &mut Figures) -> anyhow::
     let (topic, data) = ("projected", tempfile::tempdir()?);
     // The genesis first, then the records, then the measured server on an empty index.
     drop(serve(bootstrap, topic, &data.path().join("genesis"))?);
-    our_append(bootstrap, topic, total).await?;
+    let mut writer = Writer::new();
+    our_append(bootstrap, topic, (0..usize::try_from(total)?).map(|_| entry(&writer.record()))).await?;
     let dir = data.path().join("served");
     let begun = Instant::now();
     let server = serve(bootstrap, topic, &dir)?;
@@ -309,6 +329,16 @@ async fn project(bootstrap: &str, total: u64, figures: &mut Figures) -> anyhow::
     let anomalies: serde_json::Value =
         client.get(format!("{}/v1/anomalies?consistency=latest", server.url)).send().await?.json().await?;
     ensure!(anomalies["anomalies"].as_array().is_some_and(Vec::is_empty), "anomalies: {anomalies}");
+    // The same server's answer without any content: what HTTP alone costs here.
+    let mut micros = Vec::with_capacity(LOOKUPS);
+    for _ in 0..LOOKUPS {
+        let asked = Instant::now();
+        let answer = client.get(format!("{}/healthz", server.url)).send().await?;
+        ensure!(answer.status() == 200, "{answer:?}");
+        answer.bytes().await?;
+        micros.push(asked.elapsed().as_secs_f64() * 1e6);
+    }
+    percentiles(figures, "healthz over HTTP", micros);
     for consistency in ["eventual", "latest"] {
         let mut micros = Vec::with_capacity(LOOKUPS);
         for n in 0..LOOKUPS as u64 {

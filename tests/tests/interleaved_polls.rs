@@ -1,0 +1,61 @@
+//! A poll may hold a partition's records in several pieces, with other partitions' between them.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::{
+    Entry, Log,
+    memory::{MemoryLog, MemoryOptions},
+};
+use runlog_projector::{Config, Projector, service::Consistency};
+use runlog_schemas::{codec, payload::Skip, record::JournalRecord};
+use runlog_tests::agent::{Agent, entry, run_in};
+use std::{path::Path, sync::Arc, time::Duration};
+
+const PARTITIONS: u32 = 2;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+async fn start(dir: &Path, log: &MemoryLog) -> Projector {
+    let config = Config::new(dir, || 0, || "journal".into());
+    Projector::start(config, Arc::new(log.clone())).await.unwrap()
+}
+
+async fn append(log: &MemoryLog, partition: u32, entries: Vec<Entry>) -> u64 {
+    log.append(partition, entries).await.unwrap()[0]
+}
+
+fn turns(agent: &mut Agent, count: usize) -> Vec<Entry> {
+    (0..count).map(|_| entry(&agent.turn("hello"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
+    // One poll holds everything: the record in the way, its skip three chunks later, and records behind both.
+    let log = MemoryLog::with(MemoryOptions { partitions: PARTITIONS, chunk: Some(3), ..MemoryOptions::default() });
+    let folder = tempfile::tempdir().unwrap();
+    start(&folder.path().join("genesis"), &log).await.end();
+    let mut stopped = Agent::new(&run_in(0, PARTITIONS, "stopped"));
+    let mut other = Agent::new(&run_in(1, PARTITIONS, "other"));
+    append(&log, 0, turns(&mut stopped, 5)).await;
+    let newer = Entry { value: [&[0xC3, 0x01][..], &[0xAB; 8], b"newer"].concat(), ..Entry::default() };
+    let offset = append(&log, 0, vec![newer]).await;
+    append(&log, 0, turns(&mut stopped, 10)).await;
+    let skip = Skip { offset, who: "w".into(), why: "y".into() };
+    let skip = JournalRecord::new("", "skip", "test", skip.into());
+    append(&log, 0, vec![Entry { value: codec::encode(&skip), ..Entry::default() }]).await;
+    append(&log, 0, turns(&mut stopped, 20)).await;
+    append(&log, 1, turns(&mut other, 60)).await;
+
+    let projector = start(&folder.path().join("served"), &log).await;
+    for partition in 0..PARTITIONS {
+        projector.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
+    }
+    for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
+        let place = runlog_projector::query::Place { topic: "t", partition };
+        let store = projector.store(partition);
+        let run = runlog_projector::query::runs::one(&store.view(), place, &agent.run_id).unwrap().unwrap();
+        assert_eq!(run.records, records, "of {}", agent.run_id);
+    }
+    let projector = Arc::new(projector);
+    let verified = tokio::task::spawn_blocking(move || projector.verify()).await.unwrap().unwrap();
+    assert!(verified.equal, "{verified:?}");
+}

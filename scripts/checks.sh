@@ -31,4 +31,7 @@ if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $deny_ver
 fi
 # The advisories are not checked: their database is not reachable from everywhere.
 step "$tools/bin/cargo-deny" --all-features --workspace check bans licenses sources
+# The vectors that other languages take, by rules written down a second time.
+has python3 || die "python3 is missing; scripts/setup.sh test installs it"
+step python3 tests/python/canonical.py
 say "all checks passed"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test.sh all    runs the tests tier after tier; needs Docker and the Kafka image
-# test.sh fast   leaves out the tier on Kafka
-# The tier of an integration test is told by the name of its file in tests/tests: kafka_*, recorded_*, all others plain.
+# test.sh fast   leaves out the tiers that need Kafka or other languages
+# The tier of an integration test is told by the name of its file in tests/tests: kafka_*, recorded_*,
+# foreign_* (with a Python and a Java), all others plain.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -12,12 +13,12 @@ case $mode in all | fast) ;; *) echo "usage: $0 all|fast" >&2; exit 2 ;; esac
 
 compile_seconds=5400
 tiers=(unit plain recorded)
-declare -A seconds=([unit]=600 [plain]=900 [recorded]=900 [kafka]=1800)
+declare -A seconds=([unit]=600 [plain]=900 [recorded]=900 [foreign]=900 [kafka]=1800)
 declare -A passed failed ignored note
 logs=$(mktemp -d)
 
 if [ "$mode" = all ]; then
-  tiers+=(kafka)
+  tiers+=(foreign kafka)
   scripts/reap.sh leftovers
 fi
 
@@ -46,7 +47,7 @@ tests_of() {
     name=${file#tests/tests/}
     name=${name%.rs}
     name=${name%/main}
-    case $name in kafka_*) tier=kafka ;; recorded_*) tier=recorded ;; *) tier=plain ;; esac
+    case $name in kafka_*) tier=kafka ;; recorded_*) tier=recorded ;; foreign_*) tier=foreign ;; *) tier=plain ;; esac
     if [ "$tier" = "$1" ]; then printf -- '--test %s ' "$name"; fi
   done
 }

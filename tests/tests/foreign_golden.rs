@@ -1,0 +1,55 @@
+//! What a reader in another language makes of our bytes, with the schema file and its own Avro library alone.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, ensure};
+use runlog_schemas::codec;
+use serde_json::Value;
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs a program to its end; what it printed.
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {complaints}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}
+
+/// The golden files of schema version 1, one or more per payload type.
+fn golden() -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(here("../schemas/golden/v1"))?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "avro"));
+    files.sort();
+    Ok(files)
+}
+
+#[test]
+fn python_and_java_read_the_golden_bytes_as_the_same_json_and_as_what_we_wrote() -> anyhow::Result<()> {
+    let (schema, files) = (here("../schemas/avsc/v1/JournalRecord.avsc"), golden()?);
+    let python = output(&mut Command::new(here("python/venv.sh")))?;
+    let told = output(Command::new(python).arg(here("python/golden.py")).arg(&schema).args(&files))?;
+    let jars = output(&mut Command::new(here("java/jars.sh")))?;
+    let java = ["-cp".into(), format!("{jars}/*")];
+    let told_too = output(Command::new("java").args(java).arg(here("java/Golden.java")).arg(&schema).args(&files))?;
+    let (told, told_too): (Vec<_>, Vec<_>) = (told.lines().collect(), told_too.lines().collect());
+    ensure!(told.len() == files.len() && told_too.len() == files.len(), "a line for each file");
+    for ((file, python), java) in files.iter().zip(told).zip(told_too) {
+        ensure!(python == java, "{}:\n{python}\n{java}", file.display());
+        let read: Value = serde_json::from_str(python)?;
+        let ours = codec::decode(codec::unframe(&std::fs::read(file)?)?)?;
+        let name = read["payload"][""].as_str().context("the payload's name")?.replace("runlog.journal.v1.", "");
+        let tag = ours.payload.payload_type().replace('_', "");
+        ensure!(name.to_lowercase() == tag, "{}: {name} is not {tag}", file.display());
+        for (field, ours) in [("run_id", &ours.body.run_id), ("record_id", &ours.body.record_id)] {
+            ensure!(read[field] == **ours, "{}: {field} is {} and not {ours}", file.display(), read[field]);
+        }
+    }
+    Ok(())
+}

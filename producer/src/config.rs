@@ -59,6 +59,8 @@ pub struct Config {
 pub mod failpoint {
     /// `open` has read the run's head and has not claimed the run yet.
     pub const HEAD_READ: &str = "head_read";
+    /// A record has its numbers and is about to be sent. Claims do not come by here.
+    pub const RECORD_NUMBERED: &str = "record_numbered";
     /// An intent, or another attempt, is acknowledged and not yet read back.
     pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
     /// A read-back was answered, and the answer not yet looked at.

@@ -68,32 +68,38 @@ pub struct Tool<'a> {
 /// What may be run now.
 struct Permit {
     id: String,
+    fingerprint: String,
     attempt: u32,
     retry_safe: bool,
 }
 
-/// An effect under way. Dropped before it is told that the effect ended, it notes that nobody knows whether it happened.
+/// An effect under way. Dropped before it is told that the effect ended, it notes that nobody knows whether it happened:
+/// the call stands there again, so that asking for it anew waits for a decision and then gets what was decided.
 struct UnderWay {
     shared: Arc<Shared>,
-    id: String,
-    retry_safe: bool,
+    recorded: Recorded,
+    key: Option<(String, String)>,
     ended: bool,
 }
 
 impl UnderWay {
-    fn new(shared: &Arc<Shared>, permit: &Permit) -> Self {
-        let (id, retry_safe) = (permit.id.clone(), permit.retry_safe);
-        shared.effects().running.insert(id.clone());
-        Self { shared: shared.clone(), id, retry_safe, ended: false }
+    fn new(tool: &Tool<'_>, permit: &Permit) -> Self {
+        let shared = tool.run.shared.clone();
+        shared.effects().running.insert(permit.id.clone());
+        let reason = "given up in its middle: the effect may have happened".into();
+        let open = Open { retry_safe: permit.retry_safe, reason, attempts: permit.attempt };
+        let (id, fingerprint) = (permit.id.clone(), permit.fingerprint.clone());
+        let key = tool.key.clone().map(|key| (tool.name.clone(), key));
+        Self { shared, recorded: Recorded { id, fingerprint, pending: Some(open) }, key, ended: false }
     }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         let mut effects = self.shared.effects();
-        effects.running.remove(&self.id);
+        effects.running.remove(&self.recorded.id);
         if !self.ended {
-            effects.abandoned.push((self.id.clone(), self.retry_safe));
+            effects.abandoned.push((self.recorded.clone(), self.key.take()));
         }
     }
 }
@@ -165,8 +171,10 @@ impl<'a> Tool<'a> {
         let mut guard = shared.state.lock().await;
         guard.pen.usable()?;
         let (abandoned, returned) = shared.effects().take_notes();
-        for (id, retry_safe) in abandoned {
-            guard.resume.uncertain(&id, retry_safe);
+        // The last one first: each goes to the front.
+        for (recorded, key) in abandoned.into_iter().rev() {
+            guard.resume.uncertain(&recorded.id, key.is_some());
+            guard.resume.put_back(key, recorded);
         }
         for recorded in returned {
             guard.resume.put_back(None, recorded);
@@ -195,13 +203,13 @@ impl<'a> Tool<'a> {
                 None => Ok(Admission::Recorded(self.fetching(recorded))),
                 Some(open) => {
                     let permit = self.again(&mut guard, recorded, open).await?;
-                    let under_way = UnderWay::new(shared, &permit);
+                    let under_way = UnderWay::new(self, &permit);
                     Ok(Admission::Run(permit, under_way))
                 }
             },
             Match::New => {
                 let permit = self.intend(&mut guard, request).await?;
-                let under_way = UnderWay::new(shared, &permit);
+                let under_way = UnderWay::new(self, &permit);
                 Ok(Admission::Run(permit, under_way))
             }
         }
@@ -210,7 +218,7 @@ impl<'a> Tool<'a> {
     /// A pending call: run it again only where that is safe, behind an attempt that was read back as applied.
     async fn again(&self, state: &mut State, recorded: Recorded, open: Open) -> Result<Permit, Error> {
         let shared = &self.run.shared;
-        let key = self.key.as_deref().map(|key| (self.name.as_str(), key));
+        let key = self.key.clone().map(|key| (self.name.clone(), key));
         if !open.retry_safe {
             let id = recorded.id.clone();
             state.resume.put_back(key, recorded);
@@ -226,7 +234,8 @@ impl<'a> Tool<'a> {
             }
         };
         state.pen.permit(&written, shared.config.read_back).await?;
-        Ok(Permit { id: recorded.id, attempt, retry_safe: self.key.is_some() })
+        let Recorded { id, fingerprint, .. } = recorded;
+        Ok(Permit { id, fingerprint, attempt, retry_safe: self.key.is_some() })
     }
 
     /// A new call: nothing new runs while an older effect is unresolved.
@@ -242,10 +251,11 @@ impl<'a> Tool<'a> {
         let written: Written = state.pen.append(id, request.into(), self.key.as_deref()).await?;
         let retry_safe = self.key.is_some();
         let open = Open { retry_safe, reason: "running in this process".into(), attempts: 1 };
-        let recorded = Recorded { id: written.record_id.clone(), fingerprint, pending: Some(open) };
+        let recorded =
+            Recorded { id: written.record_id.clone(), fingerprint: fingerprint.clone(), pending: Some(open) };
         state.resume.asked(written.journal_seq, &self.name, self.key.as_deref(), recorded);
         state.pen.permit(&written, shared.config.read_back).await?;
-        Ok(Permit { id: written.record_id, attempt: 1, retry_safe })
+        Ok(Permit { id: written.record_id, fingerprint, attempt: 1, retry_safe })
     }
 
     fn fetching(&self, recorded: Recorded) -> Fetching {

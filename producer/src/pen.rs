@@ -72,6 +72,7 @@ impl Pen {
         place.journal_seq = if numbered { self.next_journal_seq } else { 0 };
         place.timestamp_millis = (self.config.clock)();
         self.under_way = true;
+        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let appended = self.transport.append(&record).await;
         self.under_way = false;
         match appended {

@@ -98,10 +98,12 @@ impl Resume {
         }
     }
 
-    /// A pending request that was taken and not ended stands there again for the next call.
-    pub(crate) fn put_back(&mut self, key: Option<(&str, &str)>, recorded: Recorded) {
-        if key.is_none() {
-            self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded);
+    /// A request that was taken and whose answer did not come stands there again for the next call, under the tool and
+    /// the key that it was made with.
+    pub(crate) fn put_back(&mut self, key: Option<(String, String)>, recorded: Recorded) {
+        match key {
+            Some(key) => drop(self.keyed.insert(key, recorded)),
+            None => self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded),
         }
     }
 

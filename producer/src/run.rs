@@ -74,15 +74,18 @@ pub(crate) struct Shared {
 pub(crate) struct Effects {
     /// Under way now.
     pub(crate) running: BTreeSet<String>,
-    /// Given up before they ended: whether they happened is unknown. With whether running them again is safe.
-    pub(crate) abandoned: Vec<(String, bool)>,
+    /// Given up before they ended: whether they happened is unknown. With the tool and the key that they were made with.
+    pub(crate) abandoned: Vec<(Recorded, Option<(String, String)>)>,
     /// Recorded calls that were taken and whose answer did not arrive.
     pub(crate) returned: Vec<Recorded>,
 }
 
+/// Calls given up in their middle, each with its tool and key; recorded calls whose answer did not arrive.
+pub(crate) type Notes = (Vec<(Recorded, Option<(String, String)>)>, Vec<Recorded>);
+
 impl Effects {
     /// What was noted since, abandoned and returned.
-    pub(crate) fn take_notes(&mut self) -> (Vec<(String, bool)>, Vec<Recorded>) {
+    pub(crate) fn take_notes(&mut self) -> Notes {
         (std::mem::take(&mut self.abandoned), std::mem::take(&mut self.returned))
     }
 }

@@ -2,12 +2,15 @@
 //! stopped, a real broker, seeded randomness, and a second reading of recorded runs.
 
 pub mod agent;
+pub mod claims;
 pub mod command;
+pub mod cut;
 pub mod foreign;
 pub mod kafka;
 pub mod log_contract;
 pub mod random;
 pub mod recorded;
 pub mod server;
+pub mod site;
 pub mod unreadable;
 pub mod writers;

@@ -1,113 +1,50 @@
-//! What the gate promises to an agent that comes back: on a journal in this process, a crash being a handle that is
-//! dropped and a run that is opened again.
+//! What the gate promises to an agent that comes back, on a journal in this process and on one over HTTP.
 
-use runlog_producer::{Config, Journal, Json, LoopState, Run, Runlog, answer};
-use runlog_schemas::answer::ErrorKind;
-use serde_json::{Value, json};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod local {
+    use runlog_producer::{Config, Journal, Runlog};
 
-/// An effect that counts how often it ran.
-#[derive(Default)]
-struct Desk(AtomicU32);
-
-impl Desk {
-    async fn call(&self, run: &Run, key: Option<&str>, args: &Value) -> Result<Value, ErrorKind> {
-        let mut tool = run.tool("book", args);
-        if let Some(key) = key {
-            tool = tool.idempotency_key(key);
-        }
-        let answer = tool.once(|_| async { Ok(Json::from(json!(self.0.fetch_add(1, Ordering::SeqCst) + 1))) }).await;
-        answer.map(|answer| answer.result.expect("a result").to_value()).map_err(|error| error.kind())
+    async fn journal() -> (tempfile::TempDir, Runlog) {
+        let dir = tempfile::tempdir().expect("a folder");
+        let config = Config::new(Journal::Local(dir.path().to_owned()), "test");
+        (dir, Runlog::connect(config).await.expect("a journal"))
     }
 
-    fn ran(&self) -> u32 {
-        self.0.load(Ordering::SeqCst)
-    }
+    runlog_tests::gate_claims!(journal);
 }
 
-async fn journal() -> (Runlog, tempfile::TempDir) {
-    let dir = tempfile::tempdir().expect("a folder");
-    let config = Config::new(Journal::Local(dir.path().to_owned()), "test");
-    (Runlog::connect(config).await.expect("a journal"), dir)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_behind_the_checkpoint_is_answered_from_the_journal_after_every_crash() {
-    let (runlog, _dir) = journal().await;
-    let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
-    let run = runlog.open("r").await.expect("open");
-    run.checkpoint(&LoopState::default()).await.expect("checkpoint");
-    assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(1)));
-    // One crash, then a checkpoint that does not cover what was not asked for again, then another.
-    let run = runlog.open("r").await.expect("open");
-    run.checkpoint(&LoopState::default()).await.expect("checkpoint");
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(1)));
-    assert_eq!(desk.call(&run, None, &meal).await, Ok(json!(2)));
-    assert_eq!(desk.ran(), 2);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_poll_before_and_after_a_checkpoint_runs_twice() {
-    let (runlog, _dir) = journal().await;
-    let (desk, poll) = (Desk::default(), json!({"price": "HAT136"}));
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(1)));
-    run.checkpoint(&LoopState::default()).await.expect("checkpoint");
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_stands_for_its_call_across_checkpoints_and_crashes() {
-    let (runlog, _dir) = journal().await;
-    let (desk, seat) = (Desk::default(), json!({"seat": 1}));
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
-    run.checkpoint(&LoopState::default()).await.expect("checkpoint");
-    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
-    assert_eq!(desk.call(&run, Some("k"), &json!({"seat": 2})).await, Err(ErrorKind::Conflict));
-    assert_eq!(desk.ran(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again() {
-    let (runlog, _dir) = journal().await;
-    let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
-    let open = async |id: &str| runlog.open(id).await.expect("open");
-    // The effect is given up in its middle, as by a crash.
-    let abandon = async |run: &Run, key: Option<&str>| {
-        let tool = run.tool("book", &seat);
-        let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
-        let (started, begun) = tokio::sync::oneshot::channel();
-        let effect = tool.once(|_| async {
-            started.send(()).expect("somebody waits");
-            std::future::pending().await
-        });
-        tokio::select! { _ = effect => panic!("the effect has no end"), begun = begun => begun.expect("begun") }
+mod http {
+    use runlog_producer::Runlog;
+    use runlog_tests::{
+        claims::{decisions, gate},
+        site::Site,
     };
-    abandon(&open("keyless").await, None).await;
-    let run = open("keyless").await;
-    let pending: Vec<&answer::Pending> = run.recovery().pending.iter().collect();
-    assert_eq!(pending[0].class, "reconcile_required");
-    assert_eq!(desk.call(&run, None, &seat).await, Err(ErrorKind::ReconcileRequired));
-    assert_eq!(desk.call(&run, None, &meal).await, Err(ErrorKind::ReconcileRequired));
-    assert_eq!(desk.ran(), 0);
-    abandon(&open("keyed").await, Some("k")).await;
-    let run = open("keyed").await;
-    assert_eq!(desk.call(&run, None, &meal).await, Ok(json!(1)));
-    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(2)));
-}
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_writer_that_was_taken_over_runs_no_effect() {
-    let (runlog, _dir) = journal().await;
-    let desk = Desk::default();
-    let a = runlog.open("r").await.expect("open");
-    let b = runlog.open("r").await.expect("open");
-    assert_eq!(desk.call(&a, None, &json!({"seat": 1})).await, Err(ErrorKind::Fenced));
-    assert_eq!(desk.call(&b, None, &json!({"seat": 1})).await, Ok(json!(1)));
-    assert_eq!(desk.ran(), 1);
+    async fn journal() -> (Site, Runlog) {
+        let site = Site::http().expect("a server");
+        let runlog = site.connect().await.expect("a journal");
+        (site, runlog)
+    }
+
+    runlog_tests::gate_claims!(journal);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run() {
+        let site = Site::http().expect("a server");
+        gate::a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(&site).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_given_up_and_then_decided_as_done_does_not_run_again() {
+        gate::a_call_given_up_and_then_decided_as_done_does_not_run_again(&Site::http().expect("a server")).await;
+    }
+
+    #[test]
+    fn what_is_decided_is_what_agents_get() -> anyhow::Result<()> {
+        decisions::what_is_decided_is_what_agents_get(&Site::http()?)
+    }
+
+    #[test]
+    fn the_evidence_of_a_fenced_result_can_be_adopted() -> anyhow::Result<()> {
+        decisions::the_evidence_of_a_fenced_result_can_be_adopted(&Site::http()?)
+    }
 }

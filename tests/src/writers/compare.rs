@@ -56,15 +56,20 @@ async fn run(http: &reqwest::Client, url: &str, story: &Story) -> anyhow::Result
     Ok(())
 }
 
-async fn records(http: &reqwest::Client, base: &str, story: &Story) -> anyhow::Result<()> {
+/// A run's records as the journal has them, whole and in order.
+pub(crate) async fn lines(http: &reqwest::Client, base: &str) -> anyhow::Result<Vec<Value>> {
     let mut lines = Vec::new();
     let mut cursor = String::new();
     loop {
         let page = get(http, &format!("{base}/records?raw=true&limit=1000&{CATCH_UP}{cursor}")).await?;
         lines.extend(page["records"].as_array().context("records")?.iter().cloned());
-        let Some(next) = page["next_cursor"].as_str() else { break };
+        let Some(next) = page["next_cursor"].as_str() else { return Ok(lines) };
         cursor = format!("&cursor={next}");
     }
+}
+
+async fn records(http: &reqwest::Client, base: &str, story: &Story) -> anyhow::Result<()> {
+    let lines = lines(http, base).await?;
     for (line, record) in lines.iter().zip(&story.records) {
         let (id, place) = (&record.body.record_id, &record.place);
         ensure!(line["record_id"] == id.as_str(), "{} stands where {id} was written", line["record_id"]);

@@ -1,0 +1,306 @@
+//! An agent in a process of its own, on the library that agents use. It does what it is told line by line on stdin, says
+//! line by line on stdout what came of it, and ends with its stdin.
+//!
+//! ```text
+//!   agent_process JOURNAL SERVER LEDGER
+//!   {"open": {"run": "r"}}                          {"opened": {"epoch": 1, "pending": ["…"]}} or {"error": "claim_lost"}
+//!   {"call": {"tool": "book", "args": {}}}          {"result": …, "recorded": false} or {"error": …, "message": …}
+//!   {"stop_at": "head_read"}                        {"armed": "head_read"}; later {"at": "head_read"}, until any line comes
+//!   {"work": {"runs": ["r"], "acknowledged": "F"}}  works on all of them until a line comes, then ends them
+//! ```
+//!
+//! Effects write a line to the ledger, which knows nothing of the journal: what really happened is read there.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, Write},
+    path::PathBuf,
+    process, sync,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use runlog_producer::{Call, Config, Error, Failure, Journal, Json, LoopState, Outcome, Run, Runlog, Tool, answer};
+use runlog_schemas::answer::ErrorKind;
+use runlog_tests::site::lines;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// Agents are held up by tests for as long as that takes: it must not make a read-back late.
+const READ_BACK: Duration = Duration::from_secs(60);
+/// What a process ends with that lost its parent.
+const ORPHANED: i32 = 4;
+/// How often an agent that another was faster than asks for its run again.
+const CLAIMS: usize = 5;
+
+/// Steps between two checkpoints.
+const CHECKPOINT_EVERY: u64 = 3;
+
+/// The failpoint that holds this process up next.
+static STOP_AT: sync::Mutex<Option<String>> = sync::Mutex::new(None);
+/// Whether the work is to come to its end.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    StopAt(String),
+    Open {
+        run: String,
+    },
+    Call {
+        tool: String,
+        args: Value,
+        key: Option<String>,
+        /// Holds the effect up when it has happened.
+        #[serde(default)]
+        hold: bool,
+    },
+    Checkpoint,
+    Work {
+        runs: Vec<String>,
+        acknowledged: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let [journal, server, ledger] = <[String; 3]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+        .map_err(|arguments| anyhow::anyhow!("{arguments:?} are not JOURNAL SERVER LEDGER"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let named = Journal::parse(&journal, Some(&server)).context("the journal's URL")?;
+        let config = Config { read_back: READ_BACK, failpoints: failpoint, ..Config::new(named, "agent") };
+        let runlog = Runlog::connect(config).await?;
+        let desk = Desk { ledger: ledger.into() };
+        obey(&runlog, &desk, &server).await
+    })
+}
+
+fn say(what: &Value) {
+    // Nobody listens any more: the next read of stdin ends this.
+    let _ = writeln!(io::stdout().lock(), "{what}");
+    let _ = io::stdout().lock().flush();
+}
+
+/// The next line; without one, this process ends.
+fn heard() -> String {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line) {
+        Ok(bytes) if bytes > 0 => line,
+        _ => process::exit(ORPHANED),
+    }
+}
+
+fn failpoint(name: &'static str) {
+    let mut stop_at = STOP_AT.lock().unwrap_or_else(sync::PoisonError::into_inner);
+    if stop_at.as_deref() == Some(name) {
+        *stop_at = None;
+        say(&json!({ "at": name }));
+        heard();
+    }
+}
+
+async fn obey(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> {
+    let mut run = None;
+    loop {
+        let order = serde_json::from_str(&heard())?;
+        let said = match (order, &run) {
+            (Order::StopAt(name), _) => {
+                let armed = json!({ "armed": name });
+                *STOP_AT.lock().unwrap_or_else(sync::PoisonError::into_inner) = Some(name);
+                armed
+            }
+            (Order::Open { run: id }, _) => match runlog.open(&id).await {
+                Ok(opened) => {
+                    let recovery = opened.recovery();
+                    let pending: Vec<_> = recovery.pending.iter().map(|pending| pending.id.clone()).collect();
+                    let said = json!({ "opened": { "epoch": recovery.epoch, "pending": pending } });
+                    run = Some(opened);
+                    said
+                }
+                Err(failed) => error(&failed),
+            },
+            (Order::Call { tool, args, key, hold }, Some(run)) => {
+                match book(run, desk, &tool, &args, key.as_deref(), hold).await {
+                    Ok(answer) => answered(&answer),
+                    Err(failed) => error(&failed),
+                }
+            }
+            (Order::Checkpoint, Some(run)) => match run.checkpoint(&LoopState::default()).await {
+                Ok(position) => json!({ "position": position }),
+                Err(failed) => error(&failed),
+            },
+            (Order::Work { runs, acknowledged }, _) => {
+                std::thread::spawn(|| {
+                    heard();
+                    ENDING.store(true, Ordering::Relaxed);
+                });
+                let list = List(File::options().create(true).append(true).open(acknowledged)?);
+                let worker = Worker { runlog, desk, server, http: runlog_tests::server::client()?, list: &list };
+                futures_util::future::try_join_all(runs.iter().map(|run| worker.live(run))).await?;
+                return Ok(());
+            }
+            (order, None) => bail!("{order:?} before a run was opened"),
+        };
+        say(&said);
+    }
+}
+
+fn error(error: &Error) -> Value {
+    json!({ "error": error.kind(), "message": error.to_string() })
+}
+
+fn answered(answer: &runlog_producer::Answer) -> Value {
+    let result = answer.result.as_ref().map(Json::to_value);
+    let failure = answer.error.as_ref().map(|error| error.kind.clone());
+    json!({ "result": result, "failure": failure, "recorded": answer.recorded, "position": answer.position })
+}
+
+/// Makes a call whose effect is at the desk.
+async fn book(
+    run: &Run,
+    desk: &Desk,
+    tool: &str,
+    args: &Value,
+    key: Option<&str>,
+    hold: bool,
+) -> Result<runlog_producer::Answer, Error> {
+    let call: Tool<'_> = run.tool(tool, args);
+    let call = if let Some(key) = key { call.idempotency_key(key) } else { call };
+    let effect = async |call: Call| {
+        let booked = desk
+            .book(run.id(), tool, args, &call)
+            .map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })?;
+        if hold {
+            say(&json!({ "at": "effect_happened" }));
+            heard();
+        }
+        Ok(Json::from(booked))
+    };
+    call.once(effect).await
+}
+
+/// Where effects happen: a file with a line for each.
+struct Desk {
+    ledger: PathBuf,
+}
+
+impl Desk {
+    /// A booking with a number of its own; the same number again for a key that it knows.
+    fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
+        let key = call.idempotency_key.as_deref();
+        let known = if key.is_some() && call.attempt > 1 { self.booked(&call.id)? } else { None };
+        let result = known.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
+        let line = json!({
+            "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
+            "process": process::id(), "result": result,
+        });
+        append(&File::options().create(true).append(true).open(&self.ledger)?, &line)?;
+        Ok(result)
+    }
+
+    /// What was booked for a call.
+    fn booked(&self, call: &str) -> anyhow::Result<Option<Value>> {
+        let found = lines(&self.ledger)?.into_iter().find(|line| line["call"] == call);
+        Ok(found.map(|line| line["result"].clone()))
+    }
+}
+
+/// One write, so that a process that is killed leaves a line or none.
+fn append(mut file: &File, line: &Value) -> io::Result<()> {
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+/// What was acknowledged to this process.
+struct List(File);
+
+impl List {
+    fn note(&self, run: &str, what: &str, mut line: Value) -> anyhow::Result<()> {
+        line["run"] = run.into();
+        line["what"] = what.into();
+        Ok(append(&self.0, &line)?)
+    }
+}
+
+struct Worker<'a> {
+    runlog: &'a Runlog,
+    desk: &'a Desk,
+    server: &'a str,
+    http: reqwest::Client,
+    list: &'a List,
+}
+
+impl Worker<'_> {
+    /// Takes a run over, finds out what its last life left open, and works on it.
+    async fn live(&self, id: &str) -> anyhow::Result<()> {
+        let run = self.open(id).await?;
+        for pending in &run.recovery().pending {
+            self.list.note(id, "met", json!({ "class": pending.class }))?;
+            if pending.class == "reconcile_required" {
+                self.reconcile(id, pending).await?;
+            }
+        }
+        let state = run.recovery().checkpoint.as_ref().and_then(|checkpoint| checkpoint.state.as_ref());
+        let mut step = state.and_then(|state| state.to_value()["step"].as_u64()).unwrap_or(0);
+        loop {
+            let content = format!("step {step} of process {}", process::id());
+            let position = run.turn("assistant", &content).await?;
+            self.list.note(id, "turn", json!({ "position": position, "content": content }))?;
+            let key = format!("key {step}");
+            tokio::try_join!(self.call(&run, "reserve", step, Some(&key)), self.call(&run, "charge", step, None))?;
+            step += 1;
+            if !step.is_multiple_of(CHECKPOINT_EVERY) {
+                continue;
+            }
+            let state = LoopState { state: Some(json!({ "step": step }).into()), ..LoopState::default() };
+            self.list.note(id, "checkpoint", json!({ "position": run.checkpoint(&state).await? }))?;
+            // Only here it has asked again for all that its last life may have left behind.
+            if ENDING.load(Ordering::Relaxed) {
+                self.list.note(id, "end", json!({ "position": run.end(Outcome::Completed).await? }))?;
+                return Ok(());
+            }
+        }
+    }
+
+    /// A claim of the process before may land between our look and our claim: then it is asked for again.
+    async fn open(&self, id: &str) -> anyhow::Result<Run> {
+        for _ in 1..CLAIMS {
+            match self.runlog.open(id).await {
+                Err(failed) if failed.kind() == ErrorKind::ClaimLost => {}
+                opened => return Ok(opened?),
+            }
+        }
+        Ok(self.runlog.open(id).await?)
+    }
+
+    async fn call(&self, run: &Run, tool: &str, step: u64, key: Option<&str>) -> anyhow::Result<()> {
+        let args = json!({ "step": step });
+        let call = run.tool(tool, &args);
+        let call = if let Some(key) = key { call.idempotency_key(key) } else { call };
+        let effect = async |call: Call| {
+            let noted = self.list.note(run.id(), "intent", json!({ "id": call.id }));
+            let booked = noted.and_then(|()| self.desk.book(run.id(), tool, &args, &call));
+            // A desk that cannot write is no answer to record.
+            booked.map(Json::from).map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })
+        };
+        let answer = call.once(effect).await?;
+        ensure!(answer.error.is_none(), "{tool} of step {step} in {}: {:?}", run.id(), answer.error);
+        self.list.note(run.id(), "answer", answered(&answer))
+    }
+
+    /// What an operator does, by the desk's ledger: the process that made the call is dead.
+    async fn reconcile(&self, run: &str, pending: &answer::Pending) -> anyhow::Result<()> {
+        let body = match self.desk.booked(&pending.id)? {
+            Some(result) => json!({ "decision": "done", "result": result }),
+            None => json!({ "decision": "not_done" }),
+        };
+        self.list.note(run, "decided", json!({ "decision": body["decision"] }))?;
+        let mut body = body;
+        (body["who"], body["why"]) = ("the worker".into(), "by the desk's ledger".into());
+        let url = format!("{}/v1/runs/{run}/effects/{}/resolution", self.server, pending.id);
+        let response = self.http.post(url).json(&body).send().await?;
+        ensure!(response.status().is_success(), "{}: {}", pending.id, response.text().await?);
+        Ok(())
+    }
+}

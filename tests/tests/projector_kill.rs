@@ -12,7 +12,7 @@ use anyhow::ensure;
 use runlog_tests::{
     random::Random,
     server::Launch,
-    writers::{RATE_MIN, RUNS, Story, Writers, compare, http::Http},
+    writers::{RUNS, Story, Writers, compare, http::Http},
 };
 use tempfile::tempdir;
 use tokio::sync::watch;
@@ -68,6 +68,5 @@ fn a_server_killed_at_random_moments_loses_no_acknowledged_record_and_applies_no
     let records: usize = stories.iter().map(|story| story.records.len()).sum();
     println!("{records} records, {rate:.0} a second while it served, {repeated} batches sent again");
     ensure!(repeated > 0, "no kill met an append: that proves nothing");
-    ensure!(rate >= RATE_MIN, "{rate:.0} records a second while it served, less than the claim speaks of");
     Ok(())
 }

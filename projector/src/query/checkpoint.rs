@@ -47,7 +47,7 @@ pub fn latest<R: Rows>(
 /// A checkpoint by id, with its row and its whole message list as if it had been written so; none where there is none, or
 /// where it is not valid.
 ///
-/// Cost: its row and its record, a get per page of ranges, a seek per range, and a step per message that other
+/// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message that other
 /// checkpoints brought: each message is read once.
 pub fn load<R: Rows>(rows: &R, run_id: &str, id: &str) -> Result<Option<(CheckpointRow, LoopCheckpoint)>, Error> {
     let row: Option<CheckpointRow> = rows.get(&by_id(run_id, id))?;
@@ -95,7 +95,9 @@ fn read<R: Rows>(
 ) -> Result<(), store::Error> {
     let older = own_from.saturating_sub(range.from).min(range.count);
     let (first, mut left) = (message(run_id, range.from), older);
-    if older > 0 {
+    if older == 1 {
+        messages.extend(rows.get::<MessageRow>(&first)?.and_then(|row| row.text));
+    } else if older > 0 {
         rows.scan(message_prefix(run_id).bytes(), first.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
             messages.extend(store::decode::<MessageRow>(key, row)?.text);
             left -= 1;

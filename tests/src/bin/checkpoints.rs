@@ -13,18 +13,18 @@ fn main() -> anyhow::Result<()> {
     let most = std::env::var("RUNLOG_BENCH_TURNS").ok().map(|turns| turns.parse()).transpose()?.unwrap_or(5000);
     println!("RUNLOG_SEED={seed}; sizes in KiB, but `a list's row`, `over` (bytes read beyond the list's) and rows\n");
     println!("{HEADER}");
-    for story in Story::ALL {
-        for turns in [10, 100, 500, 5000].into_iter().filter(|turns| *turns <= most) {
-            row(&format!("{story:?} {turns}"), &measure(story, turns, seed)?);
-        }
-    }
-    println!();
     for format in ["tau-bench", "swe-agent"] {
         for file in recorded::samples(format)? {
             let Recorded { runs, costs } = recorded_file(format, &file)?;
             let name: String =
                 file.file_stem().map(|stem| stem.to_string_lossy().chars().take(24).collect()).unwrap_or_default();
             row(&format!("{name}, {runs} runs, {}", costs.turns), &costs);
+        }
+    }
+    println!();
+    for story in Story::ALL {
+        for turns in [10, 100, 500, 5000].into_iter().filter(|turns| *turns <= most) {
+            row(&format!("{story:?} {turns}"), &measure(story, turns, seed)?);
         }
     }
     Ok(())

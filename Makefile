@@ -50,6 +50,11 @@ verify: kafka-image checks test ## the gate, and all that CI runs: the set-up, t
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null
 
+.PHONY: checkpoints
+checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
+	@cargo build --quiet --workspace --bin checkpoints
+	@"$(CARGO_TARGET_DIR)/debug/checkpoints"
+
 .PHONY: kafka-up
 kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT
 	@scripts/kafka.sh up

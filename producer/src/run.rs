@@ -11,7 +11,11 @@ use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
     datum::Sha256,
     json::Json,
-    payload::{ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim, RunLifecycle},
+    messages::{MESSAGE_BYTES_MAX, MESSAGES_MAX, MessageList},
+    payload::{
+        CheckpointPrune, ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim,
+        RunLifecycle,
+    },
     record::JournalRecord,
 };
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -101,6 +105,35 @@ impl Shared {
 pub(crate) struct State {
     pub(crate) pen: Pen,
     pub(crate) resume: Resume,
+    pub(crate) saved: Saved,
+}
+
+/// The last checkpoint that was written, which the next one builds on.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    checkpoint_id: Option<String>,
+    list: MessageList,
+}
+
+impl Saved {
+    fn of(recovery: &Recovery) -> Self {
+        let Some(checkpoint) = &recovery.checkpoint else { return Self::default() };
+        let Some(messages) = &checkpoint.messages else { return Self::default() };
+        Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list: MessageList::new(messages.clone()) }
+    }
+}
+
+/// Whether readers take a list of this size.
+fn fits(run_id: &str, list: &MessageList) -> Result<(), Error> {
+    let (messages, bytes) = (list.len() as u64, list.bytes() as u64);
+    if messages <= MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "a checkpoint of run {run_id} has {messages} messages of {bytes} bytes, more than {MESSAGES_MAX} or \
+         {MESSAGE_BYTES_MAX}; compact them"
+    );
+    Err(Error::new(ErrorKind::TooLarge, Action::FixTheInput, message))
 }
 
 /// Opens a run; see [`crate::Runlog::open_with`].
@@ -183,7 +216,7 @@ fn handle(
     recovery: Recovery,
     keyed: &[Done],
 ) -> Run {
-    let state = State { pen, resume: Resume::new(&recovery, keyed) };
+    let state = State { pen, resume: Resume::new(&recovery, keyed), saved: Saved::of(&recovery) };
     let shared = Shared {
         transport,
         config,
@@ -269,21 +302,29 @@ impl Run {
     /// Records where the loop stands, and returns its position in the log. What was asked for and not yet answered is
     /// listed in it, so that a process that resumes here still finds those answers.
     ///
-    /// An error never says that the run is lost: go on; where the handle is over, the next call says so.
+    /// The message list is given whole; only what the last checkpoint did not have is written, wherever in the list it
+    /// stands. Keep the [`Json`] values of messages that stay: they are known again without being read.
+    ///
+    /// An error never says that the run is lost: go on; where the handle is over, the next call says so. One of kind
+    /// `TooLarge` says that new messages and state together do not fit a record, or that the list is beyond
+    /// [`MESSAGES_MAX`] or [`MESSAGE_BYTES_MAX`].
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
         let mut guard = self.shared.state.lock().await;
-        let State { pen, resume } = &mut *guard;
+        let State { pen, resume, saved } = &mut *guard;
         let id = (self.shared.config.ids)();
+        let change = saved.list.change(&state.messages);
+        fits(&self.shared.run_id, &change.list)?;
         let mut checkpoint = LoopCheckpoint {
             checkpoint_id: id.clone(),
             checkpoint_seq: pen.next_checkpoint_seq,
             covers_journal_seq: pen.next_journal_seq - 1,
-            base: None,
+            base: if change.on_base { saved.checkpoint_id.clone() } else { None },
             unanswered: resume.unanswered(),
             schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
             session_id: state.session_id.clone(),
             turn: state.turn,
-            messages: state.messages.clone(),
+            messages: change.messages,
+            spans: change.spans,
             total_usage: None,
             tool_calls_count: state.tool_calls_count,
             verification_reports: Vec::new(),
@@ -291,9 +332,26 @@ impl Run {
             state_hash: String::new(),
             created_at_millis: (self.shared.config.clock)(),
         };
-        checkpoint.state_hash = checkpoint.content_hash();
-        let written = pen.append(id, checkpoint.into(), None).await?;
+        checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
+        let written = pen.append(id.clone(), checkpoint.into(), None).await?;
         pen.next_checkpoint_seq += 1;
+        *saved = Saved { checkpoint_id: Some(id), list: change.list };
+        Ok(written.position)
+    }
+
+    /// Hides this run's checkpoints that cover less than `covered_before` from answers; with `preserve_latest_terminal`
+    /// not the latest that was taken behind the run's end. Their messages stay where a later one has them.
+    ///
+    /// The next checkpoint is written whole.
+    pub async fn prune_checkpoints(
+        &self,
+        covered_before: u64,
+        preserve_latest_terminal: bool,
+    ) -> Result<Position, Error> {
+        let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal };
+        let mut guard = self.shared.state.lock().await;
+        let written = guard.pen.append((self.shared.config.ids)(), prune.into(), None).await?;
+        guard.saved = Saved::default();
         Ok(written.position)
     }
 

@@ -2,15 +2,24 @@
 //!
 //! One file per index, named as in `store`. The order in [`record`] is the only coupling between them.
 
-use crate::store::{self, Index, Key, Rows, anomalies::AnomalyRow, meta, records::Bytes};
+use crate::store::{
+    self, Index, Key, Rows,
+    anomalies::AnomalyRow,
+    checkpoints::{CheckpointRow, by_id},
+    meta,
+    records::Bytes,
+};
 use runlog_schemas::{
     codec::{Envelope, Unreadable},
     datum::{Datum, Sha256},
-    judge::{self, CallState, Head, Reason, Seen, Verdict, View},
+    judge::{self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View},
     partition::partition_of,
     record::RecordKind,
 };
-use std::{collections::HashMap, ops::ControlFlow};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+};
 
 pub mod anomalies;
 pub mod checkpoints;
@@ -52,6 +61,24 @@ impl<'a, R: Rows> Changes<'a, R> {
             Some(row) => Ok(row.is_some()),
             None => Ok(self.rows.row(key.bytes())?.is_some()),
         }
+    }
+
+    /// The rows whose keys start with `prefix`, changes included, in key order. One seek, a step per row, and one per
+    /// change.
+    pub fn under(&self, prefix: &Key) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
+        let mut found = BTreeMap::new();
+        let prefix = prefix.bytes();
+        self.rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
+            found.insert(key.to_vec(), row.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (key, row) in self.pending.iter().filter(|(key, _)| key.starts_with(prefix)) {
+            match row {
+                Some(row) => found.insert(key.clone(), row.clone()),
+                None => found.remove(key),
+            };
+        }
+        Ok(found)
     }
 
     /// Sets a row.
@@ -181,8 +208,14 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         Ok(row.map(|row| row.state()))
     }
 
-    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, store::Error> {
-        self.changes.has(&store::checkpoints::by_id(self.run_id, checkpoint_id))
+    fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {
+        let row: Option<CheckpointRow> = self.changes.get(&by_id(self.run_id, checkpoint_id))?;
+        Ok(row.map(|row| CheckpointState { messages: row.list.messages, pruned: row.pruned }))
+    }
+
+    fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, store::Error> {
+        let row: Option<CheckpointRow> = self.changes.get(&by_id(self.run_id, checkpoint_id))?;
+        row.map_or(Ok(0), |row| checkpoints::bytes_of(self.changes, self.run_id, &row.list, from, count))
     }
 }
 

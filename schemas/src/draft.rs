@@ -1,9 +1,10 @@
 //! A record as JSON, the way scripts and HTTP clients write it: the contract's fields and Runlog's own, with defaults.
 
 use crate::{
-    datum::Datum,
+    datum::{Datum, Sha256},
     json::Json,
-    payload::Payload,
+    messages,
+    payload::{LoopCheckpoint, Payload},
     record::{Body, Facts, JournalRecord, Place, RecordKind},
 };
 use serde_json::{Map, Value, value::RawValue};
@@ -104,17 +105,30 @@ fn seal(payload: Payload) -> Result<Payload, Invalid> {
             }
             Ok(Payload::ToolCallRequested(call))
         }
-        Payload::LoopCheckpoint(mut checkpoint) => {
-            let hash = checkpoint.content_hash();
-            if checkpoint.state_hash.is_empty() {
-                checkpoint.state_hash = hash;
-            } else if checkpoint.state_hash != hash {
-                return Err(invalid("state_hash is not the hash of the content", "/payload/state_hash"));
-            }
-            Ok(Payload::LoopCheckpoint(checkpoint))
-        }
+        Payload::LoopCheckpoint(checkpoint) => seal_checkpoint(checkpoint).map(Payload::LoopCheckpoint),
         other => Ok(other),
     }
+}
+
+/// The hash of a list that builds on another cannot be computed here: whoever made it has both.
+fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Invalid> {
+    if checkpoint.base.is_some() {
+        if Sha256::parse(&checkpoint.state_hash).is_some_and(|hash| hash.to_string() == checkpoint.state_hash) {
+            return Ok(checkpoint);
+        }
+        let what = "a checkpoint with a base needs the state_hash of its whole list, 64 lower-case hexadecimal digits";
+        return Err(invalid(what, "/payload/state_hash"));
+    }
+    if messages::resolve(0, checkpoint.messages.len() as u64, &checkpoint.spans).is_none() {
+        return Err(invalid("a span is not within the messages, and there is no base", "/payload/spans"));
+    }
+    let hash = checkpoint.content_hash();
+    if checkpoint.state_hash.is_empty() {
+        checkpoint.state_hash = hash;
+    } else if checkpoint.state_hash != hash {
+        return Err(invalid("state_hash is not the hash of the content", "/payload/state_hash"));
+    }
+    Ok(checkpoint)
 }
 
 /// The given members laid over the defaults.

@@ -9,7 +9,14 @@
 //! A record refused for its place (fenced, gap) consumes no number and may come again. One refused for its content
 //! (conflict, content rules) consumes each number that was the next, so that what follows it is not lost.
 
-use crate::{codec::Envelope, datum, datum::Sha256, record::RecordKind, symbols};
+use crate::{
+    codec::Envelope,
+    datum,
+    datum::Sha256,
+    messages::{self, MESSAGE_BYTES_MAX},
+    record::{Facts, RecordKind},
+    symbols,
+};
 
 symbols! {
     /// Why a record was refused. The order is the stored byte: append only.
@@ -100,6 +107,15 @@ pub struct CallState {
     pub has_evidence: bool,
 }
 
+/// What is remembered of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointState {
+    /// The length of its message list.
+    pub messages: u64,
+    /// Whether a prune hides it.
+    pub pruned: bool,
+}
+
 /// What the judge asks about the run. Each answer is about the state before the record.
 pub trait View {
     /// Why an answer could not be had.
@@ -110,8 +126,11 @@ pub trait View {
     fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, Self::Error>;
     /// What is remembered of a request.
     fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Self::Error>;
-    /// Whether a checkpoint was applied.
-    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, Self::Error>;
+    /// What is remembered of a checkpoint that was applied.
+    fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
+    /// Bytes of the `count` messages from index `from` on in the list of a checkpoint that was applied. They are within
+    /// it.
+    fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Self::Error>;
 }
 
 /// The judge's word on one record.
@@ -235,17 +254,45 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             if facts.covers_journal_seq.is_none_or(|covers| covers >= head.next_journal_seq) {
                 return Ok(Err(Reason::Checkpoint));
             }
-            let Some(id) = facts.checkpoint_id.as_deref() else { return Ok(Err(Reason::Checkpoint)) };
-            if view.has_checkpoint(id)? {
-                return Ok(Err(Reason::Checkpoint));
-            }
-            match facts.base.as_deref() {
-                Some(base) if !view.has_checkpoint(base)? => Ok(Err(Reason::Checkpoint)),
-                _ => Ok(Ok(false)),
-            }
+            let fits = is_new_checkpoint(facts, view)? && messages_fit(facts, view)?;
+            Ok(if fits { Ok(false) } else { Err(Reason::Checkpoint) })
         }
+        "checkpoint_prune" => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
         _ => Ok(Ok(false)),
     }
+}
+
+fn is_new_checkpoint<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> {
+    match facts.checkpoint_id.as_deref() {
+        Some(id) => Ok(view.checkpoint(id)?.is_none()),
+        None => Ok(false),
+    }
+}
+
+/// Whether a checkpoint's message list can be made: its base was applied and is not pruned, each of its spans is within
+/// what it is of, and the list is no larger than a reader must take.
+fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> {
+    let base = match facts.base.as_deref() {
+        None => None,
+        Some(id) => match view.checkpoint(id)? {
+            Some(state) if !state.pruned => Some((id, state.messages)),
+            _ => return Ok(false),
+        },
+    };
+    let own = &facts.message_bytes;
+    let length = base.map_or(0, |(_, messages)| messages);
+    let Some(spans) = messages::resolve(length, own.len() as u64, &facts.spans) else { return Ok(false) };
+    let mut bytes = 0u64;
+    for span in &spans {
+        bytes += match base {
+            Some((id, _)) if span.from_base => view.message_bytes(id, span.from, span.count)?,
+            _ => span.of(own).iter().copied().map(u64::from).sum(),
+        };
+        if bytes > MESSAGE_BYTES_MAX {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What the contract still allows on an ended run.

@@ -1,7 +1,8 @@
 //! The vocabulary of Runlog: what a record is, how it is written, what it means.
 //!
-//! Reading order: [`record`] (the envelope), [`payload`] (what it says), [`judge`] (what it means), [`codec`] (how it
-//! travels), [`canonical`] (fingerprints). The contract is `avsc/v1/JournalRecord.avsc`; all else follows from it.
+//! Reading order: [`record`] (the envelope), [`payload`] (what it says), [`messages`] (what checkpoints are made of),
+//! [`judge`] (what it means), [`codec`] (how it travels), [`canonical`] (fingerprints). The contract is
+//! `avsc/v1/JournalRecord.avsc`; all else follows from it.
 
 #![deny(missing_docs)]
 
@@ -12,6 +13,7 @@ pub mod datum;
 pub mod draft;
 pub mod json;
 pub mod judge;
+pub mod messages;
 pub mod partition;
 pub mod payload;
 pub mod record;

@@ -4,11 +4,15 @@
 
 use crate::{
     canonical, datum,
-    datum::{Datum, Input, Malformed, Sha256, put_long},
+    datum::{Datum, Input, Malformed, put_long},
     json::{self, Json},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+mod checkpoint;
+
+pub use checkpoint::{CheckpointPrune, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint};
 
 /// The contract's run lifecycle: `started`, then one of `completed`, `failed`, `cancelled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,84 +137,6 @@ pub struct ToolCallFailed {
 }
 datum!(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms });
 
-/// Where an agent's loop stood between two tool rounds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoopCheckpoint {
-    /// Unique within the run.
-    pub checkpoint_id: String,
-    /// 1, 2, 3 … within the run.
-    pub checkpoint_seq: u64,
-    /// The last `journal_seq` that this checkpoint covers, inclusive; 0 covers nothing.
-    pub covers_journal_seq: u64,
-    /// The checkpoint that `messages` continue. Always absent as yet: checkpoints are whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<String>,
-    /// Record ids of covered requests whose answer this agent had not received.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unanswered: Vec<String>,
-    /// The source's schema version; 0 is a snapshot from before versions.
-    #[serde(default)]
-    pub schema_version: u32,
-    /// The session.
-    #[serde(default)]
-    pub session_id: String,
-    /// Completed tool rounds.
-    #[serde(default)]
-    pub turn: u64,
-    /// The source's message objects, unchanged.
-    pub messages: Vec<Json>,
-    /// Running token usage.
-    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
-    pub total_usage: Option<Json>,
-    /// Tool calls so far.
-    #[serde(default)]
-    pub tool_calls_count: u64,
-    /// Verification reports so far.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub verification_reports: Vec<Json>,
-    /// Whatever else the agent keeps.
-    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
-    pub state: Option<Json>,
-    /// [`LoopCheckpoint::content_hash`]; filled in where absent.
-    #[serde(default)]
-    pub state_hash: String,
-    /// Milliseconds since the Unix epoch.
-    #[serde(default)]
-    pub created_at_millis: u64,
-}
-datum!(LoopCheckpoint {
-    checkpoint_id,
-    checkpoint_seq,
-    covers_journal_seq,
-    base,
-    unanswered,
-    schema_version,
-    session_id,
-    turn,
-    messages,
-    total_usage,
-    tool_calls_count,
-    verification_reports,
-    state,
-    state_hash,
-    created_at_millis,
-});
-
-/// The newest `schema_version` of a loop checkpoint that this build reads.
-pub const LOOP_CHECKPOINT_SCHEMA_VERSION: u32 = 1;
-
-impl LoopCheckpoint {
-    /// Hexadecimal SHA-256 over the Avro encodings of `messages`, `total_usage`, `verification_reports` and `state`.
-    pub fn content_hash(&self) -> String {
-        let mut bytes = Vec::new();
-        self.messages.put(&mut bytes);
-        self.total_usage.put(&mut bytes);
-        self.verification_reports.put(&mut bytes);
-        self.state.put(&mut bytes);
-        Sha256::of(&bytes).to_string()
-    }
-}
-
 /// A writer takes a run over. Its epoch and writer id are the envelope's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunClaim {
@@ -334,6 +260,7 @@ payloads! {
     8 EffectResolution = "effect_resolution",
     9 Skip = "skip",
     10 Genesis = "genesis",
+    11 CheckpointPrune = "checkpoint_prune",
 }
 
 impl<'de> Deserialize<'de> for Payload {

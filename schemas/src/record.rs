@@ -9,6 +9,8 @@
 use crate::{
     datum,
     datum::{Datum, Sha256},
+    json::Json,
+    messages::MessageSpan,
     payload::Payload,
     refs::{ContentRef, CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
     symbols,
@@ -27,7 +29,7 @@ symbols! {
         EffectResult = "effect_result",
         RunClaim = "run_claim", ToolCall = "tool_call", ConversationTurn = "conversation_turn",
         LoopCheckpoint = "loop_checkpoint", EffectResolution = "effect_resolution", Skip = "skip",
-        Genesis = "genesis",
+        Genesis = "genesis", CheckpointPrune = "checkpoint_prune",
     }
 }
 
@@ -46,12 +48,21 @@ impl RecordKind {
             Payload::EffectResolution(_) => Self::EffectResolution,
             Payload::Skip(_) => Self::Skip,
             Payload::Genesis(_) => Self::Genesis,
+            Payload::CheckpointPrune(_) => Self::CheckpointPrune,
         }
     }
 
     /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
     pub fn numbered(self) -> bool {
-        !matches!(self, Self::RunClaim | Self::LoopCheckpoint | Self::EffectResolution | Self::Skip | Self::Genesis)
+        !matches!(
+            self,
+            Self::RunClaim
+                | Self::LoopCheckpoint
+                | Self::EffectResolution
+                | Self::Skip
+                | Self::Genesis
+                | Self::CheckpointPrune
+        )
     }
 
     /// Whether records of this kind belong to a partition and not to a run.
@@ -86,7 +97,7 @@ pub struct Facts {
     /// On checkpoints: their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_id: Option<String>,
-    /// On checkpoints: the last `journal_seq` covered, inclusive.
+    /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: they hide what covers less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers_journal_seq: Option<u64>,
     /// On checkpoints: their number within the run.
@@ -98,6 +109,12 @@ pub struct Facts {
     /// On checkpoints: the checkpoint that they build on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// On checkpoints: what their message list is made of, as in the payload.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<MessageSpan>,
+    /// On checkpoints: the size of each message that they bring, bytes of its text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub message_bytes: Vec<u32>,
 }
 datum!(Facts {
     payload_type,
@@ -110,7 +127,12 @@ datum!(Facts {
     checkpoint_seq,
     created_at_millis,
     base,
+    spans,
+    message_bytes,
 });
+
+/// The status of a prune that keeps the latest terminal checkpoint.
+pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
     /// The facts of a payload.
@@ -133,6 +155,13 @@ impl Facts {
                 facts.checkpoint_seq = Some(p.checkpoint_seq);
                 facts.created_at_millis = Some(p.created_at_millis);
                 facts.base.clone_from(&p.base);
+                facts.spans.clone_from(&p.spans);
+                let size = |message: &Json| u32::try_from(message.as_str().len()).unwrap_or(u32::MAX);
+                facts.message_bytes = p.messages.iter().map(size).collect();
+            }
+            Payload::CheckpointPrune(p) => {
+                facts.status = p.preserve_latest_terminal.then(|| PRESERVE_LATEST_TERMINAL.into());
+                facts.covers_journal_seq = Some(p.prune_covered_before);
             }
             Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
         }

@@ -116,6 +116,14 @@ fn what_cannot_be_a_record_is_refused_with_its_place() {
             r#"{"run_id":"r","payload":{"type":"loop_checkpoint","checkpoint_id":"c","checkpoint_seq":1,"covers_journal_seq":0,"messages":[],"state_hash":"no"}}"#,
             "/payload/state_hash",
         ),
+        (
+            r#"{"run_id":"r","payload":{"type":"loop_checkpoint","checkpoint_id":"c","checkpoint_seq":1,"covers_journal_seq":0,"base":"b","messages":[]}}"#,
+            "/payload/state_hash",
+        ),
+        (
+            r#"{"run_id":"r","payload":{"type":"loop_checkpoint","checkpoint_id":"c","checkpoint_seq":1,"covers_journal_seq":0,"messages":[1],"spans":[{"from_base":true,"from":0,"count":1}]}}"#,
+            "/payload/spans",
+        ),
     ] {
         let error = Draft::parse(text).expect_err(text);
         assert_eq!(error.pointer, pointer, "{text}: {error}");

@@ -57,6 +57,7 @@ impl Oracle {
         match schema {
             Schema::Null => Avro::Null,
             Schema::Int => Avro::Int(present().as_i64().unwrap().try_into().unwrap()),
+            Schema::Boolean => Avro::Boolean(present().as_bool().unwrap()),
             Schema::Long => Avro::Long(present().as_i64().unwrap()),
             Schema::String if text => Avro::String(present().to_string()),
             Schema::String => Avro::String(present().as_str().unwrap().to_owned()),

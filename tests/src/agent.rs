@@ -4,6 +4,7 @@ use runlog_log::Entry;
 use runlog_schemas::{
     canonical, codec,
     json::Json,
+    messages::{Change, MessageList},
     payload::{
         ConversationTurn, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallCompleted, ToolCallFailed,
         ToolCallRequested,
@@ -104,19 +105,27 @@ impl Agent {
         self.record(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None }.into())
     }
 
-    /// Where the loop stands, behind everything so far.
+    /// Where the loop stands, behind everything so far; whole.
     pub fn checkpoint(&mut self, messages: &[Value]) -> JournalRecord {
+        let messages: Vec<Json> = messages.iter().cloned().map(Json::from).collect();
+        let change = MessageList::default().change(&messages);
+        self.changed(None, &change)
+    }
+
+    /// Where the loop stands: a message list as a change of that of `base`.
+    pub fn changed(&mut self, base: Option<&str>, change: &Change) -> JournalRecord {
         self.checkpoints += 1;
         let mut checkpoint = LoopCheckpoint {
             checkpoint_id: format!("checkpoint-{}", self.checkpoints),
             checkpoint_seq: self.checkpoints,
             covers_journal_seq: self.journal_seq,
-            base: None,
+            base: base.filter(|_| change.on_base).map(str::to_owned),
             unanswered: Vec::new(),
             schema_version: 1,
             session_id: "session".into(),
             turn: self.checkpoints,
-            messages: messages.iter().cloned().map(Json::from).collect(),
+            messages: change.messages.clone(),
+            spans: change.spans.clone(),
             total_usage: None,
             tool_calls_count: 0,
             verification_reports: Vec::new(),
@@ -124,7 +133,7 @@ impl Agent {
             state_hash: String::new(),
             created_at_millis: 1_700_000_000_000 + self.made,
         };
-        checkpoint.state_hash = checkpoint.content_hash();
+        checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
         self.record(checkpoint.into())
     }
 }

@@ -111,6 +111,7 @@ fn summary(payload_type: &str, payload: &Value) -> String {
         "tool_call_completed" => &["result"],
         "tool_call_failed" => &["error_kind", "error_message"],
         "loop_checkpoint" => &["checkpoint_id", "covers_journal_seq"],
+        "checkpoint_prune" => &["prune_covered_before"],
         "run_claim" => &["epoch", "claimed_by"],
         "effect_resolution" => &["decision", "result", "who", "why"],
         _ => return payload.to_string(),

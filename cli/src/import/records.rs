@@ -4,6 +4,8 @@
 //! journal then knows each by its record id, and takes none twice.
 
 use runlog_schemas::datum::Sha256;
+use runlog_schemas::json::Json;
+use runlog_schemas::messages;
 use runlog_schemas::payload::{
     ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted,
     ToolCallFailed, ToolCallRequested,
@@ -23,11 +25,19 @@ const WRITERS: Uuid = Uuid::from_u128(0x6df3_0fc6_9cf9_57b3_b934_a4c4_1cef_8feb)
 /// The sources have no times: records are a second apart, from the Unix epoch on, which nobody takes for a real time.
 const MILLIS_PER_EVENT: u64 = 1000;
 
-/// The run's records, one per event, in order. Lazily, because each checkpoint repeats all messages before it.
+/// The run's records, one per event, in order, made as they are asked for.
 pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> {
     let writer = Uuid::new_v5(&WRITERS, run.run_id.as_bytes());
-    let mut pen =
-        Pen { run, writer, prev_hash: None, journal_seq: 0, checkpoints: 0, answered: 0, rounds: 0, in_round: false };
+    let mut pen = Pen {
+        run,
+        writer,
+        prev_hash: None,
+        journal_seq: 0,
+        saved: Saved::default(),
+        answered: 0,
+        rounds: 0,
+        in_round: false,
+    };
     run.events.iter().zip(0..).map(move |(event, index)| pen.write(index, event))
 }
 
@@ -39,13 +49,22 @@ struct Pen<'a> {
     prev_hash: Option<Sha256>,
     /// The last that was given.
     journal_seq: u64,
-    checkpoints: u64,
+    saved: Saved,
     /// Calls that came back.
     answered: u64,
     /// Tool rounds before the last checkpoint.
     rounds: u64,
     /// Whether a call came back since.
     in_round: bool,
+}
+
+/// What the last checkpoint had.
+#[derive(Default)]
+struct Saved {
+    /// Its number.
+    seq: u64,
+    /// The hashes of its messages.
+    hashes: Vec<Sha256>,
 }
 
 impl Pen<'_> {
@@ -129,19 +148,25 @@ impl Pen<'_> {
         self.record_id(request)
     }
 
-    fn checkpoint(&mut self, messages: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
-        self.checkpoints += 1;
+    /// A run's messages only grow: each checkpoint builds on the one before and brings what came since.
+    fn checkpoint(&mut self, count: usize, unanswered: &[usize], created_at_millis: u64) -> LoopCheckpoint {
+        let base = (self.saved.seq > 0).then(|| checkpoint_id(self.saved.seq));
+        self.saved.seq += 1;
         self.rounds += u64::from(std::mem::take(&mut self.in_round));
+        let own = self.run.messages.iter().take(count).skip(self.saved.hashes.len());
+        let own: Vec<Json> = own.cloned().collect();
+        self.saved.hashes.extend(own.iter().map(messages::hash));
         let mut checkpoint = LoopCheckpoint {
-            checkpoint_id: format!("checkpoint-{}", self.checkpoints),
-            checkpoint_seq: self.checkpoints,
+            checkpoint_id: checkpoint_id(self.saved.seq),
+            checkpoint_seq: self.saved.seq,
             covers_journal_seq: self.journal_seq,
-            base: None,
+            base,
             unanswered: unanswered.iter().map(|request| self.record_id(request)).collect(),
             schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
             session_id: String::new(),
             turn: self.rounds,
-            messages: self.run.messages.iter().take(messages).cloned().collect(),
+            messages: own,
+            spans: Vec::new(),
             total_usage: None,
             tool_calls_count: self.answered,
             verification_reports: Vec::new(),
@@ -149,7 +174,11 @@ impl Pen<'_> {
             state_hash: String::new(),
             created_at_millis,
         };
-        checkpoint.state_hash = checkpoint.content_hash();
+        checkpoint.state_hash = checkpoint.hash_with(&self.saved.hashes);
         checkpoint
     }
+}
+
+fn checkpoint_id(seq: u64) -> String {
+    format!("checkpoint-{seq}")
 }

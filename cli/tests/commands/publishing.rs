@@ -1,4 +1,5 @@
 use super::harness::{file, server};
+use runlog_schemas::{datum::Sha256, json::Json, messages::MessageList};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Write},
@@ -109,4 +110,35 @@ fn records_that_are_there_do_not_disturb_the_numbers_of_those_that_are_new() {
     let ran = server.publish(&[turn("a"), turn("b"), turn("c"), turn("a"), turn("d")].concat());
     let expected = ["repeat", "repeat", "applied", "repeat", "applied"].map(|outcome| (outcome, None));
     assert_eq!(outcomes(&ran.lines()), expected, "{ran:?}");
+}
+
+#[test]
+fn a_checkpoint_may_come_whole_or_as_what_changed_and_is_answered_whole() {
+    let (_folder, server) = server();
+    server.publish(STARTED).is(0);
+    let list =
+        MessageList::new([r#"{"n":1}"#, r#"{"n":2}"#, r#"{"n":3}"#].map(|text| Json::parse(text).unwrap()).to_vec());
+    let publish = |id: &str, more: &str| {
+        server.publish(&format!(
+            r#"{{"run_id":"r","record_id":"{id}","payload":{{"type":"loop_checkpoint","checkpoint_id":"{id}","checkpoint_seq":1,"covers_journal_seq":1,{more}}}}}"#
+        ))
+    };
+    assert_eq!(publish("a", r#""messages":[{"n":1},{"n":9}]"#).is(0)["outcome"], "applied");
+    let missing = publish("b", r#""base":"a","messages":[]"#);
+    assert_eq!((missing.code, missing.json()["error"]["pointer"].as_str()), (3, Some("/payload/state_hash")));
+    // Content without usage, reports and state: three empty Avro values.
+    let mut hashes: Vec<u8> = list.hashes().iter().flat_map(|hash| hash.0).collect();
+    hashes.extend_from_slice(&Sha256::of(&[0, 0, 0]).0);
+    let hash = Sha256::of(&hashes);
+    let spans = r#"[{"from_base":true,"from":0,"count":1},{"from_base":false,"count":2}]"#;
+    let changed = |base: &str| {
+        format!(r#""base":"{base}","messages":[{{"n":2}},{{"n":3}}],"spans":{spans},"state_hash":"{hash}""#)
+    };
+    let refused = publish("c", &changed("nobody's"));
+    assert_eq!((refused.code, outcomes(&refused.lines())), (1, vec![("refused", Some("checkpoint"))]));
+    assert_eq!(publish("d", &changed("a")).is(0)["outcome"], "applied");
+    let answered = server.ask(&["checkpoint", "r"]).is(0);
+    assert_eq!(answered["checkpoint_id"], "d");
+    assert_eq!(answered["messages"], json!([{"n": 1}, {"n": 2}, {"n": 3}]));
+    assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
 }

@@ -1,17 +1,35 @@
-//! `checkpoints`: by rank and by id.
+//! `checkpoints`: by rank and by id, and their message lists.
 
 use super::{At, Changes};
 use crate::store::{
     self, Rows,
-    checkpoints::{CheckpointRow, by_id, key},
+    checkpoints::{ArrayRow, CheckpointRow, List, MessageRow, RankRow, array, by_id, key, message, prefix},
+    runs::RunRow,
 };
-use runlog_schemas::codec::Envelope;
+use runlog_schemas::{
+    codec::Envelope,
+    judge::RunStatus,
+    messages,
+    payload::Payload,
+    record::{Facts, PRESERVE_LATEST_TERMINAL},
+};
 
-/// Takes in a loop checkpoint. Runs behind `runs`, which counts the record.
+mod list;
+
+pub(super) use list::bytes_of;
+
+/// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
 pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let facts = &record.facts;
+    if facts.payload_type == "checkpoint_prune" {
+        return prune(record.run_id, facts, changes);
+    }
     let (Some(id), Some(covers)) = (&facts.checkpoint_id, facts.covers_journal_seq) else { return Ok(()) };
-    let run: Option<store::runs::RunRow> = changes.get(&store::runs::key(record.run_id))?;
+    let run: RunRow = changes.get(&store::runs::key(record.run_id))?.unwrap_or_default();
+    let mut end: ArrayRow = changes.get(&array(record.run_id))?.unwrap_or_default();
+    let own_from = end.messages;
+    bring(record, &mut end, changes);
+    let list = made(record.run_id, facts, own_from, &mut end, changes)?;
     let row = CheckpointRow {
         checkpoint_id: id.clone(),
         covers_journal_seq: covers,
@@ -19,9 +37,82 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
         created_at_millis: facts.created_at_millis.unwrap_or_default(),
         offset: at.offset,
         index: at.index,
-        records: run.map(|run| run.head.records).unwrap_or_default(),
+        records: run.head.records,
+        pruned: false,
+        own_from,
+        list,
     };
-    changes.put(key(record.run_id, &row), &row);
+    let rank = RankRow { checkpoint_id: id.clone(), terminal: run.head.status != RunStatus::Open };
+    changes.put(array(record.run_id), &end);
+    changes.put(key(record.run_id, &row), &rank);
     changes.put(by_id(record.run_id, id), &row);
+    Ok(())
+}
+
+/// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
+/// that is another size is not kept, and no list with that message is ever valid.
+fn bring<R: Rows>(record: &Envelope<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+    if record.facts.message_bytes.is_empty() {
+        return;
+    }
+    let texts = match record.payload() {
+        Ok(Payload::LoopCheckpoint(checkpoint)) => checkpoint.messages,
+        _ => Vec::new(),
+    };
+    let mut texts = texts.into_iter();
+    for size in record.facts.message_bytes.iter().copied().map(u64::from) {
+        let text = texts.next().filter(|text| text.as_str().len() as u64 == size);
+        changes.put(message(record.run_id, end.messages), &MessageRow { bytes_before: end.bytes, text });
+        end.messages += 1;
+        end.bytes += size;
+    }
+}
+
+/// The list that a checkpoint's spans make, which the judge found to be within its base and its own messages.
+fn made<R: Rows>(
+    run_id: &str,
+    facts: &Facts,
+    own_from: u64,
+    end: &mut ArrayRow,
+    changes: &mut Changes<'_, R>,
+) -> Result<List, store::Error> {
+    let base = match &facts.base {
+        Some(base) => changes.get::<CheckpointRow>(&by_id(run_id, base))?.map(|row| row.list).unwrap_or_default(),
+        None => List::default(),
+    };
+    let own = facts.message_bytes.len() as u64;
+    let mut maker = list::Maker::new(run_id, end, changes);
+    for span in messages::resolve(base.messages, own, &facts.spans).unwrap_or_default() {
+        if span.from_base {
+            maker.keep(&base, span.from, span.count)?;
+        } else {
+            let bytes = span.of(&facts.message_bytes).iter().copied().map(u64::from).sum();
+            maker.add(store::checkpoints::Range { from: own_from + span.from, count: span.count, bytes });
+        }
+    }
+    Ok(maker.finish())
+}
+
+/// Hides the checkpoints that cover less than the facts say, but for the latest terminal one where that is to stay. Their
+/// rows by id stay: their ids are taken, and so are pages and messages, which others may share.
+fn prune<R: Rows>(run_id: &str, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default());
+    let mut ranks = Vec::new();
+    for (key, row) in changes.under(&prefix(run_id))? {
+        let rank: RankRow = store::decode(&key, &row)?;
+        ranks.push((key, rank));
+    }
+    let preserve = facts.status.as_deref() == Some(PRESERVE_LATEST_TERMINAL);
+    let preserved = if preserve { ranks.iter().rposition(|(_, rank)| rank.terminal) } else { None };
+    for (at, (key, rank)) in ranks.into_iter().enumerate() {
+        if key.as_slice() >= before.bytes() || Some(at) == preserved {
+            continue;
+        }
+        changes.remove(store::Key::from_bytes(key));
+        let id = by_id(run_id, &rank.checkpoint_id);
+        if let Some(row) = changes.get::<CheckpointRow>(&id)? {
+            changes.put(id, &CheckpointRow { pruned: true, ..row });
+        }
+    }
     Ok(())
 }

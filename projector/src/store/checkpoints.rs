@@ -1,9 +1,20 @@
-//! `checkpoints`: by what they cover, and by id. The latest is one seek from the end; each invalid one costs a step more.
+//! `checkpoints`: by what they cover, and by id; and the message lists that they stand for. The latest is one seek from the
+//! end; each invalid one costs a step more.
+//!
+//! ```text
+//!   rank ──▶ checkpoint ──▶ list: pages, then a tail of ranges
+//!                                   │ page: ranges           │
+//!                                   └──────────┬─────────────┘
+//!                                    array: every message that a checkpoint brought, once, in that order
+//! ```
+//!
+//! A list is ranges of the run's array. It shares the pages of its base that it does not change, so that its rows are
+//! small however long the list is and however often it was edited, and reading it walks no chain of checkpoints.
 
 use super::{Index, Key};
-use runlog_schemas::datum;
+use runlog_schemas::{datum, json::Json};
 
-/// A checkpoint by its rank: covered `journal_seq`, number, time, then place.
+/// A checkpoint that is not pruned, by its rank: covered `journal_seq`, number, time, then place.
 pub fn key(run_id: &str, row: &CheckpointRow) -> Key {
     prefix(run_id)
         .u64(row.covers_journal_seq)
@@ -13,15 +24,45 @@ pub fn key(run_id: &str, row: &CheckpointRow) -> Key {
         .u32(row.index)
 }
 
-/// A run's checkpoints.
+/// A run's checkpoints that are not pruned.
 pub fn prefix(run_id: &str) -> Key {
     Key::new(Index::Checkpoints, 0).text(run_id)
 }
 
-/// A checkpoint by id.
+/// A checkpoint by id, pruned or not.
 pub fn by_id(run_id: &str, checkpoint_id: &str) -> Key {
     Key::new(Index::Checkpoints, 1).text(run_id).text(checkpoint_id)
 }
+
+/// How far a run's array is.
+pub fn array(run_id: &str) -> Key {
+    Key::new(Index::Checkpoints, 2).text(run_id)
+}
+
+/// A message of a run's array.
+pub fn message(run_id: &str, number: u64) -> Key {
+    message_prefix(run_id).u64(number)
+}
+
+/// A run's array.
+pub fn message_prefix(run_id: &str) -> Key {
+    Key::new(Index::Checkpoints, 3).text(run_id)
+}
+
+/// A page of ranges (`Vec<Range>`).
+pub fn page(run_id: &str, number: u64) -> Key {
+    Key::new(Index::Checkpoints, 4).text(run_id).u64(number)
+}
+
+/// A checkpoint's place in the order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankRow {
+    /// Its id.
+    pub checkpoint_id: String,
+    /// Whether it was taken behind the run's end.
+    pub terminal: bool,
+}
+datum!(RankRow { checkpoint_id, terminal });
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,5 +81,82 @@ pub struct CheckpointRow {
     pub index: u32,
     /// Records of the run applied up to it, itself included.
     pub records: u64,
+    /// Whether a prune hides it.
+    pub pruned: bool,
+    /// The number that the first of its own messages has in the array.
+    pub own_from: u64,
+    /// Its message list.
+    pub list: List,
 }
-datum!(CheckpointRow { checkpoint_id, covers_journal_seq, checkpoint_seq, created_at_millis, offset, index, records });
+datum!(CheckpointRow {
+    checkpoint_id,
+    covers_journal_seq,
+    checkpoint_seq,
+    created_at_millis,
+    offset,
+    index,
+    records,
+    pruned,
+    own_from,
+    list,
+});
+
+/// A message list: the ranges of its pages, then those of its tail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct List {
+    /// Its length.
+    pub messages: u64,
+    /// Bytes of its messages.
+    pub bytes: u64,
+    /// Its first ranges, by the page.
+    pub pages: Vec<PageRef>,
+    /// Its last ranges.
+    pub tail: Vec<Range>,
+}
+datum!(List { messages, bytes, pages, tail });
+
+/// A page of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRef {
+    /// The page's number within the run.
+    pub page: u64,
+    /// How many messages its ranges have together.
+    pub messages: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+}
+datum!(PageRef { page, messages, bytes });
+
+/// Neighbours in a run's array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The first one's number.
+    pub from: u64,
+    /// How many.
+    pub count: u64,
+    /// Bytes of these messages.
+    pub bytes: u64,
+}
+datum!(Range { from, count, bytes });
+
+/// How far a run's array is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayRow {
+    /// The next message's number.
+    pub messages: u64,
+    /// Bytes of all messages.
+    pub bytes: u64,
+    /// The next page's number.
+    pub pages: u64,
+}
+datum!(ArrayRow { messages, bytes, pages });
+
+/// A message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageRow {
+    /// Bytes of the messages before it in the array.
+    pub bytes_before: u64,
+    /// Its text; none where the record did not carry what its facts said.
+    pub text: Option<Json>,
+}
+datum!(MessageRow { bytes_before, text });

@@ -15,6 +15,11 @@ impl Key {
         Self(bytes)
     }
 
+    /// A key that was read.
+    pub fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// Adds a string: its bytes with 00 escaped as 00 FF, ended by 00 01, so that no string's end sorts past another's
     /// continuation.
     #[must_use]

@@ -1,14 +1,12 @@
 //! The rules of the design's section 3, one by one, on a run that is kept in maps.
 
-use std::{
-    collections::{HashMap, HashSet},
-    convert::Infallible,
-};
+use std::{collections::HashMap, convert::Infallible};
 
 use super::*;
 use crate::{
     codec,
     json::Json,
+    messages::MessageSpan,
     payload::{
         ConversationTurn, EffectResolution, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallAttempt,
         ToolCallCompleted, ToolCallFailed, ToolCallRequested,
@@ -16,13 +14,16 @@ use crate::{
     record::JournalRecord,
 };
 
+mod checkpoints;
+
 /// A run as the rows of an index keep it, and no more of it than the judge may ask.
 #[derive(Default)]
 struct Run {
     head: Head,
     seen: HashMap<String, Seen>,
     calls: HashMap<String, CallState>,
-    checkpoints: HashSet<String>,
+    /// By id: the sizes of its messages, and whether it is pruned.
+    checkpoints: HashMap<String, (Vec<u64>, bool)>,
     offset: u64,
 }
 
@@ -37,8 +38,14 @@ impl View for Run {
     fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Infallible> {
         Ok(self.calls.get(request_record_id).cloned())
     }
-    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, Infallible> {
-        Ok(self.checkpoints.contains(checkpoint_id))
+    fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
+        let known = self.checkpoints.get(checkpoint_id);
+        Ok(known.map(|(sizes, pruned)| CheckpointState { messages: sizes.len() as u64, pruned: *pruned }))
+    }
+
+    fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Infallible> {
+        let span = MessageSpan { from_base: true, from, count };
+        Ok(span.of(&self.checkpoints[checkpoint_id].0).iter().sum())
     }
 }
 
@@ -91,7 +98,18 @@ impl Run {
                 return;
             }
             ("loop_checkpoint", _) => {
-                self.checkpoints.extend(record.facts.checkpoint_id.clone());
+                let facts = &record.facts;
+                let base = facts.base.as_ref().map_or(&[][..], |base| &self.checkpoints[base].0);
+                let own: Vec<u64> = facts.message_bytes.iter().copied().map(u64::from).collect();
+                let spans = messages::resolve(base.len() as u64, own.len() as u64, &facts.spans).unwrap();
+                let sizes = spans.iter().flat_map(|span| span.of(if span.from_base { base } else { &own })).copied();
+                let sizes = sizes.collect();
+                self.checkpoints.insert(facts.checkpoint_id.clone().unwrap(), (sizes, false));
+                return;
+            }
+            // This one hides them all.
+            ("checkpoint_prune", _) => {
+                self.checkpoints.values_mut().for_each(|(_, pruned)| *pruned = true);
                 return;
             }
             ("tool_call_completed", _) | ("effect_resolution", Some("done" | "adopt")) => CallStatus::Completed,
@@ -207,6 +225,7 @@ fn checkpoint(id: &str, covers: u64, base: Option<&str>) -> LoopCheckpoint {
         session_id: String::new(),
         turn: 0,
         messages: Vec::new(),
+        spans: Vec::new(),
         total_usage: None,
         tool_calls_count: 0,
         verification_reports: Vec::new(),
@@ -479,18 +498,6 @@ fn a_run_starts_once() {
     // What the contract does not name is carried and changes nothing.
     assert_eq!(run.add("c", lifecycle("napping")), Applied);
     assert_eq!(run.head.status, RunStatus::Open);
-}
-
-#[test]
-fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
-    let mut run = Run::claimed("a");
-    let head = run.head.next_journal_seq - 1;
-    assert_eq!(run.add("x1", checkpoint("c1", head + 1, None)), Refused(Reason::Checkpoint));
-    assert_eq!(run.add("x2", checkpoint("c1", head, Some("nobody's"))), Refused(Reason::Checkpoint));
-    assert_eq!(run.add("x3", checkpoint("c1", head, None)), Applied);
-    assert_eq!(run.add("x4", checkpoint("c2", 0, Some("c1"))), Applied);
-    assert_eq!(run.add("x5", checkpoint("c2", head, None)), Refused(Reason::Checkpoint), "its id is taken");
-    assert_eq!(run.next(), (8, head + 1), "each consumed its writer's number and none of the run's");
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use runlog_schemas::{
     datum::Sha256,
     json::Json,
+    messages::MessageSpan,
     payload::{
-        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
-        ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
+        Skip, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::{JournalRecord, Place},
     refs::{
@@ -80,6 +81,7 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
         .into(),
         Skip { offset: 41, who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
         Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
+        CheckpointPrune { prune_covered_before: 7, preserve_latest_terminal: true }.into(),
     ]
 }
 
@@ -94,6 +96,10 @@ fn checkpoint() -> LoopCheckpoint {
         session_id: "session-1".into(),
         turn: 3,
         messages: vec![json(r#"{"role":"user","content":null}"#), json(r#"{"role":"assistant","content":"1"}"#)],
+        spans: vec![
+            MessageSpan { from_base: true, from: 0, count: 3 },
+            MessageSpan { from_base: false, from: 0, count: 2 },
+        ],
         total_usage: Some(json(r#"{"input":10,"output":20}"#)),
         tool_calls_count: 4,
         verification_reports: vec![json(r#"{"ok":true}"#)],

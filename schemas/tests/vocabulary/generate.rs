@@ -4,9 +4,10 @@ use proptest::{collection::vec, option::of, prelude::*, sample::select};
 use runlog_schemas::{
     datum::Sha256,
     json::Json,
+    messages::{self, MessageSpan},
     payload::{
-        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
-        ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
+        Skip, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind},
     refs::{
@@ -140,6 +141,11 @@ prop_compose! {
     }
 }
 
+fn span() -> BoxedStrategy<MessageSpan> {
+    let fields = (any::<bool>(), long(), long());
+    fields.prop_map(|(from_base, from, count)| MessageSpan { from_base, from, count }).boxed()
+}
+
 prop_compose! {
     /// Facts of no payload at all: whatever stands there is carried.
     fn facts()(
@@ -147,10 +153,11 @@ prop_compose! {
         (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(text()), of(text())),
         (checkpoint_id, base) in (of(text()), of(text())),
         (covers_journal_seq, checkpoint_seq, created_at_millis) in (of(long()), of(long()), of(long())),
+        (spans, message_bytes) in (vec(span(), 0..3), vec(int(), 0..3)),
     ) -> Facts {
         Facts {
             payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
-            created_at_millis, base,
+            created_at_millis, base, spans, message_bytes,
         }
     }
 }
@@ -196,10 +203,11 @@ prop_compose! {
             (long(), long(), long(), long(), long()),
         base in of(text()), unanswered in vec(text(), 0..3), schema_version in int(), messages in vec(json(), 0..4),
         (total_usage, state) in (of(json()), of(json())), verification_reports in vec(json(), 0..3),
+        spans in vec(span(), 0..3),
     ) -> LoopCheckpoint {
         LoopCheckpoint {
             checkpoint_id, checkpoint_seq, covers_journal_seq, base, unanswered, schema_version, session_id, turn,
-            messages, total_usage, tool_calls_count, verification_reports, state, state_hash, created_at_millis,
+            messages, spans, total_usage, tool_calls_count, verification_reports, state, state_hash, created_at_millis,
         }
     }
 }
@@ -251,6 +259,11 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
         "genesis" => {
             (text(), int()).prop_map(|(journal_id, partitions)| Genesis { journal_id, partitions }.into()).boxed()
         }
+        "checkpoint_prune" => (long(), any::<bool>())
+            .prop_map(|(prune_covered_before, preserve_latest_terminal)| {
+                CheckpointPrune { prune_covered_before, preserve_latest_terminal }.into()
+            })
+            .boxed(),
         other => panic!("payload type {other} has no generator"),
     }
 }
@@ -278,6 +291,10 @@ pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
                 if sealed.fingerprint.is_empty() { return None } else { sealed.into() }
             }
             Payload::LoopCheckpoint(mut checkpoint) => {
+                let own = checkpoint.messages.len() as u64;
+                if checkpoint.base.is_none() && messages::resolve(0, own, &checkpoint.spans).is_none() {
+                    checkpoint.spans.clear();
+                }
                 checkpoint.state_hash = checkpoint.content_hash();
                 checkpoint.into()
             }

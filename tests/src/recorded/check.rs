@@ -38,10 +38,13 @@ fn timeline(run: &Run, lines: &[Value]) -> anyhow::Result<()> {
         lines.iter().filter_map(|line| line["journal_seq"].as_u64()).filter(|seq| *seq > 0).collect();
     ensure!(numbers.iter().copied().eq(1..=numbers.len() as u64), "numbers without gaps: {numbers:?}");
     let mut saved = Vec::new();
+    let mut before = (0, Value::Null);
     for checkpoint in of_type(lines, "loop_checkpoint") {
         let messages = checkpoint["messages"].as_array().context("messages")?;
-        ensure!(run.messages.starts_with(messages), "a checkpoint holds what the file begins with");
-        saved.push(messages.len());
+        ensure!(checkpoint["base"] == before.1, "it builds on the one before: {checkpoint}");
+        ensure!(run.messages[before.0..].starts_with(messages), "a checkpoint brings what came since: {checkpoint}");
+        before = (before.0 + messages.len(), checkpoint["checkpoint_id"].clone());
+        saved.push(before.0);
     }
     saved.dedup();
     ensure!(
@@ -65,11 +68,16 @@ fn checkpoint(runlog: &Runlog, run: &Run, lines: &[Value]) -> anyhow::Result<()>
     // The one before the latest that covers less, asked for by what it covers.
     let saved = of_type(lines, "loop_checkpoint");
     let covers = |checkpoint: &Value| checkpoint["covers_journal_seq"].as_u64();
-    if let Some(earlier) = saved.iter().rev().find(|earlier| covers(earlier) < covers(&latest)) {
+    if let Some(at) = saved.iter().rposition(|earlier| covers(earlier) < covers(&latest)) {
+        let earlier = saved[at];
         let before = covers(&latest).context("a number")? - 1;
         let found = runlog.answer(&["checkpoint", &run.id, "--at-or-before", &before.to_string()])?;
         ensure!(found["checkpoint_id"] == earlier["checkpoint_id"], "{} at or before {before}", found["checkpoint_id"]);
-        ensure!(found["messages"] == earlier["messages"], "the earlier one's messages");
+        let count: usize = saved[..=at].iter().map(|one| one["messages"].as_array().map_or(0, Vec::len)).sum();
+        ensure!(
+            found["messages"].as_array().is_some_and(|found| found == &run.messages[..count]),
+            "the earlier one's messages"
+        );
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 
 use runlog_schemas::codec::{self, Envelope};
-use runlog_schemas::judge::{CallState, CallStatus, Head, RunStatus, Seen, Verdict, View, judge};
+use runlog_schemas::judge::{CallState, CallStatus, CheckpointState, Head, RunStatus, Seen, Verdict, View, judge};
 
 use super::*;
 use crate::import::{json::Value, tau_bench};
@@ -13,7 +13,8 @@ pub(in crate::import) struct Journal {
     pub(in crate::import) head: Head,
     seen: HashMap<String, Seen>,
     calls: HashMap<String, CallState>,
-    checkpoints: HashSet<String>,
+    /// The length of each one's message list.
+    checkpoints: HashMap<String, u64>,
 }
 
 impl View for &Journal {
@@ -31,8 +32,14 @@ impl View for &Journal {
         Ok(self.calls.get(request_record_id).cloned())
     }
 
-    fn has_checkpoint(&mut self, checkpoint_id: &str) -> Result<bool, Infallible> {
-        Ok(self.checkpoints.contains(checkpoint_id))
+    fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
+        let known = self.checkpoints.get(checkpoint_id);
+        Ok(known.map(|messages| CheckpointState { messages: *messages, pruned: false }))
+    }
+
+    /// Their sizes are not what is looked at here.
+    fn message_bytes(&mut self, _: &str, _: u64, _: u64) -> Result<u64, Infallible> {
+        Ok(0)
     }
 }
 
@@ -52,7 +59,11 @@ impl Journal {
     fn apply(&mut self, record: &Envelope<'_>) {
         let seen = Seen { content_hash: record.content_hash(), offset: 0, index: 0, refused: None };
         self.seen.insert(record.record_id.to_owned(), seen);
-        self.checkpoints.extend(record.facts.checkpoint_id.clone());
+        if let Some(id) = &record.facts.checkpoint_id {
+            assert!(record.facts.spans.is_empty(), "an imported list only grows");
+            let base = record.facts.base.as_ref().map_or(0, |base| self.checkpoints[base]);
+            self.checkpoints.insert(id.clone(), base + record.facts.message_bytes.len() as u64);
+        }
         let pending = CallState { status: CallStatus::Pending, outcome_hash: None, has_evidence: false };
         match record.facts.payload_type.as_str() {
             "tool_call_requested" => {
@@ -146,7 +157,23 @@ fn a_checkpoint_covers_what_is_before_it_but_for_the_calls_without_answer() {
     assert_eq!(checkpoint.covers_journal_seq, records[10].place.journal_seq);
     assert_eq!(records[11].place.journal_seq, 0);
     assert_eq!(checkpoint.unanswered, [records[5].body.record_id.clone()]);
-    assert_eq!(checkpoint.messages, run.messages[..5]);
+    assert_eq!((&checkpoint.base, &checkpoint.messages[..]), (&None, &run.messages[..5]));
     assert_eq!((checkpoint.checkpoint_seq, checkpoint.tool_calls_count), (1, 2));
     assert_eq!(checkpoint.state_hash, checkpoint.content_hash());
+}
+
+#[test]
+fn a_checkpoint_brings_the_messages_since_the_one_before_and_hashes_all_of_them() {
+    let file = r#"[{"task_id":0,"trial":1,"reward":1.0,"traj":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]}]"#;
+    let run = tau_bench::plan(&Value::whole(file)).unwrap().remove(0);
+    let saved: Vec<_> = records(&run)
+        .filter_map(|record| match record.payload {
+            Payload::LoopCheckpoint(checkpoint) => Some(checkpoint),
+            _ => None,
+        })
+        .collect();
+    assert_eq!((&saved[0].base, &saved[0].messages[..]), (&None, &run.messages[..2]));
+    assert_eq!((saved[1].base.as_deref(), &saved[1].messages[..]), (Some("checkpoint-1"), &run.messages[2..]));
+    let hashes: Vec<_> = run.messages.iter().map(messages::hash).collect();
+    assert_eq!(saved[1].state_hash, saved[1].hash_with(&hashes));
 }

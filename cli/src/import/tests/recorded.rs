@@ -142,3 +142,28 @@ fn every_swe_agent_run_is_planned_with_all_its_messages_calls_and_results() {
         assert_eq!(last, Some(run.messages.len()), "{}", run.run_id);
     }
 }
+
+#[test]
+fn a_files_checkpoints_cost_at_most_twice_its_messages_and_a_little_each() {
+    let formats = [("tau-bench", Format::TauBench), ("swe-agent", Format::SweAgent)];
+    for (format, file) in
+        formats.into_iter().flat_map(|(name, format)| samples(name).into_iter().map(move |f| (format, f)))
+    {
+        let (mut messages, mut whole, mut log, mut count) = (0, 0, 0, 0);
+        for run in plan_files(format, std::slice::from_ref(&file), None).unwrap() {
+            let size = |messages: &[Json]| messages.iter().map(|message| message.as_str().len()).sum::<usize>();
+            messages += size(&run.messages);
+            for (event, record) in run.events.iter().zip(records(&run)) {
+                if let Event::Checkpoint { messages, .. } = event {
+                    (whole, log, count) =
+                        (whole + size(&run.messages[..*messages]), log + encode(&record).len(), count + 1);
+                }
+            }
+        }
+        println!(
+            "{}: {count} checkpoints, {messages} bytes of messages, {whole} whole, {log} in the log",
+            file.display()
+        );
+        assert!(log <= 2 * messages + 1024 * count, "{}", file.display());
+    }
+}

@@ -1,0 +1,117 @@
+//! Where an agent's loop stood, and what may be forgotten of that.
+
+use crate::{
+    datum,
+    datum::{Datum, Sha256},
+    json::{self, Json},
+    messages::{self, MessageSpan},
+};
+use serde::{Deserialize, Serialize};
+
+/// Where an agent's loop stood between two tool rounds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopCheckpoint {
+    /// Unique within the run.
+    pub checkpoint_id: String,
+    /// 1, 2, 3 … within the run.
+    pub checkpoint_seq: u64,
+    /// The last `journal_seq` that this checkpoint covers, inclusive; 0 covers nothing.
+    pub covers_journal_seq: u64,
+    /// The checkpoint whose message list `spans` refer to: an applied one of the same run, not necessarily the latest,
+    /// and not pruned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// Record ids of covered requests whose answer this agent had not received.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
+    /// The source's schema version; 0 is a snapshot from before versions.
+    #[serde(default)]
+    pub schema_version: u32,
+    /// The session.
+    #[serde(default)]
+    pub session_id: String,
+    /// Completed tool rounds.
+    #[serde(default)]
+    pub turn: u64,
+    /// The source's message objects, unchanged: those that no checkpoint of the run brought before.
+    pub messages: Vec<Json>,
+    /// The message list, part by part; when empty, the base's whole list and then all of `messages`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<MessageSpan>,
+    /// Running token usage.
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
+    pub total_usage: Option<Json>,
+    /// Tool calls so far.
+    #[serde(default)]
+    pub tool_calls_count: u64,
+    /// Verification reports so far.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub verification_reports: Vec<Json>,
+    /// Whatever else the agent keeps.
+    #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
+    pub state: Option<Json>,
+    /// [`LoopCheckpoint::content_hash`]; filled in where absent.
+    #[serde(default)]
+    pub state_hash: String,
+    /// Milliseconds since the Unix epoch.
+    #[serde(default)]
+    pub created_at_millis: u64,
+}
+datum!(LoopCheckpoint {
+    checkpoint_id,
+    checkpoint_seq,
+    covers_journal_seq,
+    base,
+    unanswered,
+    schema_version,
+    session_id,
+    turn,
+    messages,
+    spans,
+    total_usage,
+    tool_calls_count,
+    verification_reports,
+    state,
+    state_hash,
+    created_at_millis,
+});
+
+/// The newest `schema_version` of a loop checkpoint that this build reads.
+pub const LOOP_CHECKPOINT_SCHEMA_VERSION: u32 = 1;
+
+impl LoopCheckpoint {
+    /// What `state_hash` must be where the message list is the one with these hashes ([`messages::hash`]): hexadecimal
+    /// SHA-256 over the concatenation of them, in the list's order, and the SHA-256 of the Avro encodings of
+    /// `total_usage`, `verification_reports` and `state`.
+    ///
+    /// A message that stays is not hashed again from one checkpoint to the next.
+    pub fn hash_with<'a>(&self, list: impl IntoIterator<Item = &'a Sha256>) -> String {
+        let mut bytes: Vec<u8> = list.into_iter().flat_map(|hash| hash.0).collect();
+        let mut rest = Vec::new();
+        self.total_usage.put(&mut rest);
+        self.verification_reports.put(&mut rest);
+        self.state.put(&mut rest);
+        bytes.extend_from_slice(&Sha256::of(&rest).0);
+        Sha256::of(&bytes).to_string()
+    }
+
+    /// [`LoopCheckpoint::hash_with`] of a checkpoint that builds on no other: its list is made of its own messages.
+    /// A span of anything else counts for nothing.
+    pub fn content_hash(&self) -> String {
+        let own: Vec<Sha256> = self.messages.iter().map(messages::hash).collect();
+        let spans = messages::resolve(0, own.len() as u64, &self.spans).unwrap_or_default();
+        self.hash_with(spans.iter().flat_map(|span| span.of(&own)))
+    }
+}
+
+/// Hides checkpoints from answers, as the contract's `CheckpointStore::prune`: those applied before it that cover less
+/// than `prune_covered_before`. What a later checkpoint took over from one of them stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointPrune {
+    /// The first `journal_seq` whose checkpoints stay.
+    pub prune_covered_before: u64,
+    /// Whether the latest checkpoint that was taken behind the run's end stays in any case.
+    #[serde(default)]
+    pub preserve_latest_terminal: bool,
+}
+datum!(CheckpointPrune { prune_covered_before, preserve_latest_terminal });

@@ -1,0 +1,318 @@
+//! Runs that are checkpointed after every turn, what they cost, and whether each checkpoint is found again as it was.
+
+use std::{cell::Cell, collections::HashSet, ops::ControlFlow, sync::Arc};
+
+use anyhow::{Context, ensure};
+use rocksdb::Direction;
+use runlog_log::Delivery;
+use runlog_projector::{
+    fold::{Fold, Step},
+    project, query,
+    store::{self, Budget, Index, Mode, Rows, Store, Visit, meta},
+};
+use runlog_schemas::{
+    codec,
+    datum::Sha256,
+    json::Json,
+    messages::MessageList,
+    payload::{Genesis, LoopCheckpoint},
+    record::JournalRecord,
+};
+
+use crate::{
+    agent::Agent,
+    checkpoints::stories::{Story, Telling},
+    random::Random,
+    recorded,
+};
+
+pub mod stories;
+
+/// A journal of one partition, folded as the projector does it, without a server.
+pub struct Journal {
+    store: Arc<Store>,
+    fold: Fold,
+    log: Vec<Delivery>,
+    /// How much of the log is folded.
+    folded: usize,
+    /// Holds the rows.
+    _folder: tempfile::TempDir,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Journal of {} records", self.log.len())
+    }
+}
+
+impl Journal {
+    /// An empty journal.
+    pub fn new() -> anyhow::Result<Self> {
+        let genesis = Genesis { journal_id: "test".into(), partitions: 1 };
+        let mut journal = Self::over(Vec::new())?;
+        journal.append(&JournalRecord::new("", "genesis", "test", genesis.into()));
+        Ok(journal)
+    }
+
+    fn over(log: Vec<Delivery>) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let store = Arc::new(Store::open(folder.path(), &Budget::new(64 << 20), Mode::Live)?);
+        let identity = meta::Journal { journal_id: "test".into(), partitions: 1 };
+        let fold = Fold::resume(0, identity, store.clone())?;
+        Ok(Self { store, fold, log, folded: 0, _folder: folder })
+    }
+
+    /// Appends a record and returns its size in the log, bytes.
+    pub fn append(&mut self, record: &JournalRecord) -> u64 {
+        let value = codec::encode(record);
+        let (bytes, offset) = (value.len() as u64, self.log.len() as u64);
+        let (key, headers) = (Vec::new(), Vec::new());
+        self.log.push(Delivery { partition: 0, offset, timestamp_millis: 0, key, value, headers });
+        bytes
+    }
+
+    /// Folds what was appended, in batches of so many records.
+    pub fn fold(&mut self, batch: usize) -> anyhow::Result<()> {
+        for records in self.log[self.folded..].chunks(batch) {
+            let step = self.fold.take(records)?;
+            ensure!(step == Step::Went, "{step:?}");
+        }
+        self.folded = self.log.len();
+        Ok(())
+    }
+
+    /// The rows.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Why records were refused, in their order.
+    pub fn refused(&self) -> anyhow::Result<Vec<String>> {
+        let mut reasons = Vec::new();
+        let prefix = store::anomalies::prefix();
+        self.store.scan(prefix.bytes(), prefix.bytes(), Direction::Forward, &mut |key, row| {
+            let row: store::anomalies::AnomalyRow = store::decode(key, row)?;
+            reasons.push(format!("{} {}", row.record_id, row.reason.as_str()));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(reasons)
+    }
+
+    /// Count and digest of each index.
+    pub fn digests(&self) -> anyhow::Result<Vec<(u64, Sha256)>> {
+        Index::COMPARED.into_iter().map(|index| Ok(project::digest(&*self.store, index)?)).collect()
+    }
+
+    /// The same log folded again from its first record, in batches of another size.
+    pub fn rebuilt(&self, batch: usize) -> anyhow::Result<Self> {
+        let mut rebuilt = Self::over(self.log.clone())?;
+        rebuilt.fold(batch)?;
+        Ok(rebuilt)
+    }
+
+    /// Rows of the index `checkpoints` but for the messages: how many, and their bytes, keys included; and the largest.
+    pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
+        let (mut rows, mut bytes, mut largest) = (0, 0, 0);
+        let prefix = [Index::Checkpoints as u8];
+        let messages = store::checkpoints::message_prefix("");
+        self.store.scan(&prefix, &prefix, Direction::Forward, &mut |key, row| {
+            // The second byte tells the row families apart.
+            if key[1] != messages.bytes()[1] {
+                (rows, bytes) = (rows + 1, bytes + (key.len() + row.len()) as u64);
+                largest = largest.max(row.len() as u64);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((rows, bytes, largest))
+    }
+
+    /// Rows that hold messages: how many, and their bytes, keys included.
+    pub fn message_rows(&self) -> anyhow::Result<(u64, u64)> {
+        let (mut rows, mut bytes) = (0, 0);
+        let messages = store::checkpoints::message_prefix("");
+        let prefix = &messages.bytes()[..2];
+        self.store.scan(prefix, prefix, Direction::Forward, &mut |key, row| {
+            (rows, bytes) = (rows + 1, bytes + (key.len() + row.len()) as u64);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok((rows, bytes))
+    }
+
+    /// A checkpoint by id, whole, and what reading it took.
+    pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
+        let counted = Counted { rows: &self.store, read: Cell::default() };
+        let found = query::checkpoint::load(&counted, run_id, id)?;
+        Ok((found.map(|(_, checkpoint)| checkpoint), counted.read.get()))
+    }
+}
+
+impl Journal {
+    /// The latest checkpoint that covers no more than so much: its id and its messages.
+    pub fn latest(&self, run_id: &str, at_or_before: u64) -> anyhow::Result<Option<(String, Vec<Json>)>> {
+        let found = query::checkpoint::latest(&*self.store, run_id, Some(at_or_before))?;
+        Ok(found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
+    }
+}
+
+/// What was read of a store.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Read {
+    /// Rows.
+    pub rows: u64,
+    /// Their bytes, without keys.
+    pub bytes: u64,
+    /// Seeks, of single rows and of scans.
+    pub seeks: u64,
+}
+
+struct Counted<'a> {
+    rows: &'a Store,
+    read: Cell<Read>,
+}
+
+impl Counted<'_> {
+    fn count(&self, rows: u64, bytes: usize, seeks: u64) {
+        let read = self.read.get();
+        let (rows, bytes, seeks) = (read.rows + rows, read.bytes + bytes as u64, read.seeks + seeks);
+        self.read.set(Read { rows, bytes, seeks });
+    }
+}
+
+impl Rows for Counted<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        let row = self.rows.row(key)?;
+        self.count(u64::from(row.is_some()), row.as_ref().map_or(0, Vec::len), 1);
+        Ok(row)
+    }
+
+    fn scan(&self, prefix: &[u8], start: &[u8], way: Direction, visit: &mut Visit<'_>) -> Result<(), store::Error> {
+        self.count(0, 0, 1);
+        self.rows.scan(prefix, start, way, &mut |key, row| {
+            self.count(1, row.len(), 0);
+            visit(key, row)
+        })
+    }
+}
+
+/// What a run's checkpoints cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs {
+    /// Turns, each with a checkpoint.
+    pub turns: u64,
+    /// Bytes of the messages that were in any list, each once.
+    pub messages: u64,
+    /// Bytes of all lists: what whole checkpoints would cost.
+    pub naive: u64,
+    /// Bytes of the checkpoint records in the log.
+    pub log: u64,
+    /// Messages in the log's records, bytes: those that are there again count again.
+    pub brought: u64,
+    /// Bytes of the rows that hold messages.
+    pub message_rows: u64,
+    /// Bytes of the rows that say what a list is made of.
+    pub list_rows: u64,
+    /// The largest of those.
+    pub list_row_max: u64,
+    /// Rows read beyond those of its messages, by the load of a checkpoint that read the most.
+    pub rows_read_beyond_max: u64,
+    /// Bytes read beyond those of its messages, likewise.
+    pub bytes_read_beyond_max: u64,
+    /// Seeks of one load, likewise.
+    pub seeks_max: u64,
+}
+
+/// Tells `story` for so many turns, saves a checkpoint after each, and loads every one of them.
+pub fn measure(story: Story, turns: u64, seed: u64) -> anyhow::Result<Costs> {
+    let mut journal = Journal::new()?;
+    let mut costs = Costs::default();
+    let mut writer = Writer::new("run");
+    let mut telling = Telling::new(story, Random::new(seed));
+    for _ in 0..turns {
+        writer.save(telling.turn(), &mut journal, &mut costs);
+    }
+    finish(&mut journal, &mut costs)?;
+    let mut telling = Telling::new(story, Random::new(seed));
+    for turn in 1..=turns {
+        check(&journal, "run", turn, telling.turn(), &mut costs).with_context(|| format!("{story:?}"))?;
+    }
+    Ok(costs)
+}
+
+/// The costs of all runs of a file.
+#[derive(Debug)]
+pub struct Recorded {
+    /// How many runs.
+    pub runs: usize,
+    /// Their costs together.
+    pub costs: Costs,
+}
+
+/// Saves the checkpoints of the recorded runs of a file, and loads every one of them.
+pub fn recorded_file(format: &str, file: &std::path::Path) -> anyhow::Result<Recorded> {
+    let runs = recorded::read(format, file)?;
+    let mut journal = Journal::new()?;
+    let mut costs = Costs::default();
+    let lists: Vec<Vec<Json>> = runs.iter().map(|run| run.messages.iter().cloned().map(Json::from).collect()).collect();
+    for (run, list) in runs.iter().zip(&lists) {
+        let mut writer = Writer::new(&run.id);
+        run.checkpoints.iter().for_each(|count| writer.save(&list[..*count], &mut journal, &mut costs));
+    }
+    finish(&mut journal, &mut costs)?;
+    for (run, list) in runs.iter().zip(&lists) {
+        for (number, count) in (1..).zip(&run.checkpoints) {
+            check(&journal, &run.id, number, &list[..*count], &mut costs)?;
+        }
+    }
+    Ok(Recorded { runs: runs.len(), costs })
+}
+
+/// Writes a run's checkpoints, each on the one before.
+struct Writer {
+    agent: Agent,
+    list: MessageList,
+    before: Option<String>,
+    known: HashSet<Json>,
+}
+
+impl Writer {
+    fn new(run_id: &str) -> Self {
+        Self { agent: Agent::new(run_id), list: MessageList::default(), before: None, known: HashSet::new() }
+    }
+
+    fn save(&mut self, messages: &[Json], journal: &mut Journal, costs: &mut Costs) {
+        let change = self.list.change(messages);
+        costs.turns += 1;
+        costs.naive += change.list.bytes() as u64;
+        for message in &change.messages {
+            let bytes = message.as_str().len() as u64;
+            costs.brought += bytes;
+            costs.messages += if self.known.insert(message.clone()) { bytes } else { 0 };
+        }
+        let record = self.agent.changed(self.before.as_deref(), &change);
+        costs.log += journal.append(&record);
+        self.before.clone_from(&record.body.facts.checkpoint_id);
+        self.list = change.list;
+    }
+}
+
+/// Folds, and measures the rows.
+fn finish(journal: &mut Journal, costs: &mut Costs) -> anyhow::Result<()> {
+    journal.fold(1024)?;
+    ensure!(journal.refused()?.is_empty(), "refused: {:?}", journal.refused()?);
+    let (_, list_rows, largest) = journal.list_rows()?;
+    (costs.list_rows, costs.list_row_max) = (list_rows, largest);
+    costs.message_rows = journal.message_rows()?.1;
+    Ok(())
+}
+
+/// Compares what a checkpoint loads with what was saved, and counts what that takes.
+fn check(journal: &Journal, run_id: &str, number: u64, expected: &[Json], costs: &mut Costs) -> anyhow::Result<()> {
+    let (found, read) = journal.load(run_id, &format!("checkpoint-{number}"))?;
+    let found = found.with_context(|| format!("checkpoint {number} of {run_id} is not valid"))?;
+    ensure!(found.messages == expected, "checkpoint {number} of {run_id} has other messages than were saved");
+    let bytes: u64 = expected.iter().map(|message| message.as_str().len() as u64).sum();
+    costs.rows_read_beyond_max = costs.rows_read_beyond_max.max(read.rows.saturating_sub(expected.len() as u64));
+    costs.bytes_read_beyond_max = costs.bytes_read_beyond_max.max(read.bytes.saturating_sub(bytes));
+    costs.seeks_max = costs.seeks_max.max(read.seeks);
+    Ok(())
+}

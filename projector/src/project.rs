@@ -14,6 +14,7 @@ use std::{collections::HashMap, ops::ControlFlow};
 
 pub mod anomalies;
 pub mod checkpoints;
+pub mod contents;
 pub mod dead_letters;
 pub mod effects;
 pub mod records;
@@ -130,6 +131,7 @@ pub fn record<R: Rows>(
         Verdict::Applied { head, no_op } => {
             runs::applied(record, at, head, changes);
             records::applied(record, at, changes);
+            contents::kept(record, at, changes);
             if !no_op {
                 tool_calls::applied(record, at, changes)?;
                 effects::applied(record, at, changes)?;

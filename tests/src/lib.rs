@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod command;
+pub mod content;
 pub mod foreign;
 pub mod kafka;
 pub mod log_contract;

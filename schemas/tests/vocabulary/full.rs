@@ -1,11 +1,11 @@
 //! One record per payload type, the same on every day, with every field of the envelope and of the payload set.
 
 use runlog_schemas::{
-    datum::Sha256,
+    datum::{Datum, Sha256},
     json::Json,
     payload::{
         ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
-        ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::{JournalRecord, Place},
     refs::{
@@ -55,12 +55,7 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
             reason: "has an idempotency or dedupe key".into(),
         }
         .into(),
-        ToolCallCompleted {
-            request_record_id: "rec-3".into(),
-            result: Some(json(r#"{"booking":"B1"}"#)),
-            latency_ms: Some(1234),
-        }
-        .into(),
+        completed(),
         ToolCallFailed {
             request_record_id: "rec-3".into(),
             error_kind: "declined".into(),
@@ -80,7 +75,17 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
         .into(),
         Skip { offset: 41, who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
         Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
+        StoredPayload::of("tool_call_completed", &completed().to_bytes()).into(),
     ]
+}
+
+fn completed() -> Payload {
+    ToolCallCompleted {
+        request_record_id: "rec-3".into(),
+        result: Some(json(r#"{"booking":"B1"}"#)),
+        latency_ms: Some(1234),
+    }
+    .into()
 }
 
 fn checkpoint() -> LoopCheckpoint {
@@ -177,7 +182,13 @@ fn content() -> ContentRef {
 
 fn record(payload: Payload) -> JournalRecord {
     let run_id = if matches!(payload, Payload::Skip(_) | Payload::Genesis(_)) { "" } else { "run-1" };
-    let mut record = JournalRecord::new(run_id, "rec-7", "agent-1", payload);
+    // What is stored was taken out of a whole record.
+    let (whole, stored) = match payload {
+        Payload::StoredPayload(_) => (completed(), Some(payload)),
+        payload => (payload, None),
+    };
+    let mut record = JournalRecord::new(run_id, "rec-7", "agent-1", whole);
+    record.payload = stored.unwrap_or(record.payload);
     record.place = Place {
         writer_id: "writer-1".into(),
         writer_epoch: 3,

@@ -15,7 +15,7 @@ use crate::{
     output::{self, Output},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{ErrorKind, Outcome, Position};
+use runlog_schemas::answer::{ErrorKind, MissingContent, Outcome, Position};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{process::ExitCode, time::Duration};
 
@@ -181,6 +181,24 @@ fn more(cursor: Option<&str>, text: &mut Text) {
     if let Some(cursor) = cursor {
         text.line([Cell::from(format!("more: --cursor {cursor}")).dim()]);
     }
+}
+
+/// Content that could not be had; says nothing where there is none.
+fn missing(contents: &[MissingContent], text: &mut Text) {
+    if contents.is_empty() {
+        return;
+    }
+    text.title(format!("{} missing in the content store", contents.len()));
+    let row = |content: &MissingContent| {
+        [
+            Cell::from(&content.payload_type),
+            place(&content.position),
+            Cell::from(&content.reason).bad(),
+            content.bytes.into(),
+            Cell::from(&content.sha256),
+        ]
+    };
+    text.table(["WHAT", "POSITION", "REASON", "BYTES", "SHA256"], contents.iter().map(row).collect(), "none");
 }
 
 /// What became of one appended record.

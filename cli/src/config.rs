@@ -5,6 +5,8 @@
 //!   "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
 //!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
 //!             "partitions": 16},
+//!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
+//!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
 //!   "kafka": {"security.protocol": "ssl"}
 //! }
 //! ```
@@ -14,6 +16,7 @@ use crate::{
     args::Reading,
     value::{self, Consistency},
 };
+use runlog_producer::content;
 use runlog_schemas::answer::ErrorKind;
 use serde::Deserialize;
 use std::{
@@ -39,6 +42,8 @@ pub(crate) struct Config {
     deadline: Option<String>,
     /// For `serve`.
     pub(crate) serve: Serve,
+    /// Where payloads go that are too large for a record.
+    content: Content,
     /// Properties of librdkafka for every client: security, mostly; default none.
     pub(crate) kafka: BTreeMap<String, String>,
 }
@@ -57,6 +62,20 @@ pub(crate) struct Serve {
     pub(crate) topic: Option<String>,
     /// The journal's partition count; default the journal's own, or that of a new one.
     pub(crate) partitions: Option<u32>,
+}
+
+/// What the file says of the content store.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Content {
+    /// `file:DIR` or `s3://BUCKET/PREFIX`; default `DIR/content` of a local journal, otherwise none.
+    url: Option<String>,
+    /// The longest payload that stays in its record, bytes; default 256 KiB.
+    inline_bytes_max: Option<usize>,
+    /// How long a call on the store may take, its retries included; default 30s.
+    deadline: Option<String>,
+    /// For S3, over the environment's `AWS_…`: endpoint, region, access_key_id, secret_access_key and others.
+    options: BTreeMap<String, String>,
 }
 
 impl Config {
@@ -79,12 +98,28 @@ impl Config {
         if let Some(text) = &config.deadline {
             value::duration(text).map_err(|error| format!("deadline: {error}"))?;
         }
+        if let Some(text) = &config.content.deadline {
+            value::duration(text).map_err(|error| format!("content.deadline: {error}"))?;
+        }
         Ok(config)
     }
 
     /// The server's URL, given what flag or environment say.
     pub(crate) fn server(&self, given: Option<&str>) -> String {
         given.filter(|given| !given.is_empty()).or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
+    }
+
+    /// The content store, likewise; none where nobody names one and there is no `default`.
+    pub(crate) fn content(&self, given: Option<String>, default: Option<String>) -> Option<content::Config> {
+        let Content { url, inline_bytes_max, deadline, options } = &self.content;
+        let given = given.filter(|given| !given.is_empty());
+        let of = content::Config::new(given.or_else(|| url.clone()).or(default)?);
+        Some(content::Config {
+            options: options.clone(),
+            inline_bytes_max: inline_bytes_max.unwrap_or(of.inline_bytes_max),
+            deadline: deadline.as_deref().and_then(|text| value::duration(text).ok()).unwrap_or(of.deadline),
+            ..of
+        })
     }
 
     /// The topic, likewise.

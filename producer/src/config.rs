@@ -42,6 +42,9 @@ pub struct Config {
     pub agent_id: String,
     /// Who claims, for people: a host and process.
     pub claimed_by: String,
+    /// Where payloads go that are too large for a record: the store that the server reads from. Default none: `local:`
+    /// uses its folder's `content/`, `http:` leaves it to the server, and with `kafka:` such a record is `TooLarge`.
+    pub content: Option<runlog_content::Config>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
     /// How long the gate waits for its intent to be read back as applied; past it the effect does not run. Default 10 s.
@@ -61,6 +64,8 @@ pub mod failpoint {
     pub const HEAD_READ: &str = "head_read";
     /// A record has its numbers and is about to be sent. Claims do not come by here.
     pub const RECORD_NUMBERED: &str = "record_numbered";
+    /// A payload is in the content store, and the record that names it not yet appended.
+    pub const CONTENT_STORED: &str = "content_stored";
     /// An intent, or another attempt, is acknowledged and not yet read back.
     pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
     /// A read-back was answered, and the answer not yet looked at.
@@ -74,6 +79,7 @@ impl Config {
             journal,
             agent_id: agent_id.into(),
             claimed_by: format!("process {}", std::process::id()),
+            content: None,
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             clock: system_millis,

@@ -1,5 +1,6 @@
 //! One error; [`Error::action`] says what the caller can do.
 
+use runlog_content::Kind;
 use runlog_schemas::answer::{ErrorKind, Problem};
 
 /// What a caller can do about an error.
@@ -51,9 +52,23 @@ impl From<Problem> for Error {
         let action = match problem.kind {
             ErrorKind::Stale | ErrorKind::Unavailable => Action::Retry,
             ErrorKind::ClaimLost | ErrorKind::Fenced | ErrorKind::Conflict => Action::Reopen,
-            ErrorKind::PartitionStopped | ErrorKind::Internal | ErrorKind::ReconcileRequired => Action::Operator,
+            ErrorKind::PartitionStopped
+            | ErrorKind::Internal
+            | ErrorKind::ReconcileRequired
+            | ErrorKind::MissingContent => Action::Operator,
             ErrorKind::Usage | ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::NotFound => Action::FixTheInput,
         };
         Self::new(problem.kind, action, problem.detail)
+    }
+}
+
+impl From<runlog_content::Error> for Error {
+    fn from(error: runlog_content::Error) -> Self {
+        let action = match error.kind() {
+            Kind::Unavailable => Action::Retry,
+            Kind::Missing | Kind::Corrupt => Action::Operator,
+            Kind::TooLarge | Kind::Invalid => Action::FixTheInput,
+        };
+        Self::new(error.error_kind(), action, error.chain())
     }
 }

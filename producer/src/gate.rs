@@ -14,9 +14,10 @@ use crate::{
     pen::Written,
     resume::{Match, Open, Recorded},
     run::{Shared, State},
+    transport::Ask,
 };
 use runlog_schemas::{
-    answer::{CallError, ErrorKind, Position},
+    answer::{CallError, ErrorKind, MissingContent, Position},
     canonical,
     json::Json,
     payload::{ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
@@ -134,7 +135,8 @@ impl<'a> Tool<'a> {
     /// Runs `effect` unless the journal already has the call's answer, and records how it ended.
     ///
     /// Errors: `ReconcileRequired` where the effect may have happened (nothing runs); `Fenced` where another process
-    /// took the run over (nothing runs); `Stale` where the intent could not be read back in time (nothing runs);
+    /// took the run over (nothing runs); `MissingContent` where the call ended and its recorded answer is lost (nothing
+    /// runs), `Unavailable` where that cannot be fetched now; `Stale` where the intent could not be read back in time (nothing runs);
     /// `Conflict` where the key stands for other arguments. An error after the effect ran says so. Cancelled while the
     /// effect runs, the call stays pending.
     pub async fn once<F, Fut>(self, effect: F) -> Result<Answer, Error>
@@ -181,7 +183,8 @@ impl<'a> Tool<'a> {
         }
         if guard.resume.unresolved().is_some() {
             // Somebody may have decided meanwhile.
-            if let Some(now) = shared.transport.recovery(&shared.run_id, true, None).await? {
+            let ask = Ask { from_start: true, content: false };
+            if let Some(now) = shared.transport.recovery(&shared.run_id, ask, None).await? {
                 guard.resume.refresh(&now);
             }
         }
@@ -268,6 +271,10 @@ impl<'a> Tool<'a> {
         let shared = &self.run.shared;
         let id = fetching.id.clone();
         let found = shared.transport.call(&shared.run_id, &id).await?;
+        // The arguments are the caller's own; an answer that is not there must not look like an empty one.
+        if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
+            return Err(lost(&shared.run_id, &id, &self.name, &found.status, missing));
+        }
         shared.state.lock().await.resume.answered(&id);
         fetching.recorded = None;
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
@@ -313,6 +320,20 @@ impl<'a> Tool<'a> {
 enum Admission {
     Recorded(Fetching),
     Run(Permit, UnderWay),
+}
+
+/// The call ended, and what it answered cannot be had: it is not run again for that.
+fn lost(run_id: &str, id: &str, tool: &str, status: &str, missing: &MissingContent) -> Error {
+    let MissingContent { sha256, bytes, reason, .. } = missing;
+    let (kind, action) = match reason.as_str() {
+        "unavailable" => (ErrorKind::Unavailable, Action::Retry),
+        _ => (ErrorKind::MissingContent, Action::Operator),
+    };
+    let message = format!(
+        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer, content {sha256} of \
+         {bytes} bytes, is {reason} in the content store"
+    );
+    Error::new(kind, action, message)
 }
 
 fn invalid(message: &str) -> Error {

@@ -29,6 +29,7 @@ pub use config::{Config, Journal, failpoint};
 pub use error::{Action, Error};
 pub use gate::{Answer, Call, Failure, Tool};
 pub use run::{LoopState, OpenOptions, Outcome, Run};
+pub use runlog_content as content;
 pub use runlog_schemas::{answer, json::Json};
 
 use std::sync::Arc;

@@ -53,7 +53,8 @@ impl Pen {
 
     /// Numbers and appends a record, and waits for its acknowledgement. A record that is refused before it is sent takes
     /// no number; after any other failure the handle is over, and so it is where the way told that the record was
-    /// refused. That it was applied, told along with the acknowledgement, says nothing about now: see [`Pen::permit`].
+    /// refused. A payload that is too large for a record goes to the content store first: where that fails, or is cancelled,
+    /// nothing was numbered and the handle stays usable. That it was applied, told along with the acknowledgement, says nothing about now: see [`Pen::permit`].
     pub(crate) async fn append(
         &mut self,
         record_id: String,
@@ -71,6 +72,10 @@ impl Pen {
         place.prev_hash = self.prev_hash;
         place.journal_seq = if numbered { self.next_journal_seq } else { 0 };
         place.timestamp_millis = (self.config.clock)();
+        let record = self.transport.stow(record).await?;
+        if matches!(record.payload, Payload::StoredPayload(_)) {
+            (self.config.failpoints)(failpoint::CONTENT_STORED);
+        }
         self.under_way = true;
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let appended = self.transport.append(&record).await;

@@ -5,7 +5,7 @@ use crate::{
     gate::Tool,
     pen::{Pen, refused},
     resume::{Recorded, Resume},
-    transport::{AppendFailed, Transport},
+    transport::{AppendFailed, Ask, Transport},
 };
 use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
@@ -146,7 +146,7 @@ pub(crate) async fn open(
     if run_id.is_empty() {
         return Err(Error::new(ErrorKind::Usage, Action::FixTheInput, "a run id is not empty"));
     }
-    let before = transport.recovery(run_id, true, None).await?;
+    let before = transport.recovery(run_id, Ask { from_start: true, content: false }, None).await?;
     if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
         let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
         return Ok(handle(transport, config, run_id, &options, pen, ended.clone(), &[]));
@@ -155,13 +155,14 @@ pub(crate) async fn open(
     let epoch = before.as_ref().map_or(0, |before| before.epoch) + 1;
     let writer_id = (config.ids)();
     claim(&transport, &config, run_id, &writer_id, epoch).await?;
-    let recovery = whole_recovery(&transport, run_id, options.from_start).await?;
+    let ask = Ask { from_start: options.from_start, content: true };
+    let recovery = whole_recovery(&transport, run_id, ask).await?;
     if recovery.epoch != epoch || recovery.writer_id != writer_id {
         return Err(claim_lost(run_id));
     }
     // A key stands for its call however long ago that was: those that the checkpoint covers are taken along.
     let keyed = if recovery.checkpoint.is_some() {
-        whole_recovery(&transport, run_id, true).await?.completed
+        whole_recovery(&transport, run_id, Ask { from_start: true, content: false }).await?.completed
     } else {
         Vec::new()
     };
@@ -250,17 +251,20 @@ async fn claim(transport: &Transport, config: &Config, run_id: &str, writer_id: 
     }
 }
 
-/// The run's recovery with all pages of completed calls.
-async fn whole_recovery(transport: &Transport, run_id: &str, from_start: bool) -> Result<Recovery, Error> {
+/// The run's recovery with all pages of completed calls and of missing content.
+async fn whole_recovery(transport: &Transport, run_id: &str, ask: Ask) -> Result<Recovery, Error> {
     let gone = || {
         let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
         Error::new(ErrorKind::Internal, Action::Operator, message)
     };
-    let mut recovery = transport.recovery(run_id, from_start, None).await?.ok_or_else(gone)?;
+    let mut recovery = transport.recovery(run_id, ask, None).await?.ok_or_else(gone)?;
     while let Some(cursor) = recovery.next_cursor.take() {
-        let page = transport.recovery(run_id, from_start, Some(&cursor)).await?.ok_or_else(gone)?;
+        let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(gone)?;
         // Behind our claim nobody else's record changes the run: the pages are of one state.
         recovery.completed.extend(page.completed);
+        recovery.missing_content.extend(page.missing_content);
+        recovery.resumable &= page.resumable;
+        recovery.reason = recovery.reason.or(page.reason);
         recovery.next_cursor = page.next_cursor;
     }
     recovery.unclaimed = recovery.completed.len() as u64;

@@ -1,6 +1,7 @@
 //! How records get into the log and answers out of a projector: one interface over the three ways of `Journal`.
 
 use crate::{Config, Error, Journal};
+use runlog_content::Store;
 use runlog_schemas::{
     answer::{Lookup, Outcome, Position, ReadBack, Recovery},
     record::JournalRecord,
@@ -19,6 +20,20 @@ pub(crate) struct Appended {
     pub(crate) position: Position,
     /// Its outcome, where the way told it along with the acknowledgement.
     pub(crate) outcome: Option<Outcome>,
+}
+
+/// What of a recovery is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// As if there were no checkpoint.
+    pub(crate) from_start: bool,
+    /// Whether the run's content is there.
+    pub(crate) content: bool,
+}
+
+/// The content store that a producer was given.
+pub(crate) fn content(config: &Config) -> Result<Option<Store>, Error> {
+    Ok(config.content.as_ref().map(Store::open).transpose()?)
 }
 
 /// Whether a failed append may have landed.
@@ -55,7 +70,9 @@ macro_rules! each {
 impl Transport {
     pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
         match &config.journal {
-            Journal::Http(server) => http::Http::connect(server, config.deadline).await.map(Self::Http),
+            Journal::Http(server) => {
+                http::Http::connect(server, config.deadline, content(config)?).await.map(Self::Http)
+            }
             #[cfg(feature = "kafka")]
             Journal::Kafka { brokers, server } => {
                 kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Self::Kafka(Box::new(kafka)))
@@ -68,6 +85,15 @@ impl Transport {
                 crate::Action::FixTheInput,
                 format!("{other:?} needs a feature of runlog-producer that is off: kafka, or embedded for local:"),
             )),
+        }
+    }
+
+    /// The record, its payload in the content store if it is too large and this side has the store. A server does the same
+    /// for what is sent to it whole.
+    pub(crate) async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
+        match each!(self, way => way.content()) {
+            Some(store) => Ok(store.stow(record).await?),
+            None => Ok(record),
         }
     }
 
@@ -92,10 +118,10 @@ impl Transport {
     pub(crate) async fn recovery(
         &self,
         run_id: &str,
-        from_start: bool,
+        ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        each!(self, way => way.recovery(run_id, from_start, cursor).await)
+        each!(self, way => way.recovery(run_id, ask, cursor).await)
     }
 
     /// A call by its request's record id, at `latest`.

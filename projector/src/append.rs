@@ -10,7 +10,7 @@ use runlog_log::Entry;
 use runlog_schemas::{
     answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
     codec::{self, RECORD_BYTES_MAX},
-    draft::Draft,
+    draft::{self, Draft},
     judge::Head,
     partition::murmur2,
     payload::{EffectResolution, Payload, RunClaim, Skip},
@@ -28,7 +28,8 @@ pub fn entry(record: &JournalRecord) -> Result<Entry, Error> {
         return Err(Error::new(
             ErrorKind::TooLarge,
             format!(
-                "record {} of run {} is {} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+                "record {} of run {} is {} bytes, more than {RECORD_BYTES_MAX}; with a content store (--content) its \
+                 payload would go there",
                 record.body.record_id,
                 record.body.run_id,
                 value.len()
@@ -44,7 +45,12 @@ impl Projector {
     /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
     /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
     /// same record ids.
+    ///
+    /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
     pub async fn append(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+        let begun = Instant::now();
+        let drafts = self.stowed(drafts, deadline).await?;
+        let deadline = deadline.saturating_sub(begun.elapsed());
         let partition = self.partition_of(run_id);
         let numbered = drafts.iter().all(given);
         let lock = &self.numbering[murmur2(run_id.as_bytes()) as usize % self.numbering.len()];
@@ -79,9 +85,43 @@ impl Projector {
     }
 
     /// What appending would come to, without appending. Positions are those of the run's last record.
-    pub async fn check(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+    pub async fn check(&self, run_id: &str, mut drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+        if let Some(store) = self.content() {
+            for draft in &mut drafts {
+                draft.record.detach(store.inline_bytes_max());
+            }
+        }
         self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
         Ok(self.plan(run_id, drafts)?.into_iter().map(|planned| planned.outcome).collect())
+    }
+
+    /// The drafts with their large payloads in the content store. One that names content itself is taken if that is there
+    /// and is what the record says: its facts are all that judge and statuses ever see of it.
+    async fn stowed(&self, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Draft>, Error> {
+        let begun = Instant::now();
+        let mut stowed = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let named = matches!(draft.record.payload, Payload::StoredPayload(_));
+            let Some(store) = self.content() else {
+                if named {
+                    let message = "a record names content, and no content store is configured (--content)";
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+                stowed.push(draft);
+                continue;
+            };
+            let store = store.within(deadline.saturating_sub(begun.elapsed()));
+            if let Payload::StoredPayload(reference) = &draft.record.payload {
+                let payload = store.resolve(reference).await?;
+                draft::fits(&draft.record, &payload).map_err(|error| {
+                    let message = format!("record {}: {error}", draft.record.body.record_id);
+                    Error::new(ErrorKind::Invalid, message)
+                })?;
+            }
+            let record = store.stow(draft.record).await?;
+            stowed.push(Draft { record, ..draft });
+        }
+        Ok(stowed)
     }
 
     /// The outcome of the record at a place that is applied.

@@ -72,6 +72,12 @@ impl From<store::Error> for Error {
     }
 }
 
+impl From<runlog_content::Error> for Error {
+    fn from(source: runlog_content::Error) -> Self {
+        Self::new(source.error_kind(), source.chain())
+    }
+}
+
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
         let kind = match source.kind() {

@@ -11,6 +11,7 @@
 #![deny(missing_docs)]
 
 mod append;
+pub mod content;
 mod error;
 pub mod fold;
 pub mod journal;
@@ -25,5 +26,6 @@ pub mod store;
 mod verify;
 
 pub use append::entry;
+pub use content::Contents;
 pub use error::Error;
 pub use service::{Clock, Config, Consistency, Projector};

@@ -1,6 +1,7 @@
 //! Opening a journal where it is: a folder, or a Kafka topic.
 
 use crate::{Config, Error, Projector};
+use runlog_content::{self as content, Store};
 use runlog_log::{
     Log,
     kafka::{KafkaConfig, KafkaLog, admin},
@@ -12,8 +13,17 @@ use std::sync::Arc;
 /// Partitions of a topic that this process creates.
 pub const KAFKA_PARTITIONS: u32 = 16;
 
-/// A projector over the local log in `config.dir/log`. One process at a time: the folder is locked.
-pub async fn local(config: Config) -> Result<Projector, Error> {
+/// A projector over the local log in `config.dir/log`, with its content in `config.dir/content` unless another store is
+/// given. One process at a time: the folder is locked.
+pub async fn local(mut config: Config) -> Result<Projector, Error> {
+    if config.content.is_none() {
+        let folder = config.dir.join("content");
+        let url = folder.to_str().map(|folder| format!("file:{folder}")).ok_or_else(|| {
+            let message = format!("the folder {} is not named in UTF-8; name a content store", folder.display());
+            Error::new(ErrorKind::Usage, message)
+        })?;
+        config.content = Some(Store::open(&content::Config::new(url))?);
+    }
     let partitions = config.partitions;
     let dir = config.dir.join("log");
     let opened =

@@ -23,6 +23,7 @@ use std::{
 
 pub mod anomalies;
 pub mod checkpoints;
+pub mod contents;
 pub mod dead_letters;
 pub mod effects;
 pub mod records;
@@ -157,6 +158,7 @@ pub fn record<R: Rows>(
         Verdict::Applied { head, no_op } => {
             runs::applied(record, at, head, changes);
             records::applied(record, at, changes);
+            contents::kept(record, at, changes);
             if !no_op {
                 tool_calls::applied(record, at, changes)?;
                 effects::applied(record, at, changes)?;

@@ -12,9 +12,11 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use http_body_util::LengthLimitError;
 use runlog_schemas::answer::{ErrorKind, Journal};
 use serde::Deserialize;
 use std::{sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod fleet;
 mod health;
@@ -27,10 +29,16 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
 /// The largest request body, bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
+/// The largest body of records where there is a content store: one payload of its limit, and what is around it.
+const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
+/// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
+const BODY_BYTES_SMALL: usize = 1 << 20;
+/// Longer bodies at the same time, bytes.
+const ROOM_BYTES: usize = 96 << 20;
 
-/// What every handler has.
+/// What every handler has: the projector, and room for long bodies in KiB.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Semaphore>);
 
 /// The routes over `projector`.
 pub fn router(projector: Arc<Projector>) -> Router {
@@ -61,7 +69,7 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .method_not_allowed_fallback(unknown)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
-        .with_state(App(projector))
+        .with_state(App(projector, Arc::new(Semaphore::new(ROOM_BYTES >> 10))))
 }
 
 /// Any error as a response: `application/problem+json` with the kind that callers act on.
@@ -129,6 +137,42 @@ impl App {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
+    }
+
+    /// A request's body, and the room that it takes until it is dropped. Waits for room within `wait`.
+    ///
+    /// Errors: `TooLarge` over the limit, `Unavailable` where there is no room in time or the body does not come.
+    pub(crate) async fn body(
+        &self,
+        request: Request,
+        wait: Duration,
+    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
+        let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BODY_BYTES_MAX };
+        let too_large = || Error::new(ErrorKind::TooLarge, format!("the body is over the limit of {limit} bytes"));
+        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
+        // One that does not tell may be as long as the limit.
+        let length: usize = told.unwrap_or(limit);
+        if length > limit {
+            return Err(too_large());
+        }
+        let taken = async {
+            let room = if length > BODY_BYTES_SMALL {
+                let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+                self.1.clone().acquire_many_owned(kilobytes).await.ok()
+            } else {
+                None
+            };
+            (axum::body::to_bytes(request.into_body(), limit).await, room)
+        };
+        let late = || Error::new(ErrorKind::Unavailable, "the body was not taken in time; retry");
+        let (body, room) = tokio::time::timeout(wait, taken).await.map_err(|_| late())?;
+        let body = body.map_err(|error| {
+            let over = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+            if over { too_large() } else { late().because(error) }
+        })?;
+        let text = String::from_utf8(body.into());
+        let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
+        Ok((text, room))
     }
 
     pub(crate) fn place(&self, partition: u32) -> Place<'_> {

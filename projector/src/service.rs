@@ -1,7 +1,7 @@
 //! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers.
 
 use crate::{
-    Error,
+    Contents, Error,
     fold::{Fold, Stop},
     journal,
     pipeline::{Pipeline, Progress},
@@ -48,6 +48,8 @@ pub struct Config {
     pub weaknesses: Vec<String>,
     /// The clock, for records that the projector itself writes.
     pub clock: Clock,
+    /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
+    pub content: Option<runlog_content::Store>,
 }
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
@@ -57,7 +59,8 @@ impl Config {
     /// The defaults, with the indices under `dir`.
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
-        Self { dir: dir.into(), memory_bytes, paused: false, partitions: None, ids, weaknesses: Vec::new(), clock }
+        let weaknesses = Vec::new();
+        Self { dir: dir.into(), memory_bytes, paused: false, partitions: None, ids, weaknesses, clock, content: None }
     }
 }
 
@@ -195,6 +198,16 @@ impl Projector {
     /// Whether it consumes nothing.
     pub fn paused(&self) -> bool {
         self.shared.config.paused
+    }
+
+    /// Where payloads are that are too large for a record.
+    pub fn content(&self) -> Option<&runlog_content::Store> {
+        self.shared.config.content.as_ref()
+    }
+
+    /// The content for one query, which may wait for it so long.
+    pub fn contents(&self, wait: Duration) -> Contents {
+        Contents::new(self.content().cloned(), wait)
     }
 
     /// What about the log's configuration could lose acknowledged records.

@@ -3,7 +3,7 @@
 //! ```text
 //!   00 meta          layout, next offset, journal, skips         (not an index: never compared)
 //!   01 runs          02 records      03 tool_calls   04 checkpoints
-//!   05 effects       06 anomalies    07 dead_letters
+//!   05 effects       06 anomalies    07 dead_letters 08 contents
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -18,6 +18,7 @@ use std::{
 
 pub mod anomalies;
 pub mod checkpoints;
+pub mod contents;
 pub mod dead_letters;
 pub mod effects;
 mod key;
@@ -41,11 +42,12 @@ pub enum Index {
     Effects = 5,
     Anomalies = 6,
     DeadLetters = 7,
+    Contents = 8,
 }
 
 impl Index {
     /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 7] = [
+    pub const COMPARED: [Self; 8] = [
         Self::Runs,
         Self::Records,
         Self::ToolCalls,
@@ -53,6 +55,7 @@ impl Index {
         Self::Effects,
         Self::Anomalies,
         Self::DeadLetters,
+        Self::Contents,
     ];
 
     /// Its name, as `verify` prints it.
@@ -66,6 +69,7 @@ impl Index {
             Self::Effects => "effects",
             Self::Anomalies => "anomalies",
             Self::DeadLetters => "dead_letters",
+            Self::Contents => "contents",
         }
     }
 }

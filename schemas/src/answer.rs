@@ -101,8 +101,12 @@ pub struct Line {
     pub epoch: u64,
     /// The writer's clock, RFC 3339.
     pub timestamp: String,
-    /// The payload; content is masked by privacy class unless raw was asked for.
+    /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
+    /// claim check, `stored_payload`, unless raw was asked for.
     pub payload: Json,
+    /// Raw was asked for, and the payload could not be had: its claim check is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_content: Option<MissingContent>,
 }
 
 /// A page of a timeline.
@@ -112,6 +116,23 @@ pub struct Lines {
     pub records: Vec<Line>,
     /// Where the next page starts; none at the end.
     pub next_cursor: Option<String>,
+}
+
+/// Content that a record names and that could not be had. What the record did is known all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingContent {
+    /// The record.
+    pub record_id: String,
+    /// The type of the payload that is missing.
+    pub payload_type: String,
+    /// The content's SHA-256, hexadecimal: its name in the content store.
+    pub sha256: String,
+    /// How long it is, bytes.
+    pub bytes: u64,
+    /// `missing`, `corrupt` (there is something else under its name), or `unavailable` (the store did not say; retry).
+    pub reason: String,
+    /// Where the record stands.
+    pub position: Position,
 }
 
 /// Why a call failed.
@@ -144,6 +165,9 @@ pub struct Lookup {
     pub error: Option<CallError>,
     /// The record that set the status.
     pub position: Option<Position>,
+    /// Arguments, result or failure that could not be had. The status holds: what is completed stays completed.
+    #[serde(default)]
+    pub missing_content: Vec<MissingContent>,
 }
 
 /// A checkpoint.
@@ -257,8 +281,9 @@ pub struct Recovery {
     pub messages: Vec<Json>,
     /// Open write-backs: likewise.
     pub write_backs: Vec<Json>,
-    /// Content that is missing: likewise.
-    pub missing_content: Vec<Json>,
+    /// Content of the run that is missing, as far as this page looked. Checkpoints older than the one above are not
+    /// looked at: nobody needs them to go on.
+    pub missing_content: Vec<MissingContent>,
     /// Completed calls behind the checkpoint that nobody asked for again, as far as the log tells.
     pub unclaimed: u64,
     /// The next `journal_seq`.
@@ -273,11 +298,11 @@ pub struct Recovery {
     pub writer_id: String,
     /// The run hash.
     pub hash: String,
-    /// Whether an agent can go on without anybody's decision.
+    /// Whether an agent can go on without anybody's decision, as far as this page looked.
     pub resumable: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// Where the next page of `completed` starts.
+    /// Where the next page starts: of `completed`, then of `missing_content`.
     pub next_cursor: Option<String>,
 }
 
@@ -502,6 +527,7 @@ crate::symbols! {
         Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
         ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
         NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
+        MissingContent = "missing_content",
     }
 }
 
@@ -511,7 +537,7 @@ impl ErrorKind {
         match self {
             Self::Usage | Self::Invalid => 400,
             Self::NotFound => 404,
-            Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired => 409,
+            Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired | Self::MissingContent => 409,
             Self::TooLarge => 413,
             Self::Internal => 500,
             Self::Stale | Self::PartitionStopped | Self::Unavailable => 503,
@@ -528,7 +554,8 @@ impl ErrorKind {
             | Self::Conflict
             | Self::Fenced
             | Self::ClaimLost
-            | Self::ReconcileRequired => 3,
+            | Self::ReconcileRequired
+            | Self::MissingContent => 3,
             Self::Stale | Self::PartitionStopped | Self::Unavailable => 4,
             Self::Internal => 5,
         }

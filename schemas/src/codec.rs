@@ -9,7 +9,7 @@
 
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
-    payload::Payload,
+    payload::{Payload, StoredPayload},
     record::{EventIndexProjection, Facts, JournalRecord, RecordKind},
     refs::{ContentRef, CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema,
@@ -182,9 +182,10 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// SHA-256 of the datum without its place fields.
+    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same wherever the payload is held.
     pub fn content_hash(&self) -> Sha256 {
-        Sha256::of(&self.datum[self.content_at..])
+        let body = &self.datum[self.content_at..self.payload_at];
+        Sha256::of_parts(&[body, &self.payload_hash().0])
     }
 
     /// SHA-256 of the whole datum, which the run hash is made of.
@@ -192,12 +193,19 @@ impl<'a> Envelope<'a> {
         Sha256::of(self.datum)
     }
 
-    /// SHA-256 of the payload's encoding: what "the same completion" is compared by.
+    /// SHA-256 of the payload's encoding, wherever that is held: what "the same completion" is compared by.
     pub fn payload_hash(&self) -> Sha256 {
-        Sha256::of(&self.datum[self.payload_at..])
+        self.stored().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
 
-    /// Decodes the payload.
+    /// The claim check, where the payload is in the content store.
+    pub fn stored(&self) -> Option<StoredPayload> {
+        let mut input = Input::new(&self.datum[self.payload_at..]);
+        let branch = input.branch(Payload::TYPES.len()).ok()?;
+        (Payload::TYPES[branch] == Payload::STORED).then(|| StoredPayload::take(&mut input).ok())?
+    }
+
+    /// Decodes the payload, or its claim check where it is in the content store.
     pub fn payload(&self) -> Result<Payload, Malformed> {
         Payload::from_bytes(&self.datum[self.payload_at..])
     }
@@ -220,6 +228,11 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     Payload::skip(&mut input)?;
     if input.left() > 0 {
         return Err(input.malformed("bytes left over").into());
+    }
+    if let Some(stored) = envelope.stored()
+        && (!envelope.kind.may_be_stored() || stored.payload_type != envelope.facts.payload_type)
+    {
+        return Err(Malformed { what: "a stored payload does not fit its record", at: envelope.payload_at }.into());
     }
     if envelope.run_id.is_empty() != envelope.kind.of_partition() {
         return Err(input.malformed("run_id does not fit the record's kind").into());

@@ -262,6 +262,14 @@ impl Sha256 {
         Self(sha2::Sha256::digest(bytes).into())
     }
 
+    /// The hash of the parts, one behind the other.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        use sha2::Digest as _;
+        let mut hasher = sha2::Sha256::new();
+        parts.iter().for_each(|part| hasher.update(part));
+        Self(hasher.finalize().into())
+    }
+
     /// SHA-256(self ‖ next): how the run hash grows.
     #[must_use]
     pub fn chain(&self, next: &Self) -> Self {

@@ -47,7 +47,8 @@ impl Draft {
     /// Parses one JSON object.
     ///
     /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has a
-    /// default; `facts` are always derived from the payload. Members that no field takes are kept in `unknown_fields`.
+    /// default; `facts` are derived from the payload. A `stored_payload` tells neither kind nor facts: there they are
+    /// required too. Members that no field takes are kept in `unknown_fields`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
@@ -62,7 +63,7 @@ impl Draft {
                 .map_err(|e| invalid(e, &format!("/{name}")))
         };
         let run_id = string("run_id")?.unwrap_or_default();
-        let kind = RecordKind::of(&payload);
+        let (kind, facts) = kind_and_facts(&payload, &members)?;
         if run_id.is_empty() != kind.of_partition() {
             let what = if kind.of_partition() { "belongs to a partition, not to a run" } else { "needs a run_id" };
             return Err(invalid(format!("a {} {what}", kind.as_str()), "/run_id"));
@@ -70,9 +71,10 @@ impl Draft {
         let agent_id = string("agent_id")?.unwrap_or_else(|| "unknown".into());
         let record_id = string("record_id")?;
         let has_record_id = record_id.as_ref().is_some_and(|id| !id.is_empty());
-        let defaults = JournalRecord::new(&run_id, record_id.unwrap_or_default(), &agent_id, payload.clone());
+        let body = Body::new(&run_id, record_id.unwrap_or_default(), &agent_id, kind, facts.clone());
+        let defaults = JournalRecord { place: Place::default(), body, payload };
         let mut record = overlay(&defaults, &members)?;
-        record.body.facts = Facts::of(&payload);
+        record.body.facts = facts;
         record.body.record_kind = kind;
         record.body.unknown_fields = unknown(&members, &record)?;
         if JournalRecord::from_bytes(&record.to_bytes()).as_ref() != Ok(&record) {
@@ -89,6 +91,38 @@ impl Draft {
             record,
         })
     }
+}
+
+/// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.
+pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
+    if record.body.record_kind != RecordKind::of(payload) {
+        return Err(invalid("not the kind of the stored payload", "/record_kind"));
+    }
+    if record.body.facts != Facts::of(payload) {
+        return Err(invalid("not the facts of the stored payload", "/facts"));
+    }
+    if seal(payload.clone())? != *payload {
+        return Err(invalid("the stored payload lacks what its content determines", "/payload/sha256"));
+    }
+    Ok(())
+}
+
+/// What a payload determines of its envelope; a stored one leaves it to the client to say so.
+fn kind_and_facts(
+    payload: &Payload,
+    members: &BTreeMap<String, Box<RawValue>>,
+) -> Result<(RecordKind, Facts), Invalid> {
+    let Payload::StoredPayload(stored) = payload else { return Ok((RecordKind::of(payload), Facts::of(payload))) };
+    let member = |name: &str| members.get(name).map_or("null", |raw| raw.get());
+    let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
+    let facts: Facts = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
+    if !kind.may_be_stored() {
+        return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
+    }
+    if facts.payload_type != stored.payload_type || facts.payload_type == Payload::STORED {
+        return Err(invalid("facts are not those of the stored payload", "/facts/payload_type"));
+    }
+    Ok((kind, facts))
 }
 
 /// Fills in what a payload's content determines.
@@ -141,8 +175,11 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
         }
     }
     for (name, raw) in members {
+        if matches!(name.as_str(), "payload" | "facts" | "unknown_fields") {
+            continue;
+        }
         let value = Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?.to_value();
-        if !value.is_null() && !matches!(name.as_str(), "payload" | "facts" | "unknown_fields") {
+        if !value.is_null() {
             all.insert(name.clone(), value);
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::{
     canonical, datum,
-    datum::{Datum, Input, Malformed, put_long},
+    datum::{Datum, Input, Malformed, Sha256, put_long},
     json::{self, Json},
 };
 use serde::{Deserialize, Serialize};
@@ -189,6 +189,53 @@ pub struct Genesis {
 }
 datum!(Genesis { journal_id, partitions });
 
+/// Stands for a payload that is in the content store: its claim check. Kind and facts are those of the payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredPayload {
+    /// The payload's type.
+    pub payload_type: String,
+    /// SHA-256 of the payload's Avro encoding, its branch included; the object's name.
+    pub sha256: Sha256,
+    /// The encoding's length, bytes.
+    pub bytes: u64,
+}
+datum!(StoredPayload { payload_type, sha256, bytes });
+
+/// Content that is not what the record names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTheContent {
+    /// Another length or hash.
+    #[error("its {bytes} bytes hash to {sha256}")]
+    Other {
+        /// Their hash.
+        sha256: Sha256,
+        /// How many.
+        bytes: usize,
+    },
+    /// The right bytes, and they are no payload of the type that the record names.
+    #[error("it is no {0}")]
+    NotOfType(String),
+}
+
+impl StoredPayload {
+    /// The claim check for `content`, the encoding of a `payload_type`.
+    pub fn of(payload_type: &str, content: &[u8]) -> Self {
+        Self { payload_type: payload_type.to_owned(), sha256: Sha256::of(content), bytes: content.len() as u64 }
+    }
+
+    /// Decodes the content, once it is proven to be what the record names.
+    pub fn open(&self, content: &[u8]) -> Result<Payload, NotTheContent> {
+        let sha256 = Sha256::of(content);
+        if sha256 != self.sha256 || content.len() as u64 != self.bytes {
+            return Err(NotTheContent::Other { sha256, bytes: content.len() });
+        }
+        match Payload::from_bytes(content) {
+            Ok(payload) if payload.payload_type() == self.payload_type => Ok(payload),
+            _ => Err(NotTheContent::NotOfType(self.payload_type.clone())),
+        }
+    }
+}
+
 macro_rules! payloads {
     ($($branch:literal $name:ident = $tag:literal),* $(,)?) => {
         /// A record's payload.
@@ -199,6 +246,9 @@ macro_rules! payloads {
         impl Payload {
             /// The payload types in the order of the schema's union.
             pub const TYPES: &'static [&'static str] = &[$($tag,)*];
+
+            /// The type of a payload's claim check, which is never that of a record.
+            pub const STORED: &'static str = "stored_payload";
 
             /// The payload type: its JSON tag and the stem of its example file.
             pub fn payload_type(&self) -> &'static str {
@@ -261,6 +311,7 @@ payloads! {
     9 Skip = "skip",
     10 Genesis = "genesis",
     11 CheckpointPrune = "checkpoint_prune",
+    12 StoredPayload = "stored_payload",
 }
 
 impl<'de> Deserialize<'de> for Payload {

@@ -11,7 +11,7 @@ use crate::{
     datum::{Datum, Sha256},
     json::Json,
     messages::MessageSpan,
-    payload::Payload,
+    payload::{Payload, StoredPayload},
     refs::{ContentRef, CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
     symbols,
 };
@@ -34,7 +34,8 @@ symbols! {
 }
 
 impl RecordKind {
-    /// The kind that a payload is carried under.
+    /// The kind that a payload is carried under. A stored payload does not tell: [`JournalRecord::detach`] leaves the
+    /// record's kind as it is.
     pub fn of(payload: &Payload) -> Self {
         match payload {
             Payload::RunLifecycle(_) => Self::Run,
@@ -49,6 +50,7 @@ impl RecordKind {
             Payload::Skip(_) => Self::Skip,
             Payload::Genesis(_) => Self::Genesis,
             Payload::CheckpointPrune(_) => Self::CheckpointPrune,
+            Payload::StoredPayload(_) => Self::Telemetry,
         }
     }
 
@@ -68,6 +70,12 @@ impl RecordKind {
     /// Whether records of this kind belong to a partition and not to a run.
     pub fn of_partition(self) -> bool {
         matches!(self, Self::Skip | Self::Genesis)
+    }
+
+    /// Whether its payload may be in the content store. Not where the projection itself reads it, since that has no
+    /// store: what belongs to a partition, and whatever holds other records.
+    pub fn may_be_stored(self) -> bool {
+        !self.of_partition() && self != Self::RunClaim
     }
 
     /// Whether anybody may write it, without a claim and with `writer_seq` 0.
@@ -164,6 +172,8 @@ impl Facts {
                 facts.covers_journal_seq = Some(p.prune_covered_before);
             }
             Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
+            // Those of the payload that it stands for are not in it.
+            Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
         }
         facts
     }
@@ -367,21 +377,39 @@ datum!(JournalRecord { place, body, payload });
 impl JournalRecord {
     /// A record of `run_id` with Runlog's defaults around `payload`; its place is still to be given.
     pub fn new(run_id: &str, record_id: impl Into<String>, agent_id: &str, payload: Payload) -> Self {
-        Self { place: Place::default(), body: Body::new(run_id, record_id.into(), agent_id, &payload), payload }
+        let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
+        Self { place: Place::default(), body: Body::new(run_id, record_id.into(), agent_id, kind, facts), payload }
     }
 
-    /// SHA-256 over the datum without its place fields.
+    /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held.
     pub fn content_hash(&self) -> Sha256 {
+        let payload = match &self.payload {
+            Payload::StoredPayload(stored) => stored.sha256,
+            payload => Sha256::of(&payload.to_bytes()),
+        };
         let mut bytes = self.body.to_bytes();
-        self.payload.put(&mut bytes);
+        payload.put(&mut bytes);
         Sha256::of(&bytes)
+    }
+
+    /// Takes the payload out, leaving its claim check, and returns its encoding for the content store; none where the
+    /// payload is not longer than `above` bytes or has to stay. Kind, facts and content hash remain what they are.
+    pub fn detach(&mut self, above: usize) -> Option<Vec<u8>> {
+        if matches!(self.payload, Payload::StoredPayload(_)) || !self.body.record_kind.may_be_stored() {
+            return None;
+        }
+        let content = self.payload.to_bytes();
+        if content.len() <= above {
+            return None;
+        }
+        self.payload = StoredPayload::of(self.payload.payload_type(), &content).into();
+        Some(content)
     }
 }
 
 impl Body {
-    fn new(run_id: &str, record_id: String, agent_id: &str, payload: &Payload) -> Self {
-        let kind = RecordKind::of(payload);
-        let facts = Facts::of(payload);
+    /// The defaults around a payload of this kind with these facts.
+    pub(crate) fn new(run_id: &str, record_id: String, agent_id: &str, kind: RecordKind, facts: Facts) -> Self {
         let source = SourceRef::new(SourceKind::Host, "runlog");
         let subject = EntityRef::new(
             if facts.answers.is_some() || facts.fingerprint.is_some() { EntityKind::ToolCall } else { EntityKind::Run },

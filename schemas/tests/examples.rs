@@ -43,7 +43,7 @@ fn an_example_survives_the_way_into_the_log_and_back() {
         assert_eq!(partition.is_some(), *tag == "skip");
         let text = given.to_string();
         let record = Draft::parse(&text).unwrap_or_else(|error| panic!("{tag}: {error}")).record;
-        assert_eq!(record.body.facts.payload_type, **tag);
+        assert_eq!(record.payload.payload_type(), *tag);
         let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
         assert_eq!(stored, record, "{tag}");
         let printed = serde_json::to_string(&stored).unwrap();

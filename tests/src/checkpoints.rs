@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use rocksdb::Direction;
 use runlog_log::Delivery;
 use runlog_projector::{
+    Contents,
     fold::{Fold, Step},
     project, query,
     store::{self, Budget, Index, Mode, Rows, Store, Visit, meta},
@@ -27,6 +28,9 @@ use crate::{
 };
 
 pub mod stories;
+
+/// Where positions are said to be.
+const PLACE: query::Place<'_> = query::Place { topic: "test", partition: 0 };
 
 /// A journal of one partition, folded as the projector does it, without a server.
 pub struct Journal {
@@ -141,16 +145,20 @@ impl Journal {
     /// A checkpoint by id, whole, and what reading it took.
     pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
         let counted = Counted { rows: &self.store, read: Cell::default() };
-        let found = query::checkpoint::load(&counted, run_id, id)?;
-        Ok((found.map(|(_, checkpoint)| checkpoint), counted.read.get()))
+        let found = match query::checkpoint::load(&counted, &Contents::none(), PLACE, run_id, id)? {
+            query::checkpoint::Loaded::Valid(_, checkpoint) => Some(*checkpoint),
+            query::checkpoint::Loaded::Invalid => None,
+            query::checkpoint::Loaded::Lost(lost) => anyhow::bail!("{lost:?}"),
+        };
+        Ok((found, counted.read.get()))
     }
 }
 
 impl Journal {
     /// The latest checkpoint that covers no more than so much: its id and its messages.
     pub fn latest(&self, run_id: &str, at_or_before: u64) -> anyhow::Result<Option<(String, Vec<Json>)>> {
-        let found = query::checkpoint::latest(&*self.store, run_id, Some(at_or_before))?;
-        Ok(found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
+        let found = query::checkpoint::latest(&*self.store, &Contents::none(), PLACE, run_id, Some(at_or_before))?;
+        Ok(found.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
     }
 }
 

@@ -19,13 +19,14 @@ const RUN_WAIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// What the environment of whoever runs the tests must not decide.
-const ENVIRONMENT: [&str; 9] = [
+const ENVIRONMENT: [&str; 10] = [
     "RUNLOG_SERVER",
     "RUNLOG_BROKERS",
     "RUNLOG_DATA",
     "RUNLOG_LISTEN",
     "RUNLOG_TOPIC",
     "RUNLOG_PARTITIONS",
+    "RUNLOG_CONTENT",
     "RUNLOG_CONSISTENCY",
     "RUNLOG_DEADLINE",
     "RUST_LOG",

@@ -5,6 +5,7 @@ pub mod agent;
 pub mod checkpoints;
 pub mod claims;
 pub mod command;
+pub mod content;
 pub mod cut;
 pub mod foreign;
 pub mod kafka;

@@ -1,7 +1,9 @@
 //! What the gate promises to an agent that comes back, on a journal in this process and on one over HTTP.
 
 mod local {
-    use runlog_producer::{Config, Journal, Runlog};
+    use runlog_producer::{Config, Journal, LoopState, Runlog};
+    use runlog_schemas::{answer::ErrorKind, json::Json};
+    use serde_json::json;
 
     async fn journal() -> (tempfile::TempDir, Runlog) {
         let dir = tempfile::tempdir().expect("a folder");
@@ -10,6 +12,43 @@ mod local {
     }
 
     runlog_tests::gate_claims!(journal);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_checkpoint_brings_what_is_new_and_builds_on_the_recovered_one_behind_a_takeover() {
+        let (_dir, runlog) = journal().await;
+        // Two of these and a little more fit a record: a list that is written whole at some point is refused.
+        let message = |n: usize| Json::from(json!({"n": n, "content": "x".repeat(400_000)}));
+        let mut state = LoopState::default();
+        let mut run = runlog.open("r").await.expect("open");
+        for n in 0..9 {
+            state.messages.push(message(n));
+            if n == 5 {
+                // Edited in the middle, by a text of its own and by one that is there already.
+                state.messages[2] = message(12);
+                state.messages.swap(0, 1);
+            }
+            state.turn += 1;
+            run.checkpoint(&state).await.expect("a checkpoint");
+            if n % 3 == 2 {
+                run = runlog.open("r").await.expect("open");
+                let saved = run.recovery().checkpoint.as_ref().expect("a checkpoint");
+                assert_eq!(saved.messages.as_ref(), Some(&state.messages));
+                // What an agent that comes back has is what it was given.
+                state.messages = saved.messages.clone().expect("messages");
+            }
+        }
+        // What does not fit is refused before it is numbered, and the handle goes on.
+        state.messages.extend((20..24).map(message));
+        let error = run.checkpoint(&state).await.expect_err("too large");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::TooLarge, runlog_producer::Action::FixTheInput));
+        state.messages.truncate(9);
+        run.checkpoint(&state).await.expect("a checkpoint");
+        run.prune_checkpoints(0, false).await.expect("a prune");
+        state.messages = vec![message(1)];
+        run.checkpoint(&state).await.expect("a whole checkpoint");
+        let run = runlog.open("r").await.expect("open");
+        assert_eq!(run.recovery().checkpoint.as_ref().expect("a checkpoint").messages.as_ref(), Some(&state.messages));
+    }
 }
 
 mod http {
@@ -47,41 +86,4 @@ mod http {
     fn the_evidence_of_a_fenced_result_can_be_adopted() -> anyhow::Result<()> {
         decisions::the_evidence_of_a_fenced_result_can_be_adopted(&Site::http()?)
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_brings_what_is_new_and_builds_on_the_recovered_one_behind_a_takeover() {
-    let (runlog, _dir) = journal().await;
-    // Two of these and a little more fit a record: a list that is written whole at some point is refused.
-    let message = |n: usize| Json::from(json!({"n": n, "content": "x".repeat(400_000)}));
-    let mut state = LoopState::default();
-    let mut run = runlog.open("r").await.expect("open");
-    for n in 0..9 {
-        state.messages.push(message(n));
-        if n == 5 {
-            // Edited in the middle, by a text of its own and by one that is there already.
-            state.messages[2] = message(12);
-            state.messages.swap(0, 1);
-        }
-        state.turn += 1;
-        run.checkpoint(&state).await.expect("a checkpoint");
-        if n % 3 == 2 {
-            run = runlog.open("r").await.expect("open");
-            let saved = run.recovery().checkpoint.as_ref().expect("a checkpoint");
-            assert_eq!(saved.messages.as_ref(), Some(&state.messages));
-            // What an agent that comes back has is what it was given.
-            state.messages = saved.messages.clone().expect("messages");
-        }
-    }
-    // What does not fit is refused before it is numbered, and the handle goes on.
-    state.messages.extend((20..24).map(message));
-    let error = run.checkpoint(&state).await.expect_err("too large");
-    assert_eq!((error.kind(), error.action()), (ErrorKind::TooLarge, runlog_producer::Action::FixTheInput));
-    state.messages.truncate(9);
-    run.checkpoint(&state).await.expect("a checkpoint");
-    run.prune_checkpoints(0, false).await.expect("a prune");
-    state.messages = vec![message(1)];
-    run.checkpoint(&state).await.expect("a whole checkpoint");
-    let run = runlog.open("r").await.expect("open");
-    assert_eq!(run.recovery().checkpoint.as_ref().expect("a checkpoint").messages.as_ref(), Some(&state.messages));
 }

@@ -44,6 +44,10 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
             }
         }
         made.push(agent.checkpoint(&[json!("hello")]));
+        // Its content is nowhere: no index asks.
+        let mut turn = agent.turn("held elsewhere");
+        turn.detach(0);
+        made.push(turn);
         // Refused: nobody asked for that.
         made.push(agent.complete("nothing", &json!(1)));
         records.extend(made.iter().map(|record| (partition, entry(record))));

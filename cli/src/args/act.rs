@@ -70,6 +70,10 @@ pub(crate) struct Serve {
     /// The journal's partition count, for a new journal [default: 4 local, 16 on Kafka] or to insist on
     #[arg(long, env = "RUNLOG_PARTITIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) partitions: Option<u32>,
+    /// Where payloads go that are too large for a record: file:DIR or s3://BUCKET/PREFIX, with AWS_ENDPOINT_URL,
+    /// AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: DIR/content with --local, otherwise none]
+    #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
+    pub(crate) content: Option<String>,
     /// Serve the indices as they are and consume nothing
     #[arg(long)]
     pub(crate) paused: bool,

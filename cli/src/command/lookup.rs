@@ -45,6 +45,7 @@ fn human(found: &Lookup, text: &mut Text) {
         ("fingerprint", Cell::from(&found.fingerprint)),
         ("position", found.position.as_ref().map(super::place).into()),
     ]);
+    super::missing(&found.missing_content, text);
 }
 
 #[cfg(test)]

@@ -26,11 +26,14 @@ pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer
     Ok(Answer::from_bool(recovery.resumable))
 }
 
-/// Adds the next page of completed calls, each once.
+/// Adds the next page: of completed calls, each once, and of missing content.
 fn join(recovery: &mut Recovery, next: Recovery) {
     let known: HashSet<String> = recovery.completed.iter().map(|call| call.id.clone()).collect();
     recovery.completed.extend(next.completed.into_iter().filter(|call| !known.contains(&call.id)));
     recovery.unclaimed = recovery.completed.len() as u64;
+    recovery.missing_content.extend(next.missing_content);
+    recovery.resumable &= next.resumable;
+    recovery.reason = recovery.reason.take().or(next.reason);
     recovery.next_cursor = next.next_cursor;
 }
 
@@ -64,6 +67,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
     text.title(format!("{} ended and not covered", recovery.completed.len()));
     let rows = recovery.completed.iter().map(done).collect();
     text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
+    super::missing(&recovery.missing_content, text);
 }
 
 fn pending(call: &Pending) -> [Cell; 6] {

@@ -3,6 +3,7 @@
 use super::Answer;
 use crate::{Error, args, config::Config, limits, output};
 use runlog_log::kafka::KafkaConfig;
+use runlog_producer::content;
 use runlog_projector::{Projector, open, serve::serve};
 use runlog_schemas::answer::ErrorKind;
 use std::{
@@ -51,12 +52,17 @@ pub(crate) struct Settings {
     pub(crate) paused: bool,
     /// Properties of librdkafka.
     pub(crate) kafka: BTreeMap<String, String>,
+    /// Where payloads go that are too large for a record.
+    pub(crate) content: Option<content::Config>,
 }
 
 impl Settings {
     /// Flag before environment before file. `brokers` is what the environment says of them.
     fn new(args: args::Serve, brokers: Option<String>, config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
+        let data = args.data.clone().or_else(|| config.serve.data.clone());
+        let beside = data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
+        let content = config.content(args.content, beside);
         let file = config.serve;
         let log = match args.brokers.or(brokers).or(file.brokers) {
             _ if args.local => Log::Local,
@@ -67,7 +73,6 @@ impl Settings {
                 ));
             }
         };
-        let data = args.data.or(file.data);
         Ok(Self {
             log,
             data: data.ok_or_else(|| Error::usage("where do the indices go? --data names a folder"))?,
@@ -76,8 +81,13 @@ impl Settings {
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
             kafka: config.kafka,
+            content,
         })
     }
+}
+
+fn file_url(folder: &str) -> String {
+    format!("file:{folder}")
 }
 
 /// Serves until it is told to end.
@@ -148,6 +158,12 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         ids: crate::random_id,
         weaknesses: Vec::new(),
         clock: crate::now_millis,
+        content: settings
+            .content
+            .as_ref()
+            .map(content::Store::open)
+            .transpose()
+            .map_err(|error| Error::new(error.error_kind(), "the content store cannot be used").because(error))?,
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

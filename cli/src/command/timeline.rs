@@ -86,7 +86,7 @@ fn human(line: &Line, text: &mut Text) {
         (8, super::place(&line.position).dim()),
         (5, Cell::from(numbered).right()),
         (19, tone(line)),
-        (0, Cell::from(summary(&line.payload_type, &line.payload.to_value())).clip(SUMMARY)),
+        (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
     ]);
 }
 
@@ -102,8 +102,10 @@ fn tone(line: &Line) -> Cell {
 }
 
 /// What a record says, in a line: the members that matter of its payload, in order.
-fn summary(payload_type: &str, payload: &Value) -> String {
+fn summary(payload: &Value) -> String {
+    let payload_type = payload.get("type").and_then(Value::as_str).unwrap_or_default();
     let members: &[&str] = match payload_type {
+        "stored_payload" => &["bytes", "sha256"],
         "run_lifecycle" => &["status", "reason"],
         "conversation_turn" => &["kind", "content"],
         "tool_call_requested" => &["tool_name", "arguments"],
@@ -132,10 +134,15 @@ mod tests {
     fn a_summary_tells_what_matters_of_a_payload() {
         let requested =
             json!({"type": "tool_call_requested", "tool_name": "book", "arguments": {"n": 1}, "call_id": "x"});
-        assert_eq!(summary("tool_call_requested", &requested), r#"book {"n":1}"#);
-        assert_eq!(summary("conversation_turn", &json!({"kind": "user", "content": "hi\nyou"})), "user hi\nyou");
-        assert_eq!(summary("tool_call_completed", &json!({"result": {"masked": "secret"}})), r#"{"masked":"secret"}"#);
-        assert_eq!(summary("unheard_of", &json!({"a": 1})), r#"{"a":1}"#);
+        assert_eq!(summary(&requested), r#"book {"n":1}"#);
+        let turn = json!({"type": "conversation_turn", "kind": "user", "content": "hi\nyou"});
+        assert_eq!(summary(&turn), "user hi\nyou");
+        let masked = json!({"type": "tool_call_completed", "result": {"masked": "secret"}});
+        assert_eq!(summary(&masked), r#"{"masked":"secret"}"#);
+        let stored =
+            json!({"type": "stored_payload", "payload_type": "tool_call_completed", "bytes": 7, "sha256": "ab"});
+        assert_eq!(summary(&stored), "7 ab");
+        assert_eq!(summary(&json!({"a": 1})), r#"{"a":1}"#);
     }
 
     #[test]

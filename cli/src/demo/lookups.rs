@@ -113,5 +113,12 @@ async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Cons
     projector.wait(partition, fresh, WAIT).await?;
     let store = projector.store(partition);
     let place = Place { topic: projector.log().topic(), partition };
-    Ok(query::lookup::one(&store.view(), place, &known.run_id, &fingerprint, Some(known.occurrence))?)
+    Ok(query::lookup::one(
+        &store.view(),
+        &projector.contents(WAIT),
+        place,
+        &known.run_id,
+        &fingerprint,
+        Some(known.occurrence),
+    )?)
 }

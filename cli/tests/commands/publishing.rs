@@ -67,10 +67,11 @@ fn a_line_that_is_no_record_is_named_and_what_stood_before_it_stays() {
 #[test]
 fn a_record_beyond_the_limit_is_refused_by_its_line() {
     let (_folder, server) = server();
+    // What is no payload does not go to the content store.
     let large = "x".repeat(2 << 20);
-    let turn = |content: &str| {
+    let turn = |tag: &str| {
         format!(
-            r#"{{"run_id":"r","payload":{{"type":"conversation_turn","message_id":"m","kind":"user","content":"{content}"}}}}"#
+            r#"{{"run_id":"r","tags":["{tag}"],"payload":{{"type":"conversation_turn","message_id":"m","kind":"user","content":""}}}}"#
         )
     };
     let ran = server.publish(&format!("{}\n{}\n{}\n", turn("a"), turn("b"), turn(&large)));

@@ -1,7 +1,8 @@
 //! Append and query through a server.
 
-use super::{AppendFailed, Appended};
+use super::{AppendFailed, Appended, Ask};
 use crate::{Action, Error};
+use runlog_content::Store;
 use runlog_schemas::{
     answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery},
     record::JournalRecord,
@@ -18,6 +19,7 @@ pub(crate) struct Http {
     client: reqwest::Client,
     server: String,
     deadline: Duration,
+    content: Option<Store>,
 }
 
 /// A path segment: everything but the unreserved characters of RFC 3986 is percent-encoded.
@@ -34,14 +36,18 @@ pub(crate) fn segment(text: &str) -> String {
 }
 
 impl Http {
-    pub(crate) async fn connect(server: &str, deadline: Duration) -> Result<Self, Error> {
+    pub(crate) async fn connect(server: &str, deadline: Duration, content: Option<Store>) -> Result<Self, Error> {
         let built = reqwest::Client::builder().connect_timeout(deadline).no_proxy().build();
         let client = built.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("no HTTP client could be made: {error}"))
         })?;
-        let http = Self { client, server: server.to_owned(), deadline };
+        let http = Self { client, server: server.to_owned(), deadline, content };
         http.journal().await?;
         Ok(http)
+    }
+
+    pub(crate) fn content(&self) -> Option<&Store> {
+        self.content.as_ref()
     }
 
     pub(crate) async fn journal(&self) -> Result<Journal, Error> {
@@ -88,7 +94,10 @@ impl Http {
             failed(self.unreachable(&error), error.is_connect())
         })?;
         let outcome: Outcome = self.answer(response).await.map_err(|error| {
-            let refused = matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid | ErrorKind::Usage);
+            let refused = matches!(
+                error.kind(),
+                ErrorKind::TooLarge | ErrorKind::Invalid | ErrorKind::Usage | ErrorKind::MissingContent
+            );
             failed(error, refused)
         })?;
         Ok(Appended { position: outcome.position.clone(), outcome: Some(outcome) })
@@ -116,12 +125,14 @@ impl Http {
     pub(crate) async fn recovery(
         &self,
         run_id: &str,
-        from_start: bool,
+        ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         let mut path = format!(
-            "/v1/runs/{}/recovery?full=true&from_start={from_start}&limit=1000&deadline_ms={}",
+            "/v1/runs/{}/recovery?full=true&from_start={}&content={}&limit=1000&deadline_ms={}",
             segment(run_id),
+            ask.from_start,
+            ask.content,
             self.deadline.as_millis()
         );
         if let Some(cursor) = cursor {

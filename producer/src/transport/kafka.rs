@@ -1,7 +1,8 @@
 //! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
 
-use super::{AppendFailed, Appended, http::Http};
+use super::{AppendFailed, Appended, Ask, http::Http};
 use crate::{Action, Config, Error};
+use runlog_content::Store;
 use runlog_log::{
     Entry, Kind, Log,
     kafka::{KafkaConfig, KafkaLog},
@@ -40,7 +41,7 @@ pub(crate) fn entry(record: &JournalRecord) -> Result<Entry, AppendFailed> {
     let value = codec::encode(record);
     if value.len() > RECORD_BYTES_MAX {
         let message = format!(
-            "record {} is {} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+            "record {} is {} bytes, more than {RECORD_BYTES_MAX}; with a content store its payload would go there",
             record.body.record_id,
             value.len()
         );
@@ -56,7 +57,7 @@ pub(crate) fn entry(record: &JournalRecord) -> Result<Entry, AppendFailed> {
 
 impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
-        let http = Http::connect(server, config.deadline).await?;
+        let http = Http::connect(server, config.deadline, super::content(config)?).await?;
         let journal = http.journal().await?;
         let kafka = KafkaConfig::new(brokers, journal.topic);
         let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
@@ -65,6 +66,10 @@ impl Kafka {
         })?;
         let log = log.map_err(|error| log_failed(&error).error)?;
         Ok(Self { log, partitions: journal.partitions, http, deadline: config.deadline })
+    }
+
+    pub(crate) fn content(&self) -> Option<&Store> {
+        self.http.content()
     }
 
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
@@ -99,10 +104,10 @@ impl Kafka {
     pub(crate) async fn recovery(
         &self,
         run_id: &str,
-        from_start: bool,
+        ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        self.http.recovery(run_id, from_start, cursor).await
+        self.http.recovery(run_id, ask, cursor).await
     }
 
     pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {

@@ -1,18 +1,19 @@
 //! Log and projector inside this process.
 
-use super::{AppendFailed, Appended};
+use super::{AppendFailed, Appended, Ask};
 use crate::{Action, Config, Error};
+use runlog_content::Store;
 use runlog_projector::{Consistency, Projector, open, query};
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
     record::JournalRecord,
 };
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// A journal in a folder. One process at a time has it.
 #[derive(Debug)]
 pub(crate) struct Local {
-    projector: Projector,
+    projector: Arc<Projector>,
     deadline: Duration,
 }
 
@@ -22,9 +23,15 @@ fn error(error: &runlog_projector::Error) -> Error {
 
 impl Local {
     pub(crate) async fn open(dir: &Path, config: &Config) -> Result<Self, Error> {
+        let content = super::content(config)?;
         let settings = runlog_projector::Config::new(dir, config.clock, config.ids);
+        let settings = runlog_projector::Config { content, ..settings };
         let projector = open::local(settings).await.map_err(|failed| error(&failed))?;
-        Ok(Self { projector, deadline: config.deadline })
+        Ok(Self { projector: Arc::new(projector), deadline: config.deadline })
+    }
+
+    pub(crate) fn content(&self) -> Option<&Store> {
+        self.projector.content()
     }
 
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
@@ -58,25 +65,47 @@ impl Local {
         Ok(partition)
     }
 
+    /// Answers from one view, where blocking is allowed.
+    async fn query<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Projector) -> Result<T, runlog_projector::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let projector = self.projector.clone();
+        let answered = tokio::task::spawn_blocking(move || query(&projector)).await;
+        let answered = answered.map_err(|failed| {
+            Error::new(ErrorKind::Internal, Action::Operator, format!("a query panicked: {failed}"))
+        })?;
+        answered.map_err(|failed| error(&failed))
+    }
+
     pub(crate) async fn recovery(
         &self,
         run_id: &str,
-        from_start: bool,
+        ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         let partition = self.fresh(run_id).await?;
-        let store = self.projector.store(partition);
-        let place = query::Place { topic: self.projector.log().topic(), partition };
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
-        let ask = query::recovery::Ask { full: true, from_start, limit: query::LIMIT_MAX };
-        query::recovery::one(&store.view(), place, run_id, ask, cursor.as_deref()).map_err(|failed| error(&failed))
+        let Ask { from_start, content } = ask;
+        let ask = query::recovery::Ask { full: true, from_start, content, limit: query::LIMIT_MAX };
+        let (run_id, wait) = (run_id.to_owned(), self.deadline);
+        self.query(move |projector| {
+            let (store, contents) = (projector.store(partition), projector.contents(wait));
+            let place = query::Place { topic: projector.log().topic(), partition };
+            query::recovery::one(&store.view(), &contents, place, &run_id, ask, cursor.as_deref())
+        })
+        .await
     }
 
     pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
         let partition = self.fresh(run_id).await?;
-        let store = self.projector.store(partition);
-        let place = query::Place { topic: self.projector.log().topic(), partition };
-        let found = query::lookup::by_request(&store.view(), place, run_id, id).map_err(|failed| error(&failed))?;
-        found.ok_or_else(|| Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}")))
+        let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
+        let found = self.query(move |projector| {
+            let (store, contents) = (projector.store(partition), projector.contents(wait));
+            let place = query::Place { topic: projector.log().topic(), partition };
+            query::lookup::by_request(&store.view(), &contents, place, &run, &request)
+        });
+        let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));
+        found.await?.ok_or_else(none)
     }
 }

@@ -3,7 +3,7 @@
 use super::{At, Changes};
 use crate::store::{
     self, Rows,
-    checkpoints::{ArrayRow, CheckpointRow, List, MessageRow, RankRow, array, by_id, key, message, prefix},
+    checkpoints::{ArrayRow, CheckpointRow, HeldAt, List, MessageRow, RankRow, array, by_id, key, message, prefix},
     runs::RunRow,
 };
 use runlog_schemas::{
@@ -28,7 +28,7 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
     let run: RunRow = changes.get(&store::runs::key(record.run_id))?.unwrap_or_default();
     let mut end: ArrayRow = changes.get(&array(record.run_id))?.unwrap_or_default();
     let own_from = end.messages;
-    bring(record, &mut end, changes);
+    bring(record, at, &mut end, changes);
     let list = made(record.run_id, facts, own_from, &mut end, changes)?;
     let row = CheckpointRow {
         checkpoint_id: id.clone(),
@@ -50,19 +50,22 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
 }
 
 /// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
-/// that is another size is not kept, and no list with that message is ever valid.
-fn bring<R: Rows>(record: &Envelope<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+/// that is another size is not kept, and no list with that message is ever valid. Where the payload is in the content
+/// store, which is not asked here, the rows say which message of which record they are.
+fn bring<R: Rows>(record: &Envelope<'_>, at: At<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
     if record.facts.message_bytes.is_empty() {
         return;
     }
+    let stored = record.stored().is_some();
     let texts = match record.payload() {
         Ok(Payload::LoopCheckpoint(checkpoint)) => checkpoint.messages,
         _ => Vec::new(),
     };
     let mut texts = texts.into_iter();
-    for size in record.facts.message_bytes.iter().copied().map(u64::from) {
+    for (nth, size) in (0..).zip(record.facts.message_bytes.iter().copied().map(u64::from)) {
         let text = texts.next().filter(|text| text.as_str().len() as u64 == size);
-        changes.put(message(record.run_id, end.messages), &MessageRow { bytes_before: end.bytes, text });
+        let held = stored.then_some(HeldAt { offset: at.offset, index: at.index, nth });
+        changes.put(message(record.run_id, end.messages), &MessageRow { bytes_before: end.bytes, text, held });
         end.messages += 1;
         end.bytes += size;
     }

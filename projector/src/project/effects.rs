@@ -84,6 +84,7 @@ pub fn evidence<R: Rows>(
         index: at.index,
         framed: super::framed(at),
     });
+    super::contents::kept(record, at, changes);
     changes.put(key, &row);
     let call = call_key(record.run_id, request);
     if let Some(mut row) = changes.get::<CallRow>(&call)? {

@@ -2,7 +2,7 @@
 
 use super::Place;
 use crate::{
-    Error,
+    Contents, Error,
     store::{
         self, Rows,
         effects::EffectRow,
@@ -15,9 +15,10 @@ use runlog_schemas::{
 };
 
 /// Occurrence `occurrence` (from 1; none asks for the last) of a fingerprint: three gets, and one per record whose
-/// content is returned.
+/// content is returned. Content that cannot be had is told beside the status, which holds all the same.
 pub fn one<R: Rows>(
     rows: &R,
+    contents: &Contents,
     place: Place<'_>,
     run_id: &str,
     fingerprint: &str,
@@ -25,79 +26,114 @@ pub fn one<R: Rows>(
 ) -> Result<Lookup, Error> {
     let occurrences: u32 = rows.get(&count(run_id, fingerprint))?.unwrap_or(0);
     let wanted = occurrence.unwrap_or(occurrences);
-    let mut answer = Lookup {
-        status: "unknown".into(),
-        fingerprint: fingerprint.to_owned(),
-        occurrence: (wanted > 0).then_some(wanted),
-        occurrences,
-        tool_name: None,
-        arguments: None,
-        result: None,
-        error: None,
-        position: None,
-    };
+    let mut answer = unknown(fingerprint.to_owned(), (wanted > 0).then_some(wanted), occurrences);
     let Some(id) = rows.get::<String>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
-    fill(rows, place, run_id, &id, &mut answer)?;
+    Fill { rows, contents, place, run_id, id: &id }.fill(&mut answer)?;
     Ok(answer)
 }
 
 /// A call by its request's record id.
-pub fn by_request<R: Rows>(rows: &R, place: Place<'_>, run_id: &str, id: &str) -> Result<Option<Lookup>, Error> {
+pub fn by_request<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: &str,
+    id: &str,
+) -> Result<Option<Lookup>, Error> {
     let Some(row) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(None) };
     let occurrences: u32 = rows.get(&count(run_id, &row.fingerprint))?.unwrap_or(0);
-    let mut answer = Lookup {
+    let mut answer = unknown(row.fingerprint, Some(row.occurrence), occurrences);
+    Fill { rows, contents, place, run_id, id }.fill(&mut answer)?;
+    Ok(Some(answer))
+}
+
+fn unknown(fingerprint: String, occurrence: Option<u32>, occurrences: u32) -> Lookup {
+    Lookup {
         status: "unknown".into(),
-        fingerprint: row.fingerprint,
-        occurrence: Some(row.occurrence),
+        fingerprint,
+        occurrence,
         occurrences,
         tool_name: None,
         arguments: None,
         result: None,
         error: None,
         position: None,
-    };
-    fill(rows, place, run_id, id, &mut answer)?;
-    Ok(Some(answer))
+        missing_content: Vec::new(),
+    }
 }
 
-fn fill<R: Rows>(rows: &R, place: Place<'_>, run_id: &str, id: &str, answer: &mut Lookup) -> Result<(), Error> {
-    let Some(call) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(()) };
-    answer.status = call.status.as_str().into();
-    answer.tool_name = Some(call.tool_name.clone());
-    answer.position = Some(place.at(call.status_offset, call.status_index));
-    let request = super::record(rows, run_id, call.request_offset, call.request_index)?;
-    if let Some(Payload::ToolCallRequested(request)) = request.map(|record| record.payload) {
-        answer.arguments = request.arguments;
-    }
-    if (call.status_offset, call.status_index) != (call.request_offset, call.request_index)
-        && let Some(record) = super::record(rows, run_id, call.status_offset, call.status_index)?
-    {
-        outcome(rows, run_id, id, record.payload, answer)?;
-    }
-    Ok(())
+/// One call, and where what is known of it comes from.
+struct Fill<'a, R> {
+    rows: &'a R,
+    contents: &'a Contents,
+    place: Place<'a>,
+    run_id: &'a str,
+    id: &'a str,
 }
 
-/// What the record that ended a call says.
-fn outcome<R: Rows>(rows: &R, run_id: &str, id: &str, payload: Payload, answer: &mut Lookup) -> Result<(), Error> {
-    match payload {
-        Payload::ToolCallCompleted(done) => answer.result = done.result,
-        Payload::ToolCallFailed(failed) => {
-            answer.error = Some(CallError { kind: failed.error_kind, message: failed.error_message });
+impl<R: Rows> Fill<'_, R> {
+    fn fill(&self, answer: &mut Lookup) -> Result<(), Error> {
+        let Some(call) = self.rows.get::<CallRow>(&key(self.run_id, self.id))? else { return Ok(()) };
+        answer.status = call.status.as_str().into();
+        answer.tool_name = Some(call.tool_name.clone());
+        answer.position = Some(self.place.at(call.status_offset, call.status_index));
+        let requested = (call.request_offset, call.request_index);
+        if let Some(Payload::ToolCallRequested(request)) = self.payload(requested, answer)? {
+            answer.arguments = request.arguments;
         }
-        Payload::EffectResolution(resolution) => match resolution.decision.as_str() {
-            "done" => answer.result = resolution.result,
-            "adopt" => {
-                let effect: Option<EffectRow> = rows.get(&store::effects::ended(run_id, id))?;
-                if let Some(evidence) = effect.as_ref().and_then(|effect| effect.evidence.last()) {
-                    let adopted = super::envelope(&evidence.framed.0)?.payload();
-                    if let Ok(payload) = adopted {
-                        outcome(rows, run_id, id, payload, answer)?;
-                    }
-                }
-            }
-            _ => answer.error = Some(CallError { kind: "given_up".into(), message: resolution.why }),
-        },
-        _ => {}
+        let ended = (call.status_offset, call.status_index);
+        if ended != requested
+            && let Some(payload) = self.payload(ended, answer)?
+        {
+            self.outcome(payload, answer)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// The payload of the record at a place; none where it cannot be had, which the answer then says.
+    fn payload(&self, at: (u64, u32), answer: &mut Lookup) -> Result<Option<Payload>, Error> {
+        let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(None) };
+        Ok(self.open(&record.body.record_id, at, record.payload, answer))
+    }
+
+    fn open(&self, record_id: &str, at: (u64, u32), payload: Payload, answer: &mut Lookup) -> Option<Payload> {
+        match self.contents.open(self.place, record_id, at, payload) {
+            Ok(payload) => Some(payload),
+            Err(lost) => {
+                answer.missing_content.push(lost.missing);
+                None
+            }
+        }
+    }
+
+    /// What the record that ended a call says.
+    fn outcome(&self, payload: Payload, answer: &mut Lookup) -> Result<(), Error> {
+        match payload {
+            Payload::ToolCallCompleted(done) => answer.result = done.result,
+            Payload::ToolCallFailed(failed) => {
+                answer.error = Some(CallError { kind: failed.error_kind, message: failed.error_message });
+            }
+            Payload::EffectResolution(resolution) => match resolution.decision.as_str() {
+                "done" => answer.result = resolution.result,
+                "adopt" => self.adopted(answer)?,
+                _ => answer.error = Some(CallError { kind: "given_up".into(), message: resolution.why }),
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What the evidence says that a decision adopted.
+    fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
+        let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, self.id))?;
+        let Some(evidence) = effect.as_ref().and_then(|effect| effect.evidence.last()) else { return Ok(()) };
+        let Ok(payload) = super::envelope(&evidence.framed.0)?.payload() else { return Ok(()) };
+        match self.open(&evidence.record_id, (evidence.offset, evidence.index), payload, answer) {
+            // Only a result is ever evidence, so that this ends here.
+            Some(payload @ (Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_))) => {
+                self.outcome(payload, answer)
+            }
+            _ => Ok(()),
+        }
+    }
 }

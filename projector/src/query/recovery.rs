@@ -2,15 +2,17 @@
 
 use super::{Place, checkpoint, effects};
 use crate::{
-    Error,
+    Contents, Error,
+    content::Named,
     store::{
-        self, Rows,
+        self, Index, Rows,
+        contents::{self, ContentRow},
         runs::RunRow,
         tool_calls::{CallRow, key, order_prefix},
     },
 };
 use runlog_schemas::{
-    answer::{Done, Recovery},
+    answer::{Done, MissingContent, Recovery},
     datum::hex,
     judge::{CallStatus, RunStatus},
 };
@@ -22,36 +24,64 @@ pub struct Ask {
     pub full: bool,
     /// As if there were no checkpoint: for an agent that starts over.
     pub from_start: bool,
+    /// Whether the run's content is there.
+    pub content: bool,
     /// Completed calls in one page.
     pub limit: usize,
 }
 
+/// Contents that one page asks the store for.
+pub const CONTENTS_MAX: usize = 256;
+
+type Cursor = Option<Vec<u8>>;
+
 /// What is known of a run; none where nothing was applied to it.
 ///
 /// Cost: one get for the run, the checkpoint's seek, a step per pending effect, and a seek plus two gets per call that
-/// the checkpoint does not cover, `limit` at the most.
+/// the checkpoint does not cover, `limit` at the most. Where they are asked for, a question to the content store per
+/// content, [`CONTENTS_MAX`] at the most. The pages of `completed` come first, then those of `missing_content`.
+///
+/// Errors: `Unavailable` where the content store does not say whether it has one.
 pub fn one<R: Rows>(
     rows: &R,
+    contents: &Contents,
     place: Place<'_>,
     run_id: &str,
     ask: Ask,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
-    let Ask { full, from_start, limit } = ask;
+    let Ask { full, from_start, content, limit } = ask;
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
-    let latest = if from_start { None } else { checkpoint::latest(rows, run_id, None)? };
+    let checkpoint::Latest { found: latest, missing: unusable } = if from_start {
+        checkpoint::Latest::default()
+    } else {
+        checkpoint::latest(rows, contents, place, run_id, None)?
+    };
     let covers = latest.as_ref().map_or(0, |(row, _)| row.covers_journal_seq);
     let unanswered = latest.as_ref().map(|(_, checkpoint)| checkpoint.unanswered.clone()).unwrap_or_default();
     // What the checkpoint lists comes with the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
-    let (behind, next) = completed_behind(rows, place, run_id, covers, cursor, limit)?;
-    completed.extend(behind);
+    let of_contents = cursor.is_some_and(|cursor| cursor.first() == Some(&(Index::Contents as u8)));
+    let mut next = None;
+    if !of_contents {
+        let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, limit)?;
+        completed.extend(behind);
+        next = more;
+    }
+    // Later checkpoints that could not be used are told once.
+    let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
+    if content && next.is_none() {
+        let (missing, more) = missing(rows, contents, place, run_id, cursor.filter(|_| of_contents))?;
+        missing_content.extend(missing);
+        next = more;
+    }
     let pending = effects::pending(rows, place, run_id)?;
     let head = &run.head;
-    let reason = not_resumable(head.status, pending.iter().any(|effect| effect.class == "reconcile_required"));
+    let unsafe_pending = pending.iter().any(|effect| effect.class == "reconcile_required");
+    let reason = not_resumable(head.status, unsafe_pending, &missing_content);
     Ok(Some(Recovery {
         run_id: run_id.to_owned(),
         status: head.status.as_str().into(),
@@ -65,7 +95,7 @@ pub fn one<R: Rows>(
         wakes: Vec::new(),
         messages: Vec::new(),
         write_backs: Vec::new(),
-        missing_content: Vec::new(),
+        missing_content,
         next_journal_seq: head.next_journal_seq,
         next_writer_seq: head.next_writer_seq,
         next_checkpoint_seq: head.checkpoint_seq + 1,
@@ -78,15 +108,41 @@ pub fn one<R: Rows>(
     }))
 }
 
-fn not_resumable(status: RunStatus, unsafe_pending: bool) -> Option<String> {
+/// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
+/// goes on from an older one.
+fn missing<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: &str,
+    cursor: Option<&[u8]>,
+) -> Result<(Vec<MissingContent>, Cursor), Error> {
+    let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
+        let row: ContentRow = store::decode(key, row)?;
+        let mut parts = store::Parts::new(key);
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
+        Ok((row.stored.payload_type != "loop_checkpoint").then_some((row, (offset, index))))
+    })?;
+    let named: Vec<_> =
+        found.iter().map(|(row, at)| Named { record_id: &row.record_id, at: *at, stored: &row.stored }).collect();
+    Ok((contents.missing(place, &named)?, next))
+}
+
+fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingContent]) -> Option<String> {
     if status != RunStatus::Open {
         return Some(format!("the run is {}", status.as_str()));
     }
-    unsafe_pending.then(|| {
-        "an effect may have happened and nobody recorded its end: reconcile_required, see pending; \
-         `runlog effects resolve` records a decision"
-            .to_owned()
-    })
+    if unsafe_pending {
+        let reason = "an effect may have happened and nobody recorded its end: reconcile_required, see pending; \
+                      `runlog effects resolve` records a decision";
+        return Some(reason.to_owned());
+    }
+    let first = missing.first()?;
+    Some(format!(
+        "content is missing, see missing_content: bring it back to the content store under its name (first {}, the {} \
+         of record {})",
+        first.sha256, first.payload_type, first.record_id
+    ))
 }
 
 /// Calls ended that the checkpoint covers but whose answer its agent had not received.

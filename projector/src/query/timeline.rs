@@ -2,11 +2,11 @@
 
 use super::{Place, time};
 use crate::{
-    Error,
+    Contents, Error,
     store::{self, Parts, Rows, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{Line, Lines},
+    answer::{Line, Lines, MissingContent},
     datum::hex,
     json::Json,
     payload::Payload,
@@ -15,22 +15,44 @@ use runlog_schemas::{
 };
 use serde_json::Value;
 
-/// A page of the timeline behind `cursor`: one seek, then a step and a decode per record.
+/// Content that one page brings back, bytes; a page ends behind the record that reaches it.
+const CONTENT_BYTES_MAX: u64 = 16 << 20;
+
+/// A page of the timeline behind `cursor`: one seek, then a step and a decode per record; with `raw`, content is brought
+/// back too, and the page may be shorter for it.
 pub fn page<R: Rows>(
     rows: &R,
+    contents: &Contents,
     place: Place<'_>,
     run_id: &str,
     cursor: Option<&[u8]>,
     limit: usize,
     raw: bool,
 ) -> Result<Lines, Error> {
-    let (records, next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
+    let (found, mut next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
-        let record = super::decode(&row)?;
-        line(&record, place.at(offset, index), hex(key), raw).map(Some)
+        Ok(Some((key.to_vec(), (offset, index), super::decode(&row)?)))
     })?;
+    let mut records = Vec::with_capacity(found.len());
+    let mut brought = 0;
+    let mut found = found.into_iter().peekable();
+    while let Some((key, at, mut record)) = found.next() {
+        let mut missing = None;
+        if raw && let Payload::StoredPayload(stored) = &record.payload {
+            brought += stored.bytes;
+            match contents.open(place, &record.body.record_id, at, record.payload.clone()) {
+                Ok(payload) => record.payload = payload,
+                Err(lost) => missing = Some(lost.missing),
+            }
+        }
+        records.push(line(&record, place.at(at.0, at.1), hex(&key), raw, missing)?);
+        if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
+            next = Some(key);
+            break;
+        }
+    }
     Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
 }
 
@@ -50,6 +72,7 @@ fn line(
     position: runlog_schemas::answer::Position,
     cursor: String,
     raw: bool,
+    missing_content: Option<MissingContent>,
 ) -> Result<Line, Error> {
     let place = &record.place;
     Ok(Line {
@@ -59,10 +82,14 @@ fn line(
         writer_seq: place.writer_seq,
         record_id: record.body.record_id.clone(),
         record_kind: record.body.record_kind.as_str().into(),
-        payload_type: record.payload.payload_type().into(),
+        payload_type: match &record.payload {
+            Payload::StoredPayload(stored) => stored.payload_type.clone(),
+            payload => payload.payload_type().into(),
+        },
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         payload: payload(&record.payload, record.body.privacy, raw)?,
+        missing_content,
     })
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query, Request, State},
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
@@ -124,7 +124,8 @@ pub(super) async fn records(
         if query::runs::one(&view, place, &run_id)?.is_none() {
             return Err(no_run(&run_id));
         }
-        timeline::page(&view, place, &run_id, cursor.as_deref(), limit(query.limit), query.raw).map(Json)
+        let contents = app.0.contents(ask.deadline());
+        timeline::page(&view, &contents, place, &run_id, cursor.as_deref(), limit(query.limit), query.raw).map(Json)
     })
     .await
 }
@@ -141,9 +142,10 @@ pub(super) async fn append(
     State(app): State<App>,
     Path(run_id): Path<String>,
     Query(query): Query<AppendQuery>,
-    body: String,
+    request: Request,
 ) -> Result<Response, Error> {
     let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    let (body, _room) = app.body(request, ask.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let many = body.trim_start().starts_with('[');
     let texts: Vec<Box<RawValue>> = if many {
@@ -220,8 +222,11 @@ pub(super) async fn lookup(
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(&run_id, &ask).await?;
-    let store = app.0.store(partition);
-    lookup::one(&store.view(), app.place(partition), &run_id, &fingerprint, query.occurrence).map(Json)
+    app.read(move |app| {
+        let (store, contents, place) = (app.0.store(partition), app.0.contents(ask.deadline()), app.place(partition));
+        lookup::one(&store.view(), &contents, place, &run_id, &fingerprint, query.occurrence).map(Json)
+    })
+    .await
 }
 
 pub(super) async fn call(
@@ -230,10 +235,13 @@ pub(super) async fn call(
     Query(ask): Query<Ask>,
 ) -> Result<Json<Lookup>, Error> {
     let partition = app.fresh(&run_id, &ask).await?;
-    let store = app.0.store(partition);
-    lookup::by_request(&store.view(), app.place(partition), &run_id, &id)?
-        .map(Json)
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
+    app.read(move |app| {
+        let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
+        lookup::by_request(&store.view(), &contents, app.place(partition), &run_id, &id)?
+            .map(Json)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
+    })
+    .await
 }
 
 #[derive(Debug, Deserialize)]
@@ -252,9 +260,15 @@ pub(super) async fn checkpoint(
     let partition = app.fresh(&run_id, &ask).await?;
     app.read(move |app| {
         let store = app.0.store(partition);
-        let (row, checkpoint) = checkpoint::latest(&store.view(), &run_id, query.at_or_before)?
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no valid checkpoint there")))?;
-        Ok(Json(checkpoint::answer(app.place(partition), &row, checkpoint, true)))
+        let (contents, place) = (app.0.contents(ask.deadline()), app.place(partition));
+        let latest = checkpoint::latest(&store.view(), &contents, place, &run_id, query.at_or_before)?;
+        let (row, checkpoint) = latest.found.ok_or_else(|| {
+            let what = format!("run {run_id} has no valid checkpoint there");
+            let missing = latest.missing.first();
+            let why = missing.map(|missing| format!("; content {} is {}", missing.sha256, missing.reason));
+            Error::new(ErrorKind::NotFound, what + &why.unwrap_or_default())
+        })?;
+        Ok(Json(checkpoint::answer(place, &row, checkpoint, true)))
     })
     .await
 }
@@ -265,6 +279,7 @@ pub(super) struct RecoveryQuery {
     full: bool,
     #[serde(default)]
     from_start: bool,
+    content: Option<bool>,
     cursor: Option<String>,
     limit: Option<usize>,
     consistency: Option<String>,
@@ -279,10 +294,15 @@ pub(super) async fn recovery(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(&run_id, &ask).await?;
     let cursor = parse_cursor(query.cursor.as_deref())?;
-    let wanted = recovery::Ask { full: query.full, from_start: query.from_start, limit: limit(query.limit) };
+    let wanted = recovery::Ask {
+        full: query.full,
+        from_start: query.from_start,
+        content: query.content.unwrap_or(true),
+        limit: limit(query.limit),
+    };
     app.read(move |app| {
-        let store = app.0.store(partition);
-        recovery::one(&store.view(), app.place(partition), &run_id, wanted, cursor.as_deref())?
+        let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
+        recovery::one(&store.view(), &contents, app.place(partition), &run_id, wanted, cursor.as_deref())?
             .map(Json)
             .ok_or_else(|| no_run(&run_id))
     })

@@ -83,7 +83,7 @@ impl Tail {
                 return Ok(Some(line));
             }
             progress.borrow_and_update();
-            self.fill()?;
+            self.fill().await?;
             if !self.ready.is_empty() {
                 continue;
             }
@@ -97,11 +97,13 @@ impl Tail {
         }
     }
 
-    fn fill(&mut self) -> Result<(), Error> {
-        let store = self.app.0.store(self.partition);
-        let place = self.app.place(self.partition);
-        let page = timeline::page(&store.view(), place, &self.run_id, self.cursor.as_deref(), PAGE, self.raw)?;
-        self.ready = page.records.into();
+    async fn fill(&mut self) -> Result<(), Error> {
+        let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
+        let page = self.app.read(move |app| {
+            let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
+            timeline::page(&store.view(), &contents, app.place(partition), &run_id, cursor.as_deref(), PAGE, raw)
+        });
+        self.ready = page.await?.records.into();
         Ok(())
     }
 }

@@ -156,7 +156,21 @@ datum!(ArrayRow { messages, bytes, pages });
 pub struct MessageRow {
     /// Bytes of the messages before it in the array.
     pub bytes_before: u64,
-    /// Its text; none where the record did not carry what its facts said.
+    /// Its text; none where it is held, or where the record did not carry what its facts said.
     pub text: Option<Json>,
+    /// Where its text is otherwise: the record's payload is in the content store.
+    pub held: Option<HeldAt>,
 }
-datum!(MessageRow { bytes_before, text });
+datum!(MessageRow { bytes_before, text, held });
+
+/// A message of a record whose payload is in the content store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldAt {
+    /// The record's offset.
+    pub offset: u64,
+    /// Its index.
+    pub index: u32,
+    /// Which of the record's own messages it is, from 0.
+    pub nth: u64,
+}
+datum!(HeldAt { offset, index, nth });

@@ -1,12 +1,12 @@
 //! One record per payload type, the same on every day, with every field of the envelope and of the payload set.
 
 use runlog_schemas::{
-    datum::Sha256,
+    datum::{Datum, Sha256},
     json::Json,
     messages::MessageSpan,
     payload::{
         CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-        Skip, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::{JournalRecord, Place},
     refs::{
@@ -56,12 +56,7 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
             reason: "has an idempotency or dedupe key".into(),
         }
         .into(),
-        ToolCallCompleted {
-            request_record_id: "rec-3".into(),
-            result: Some(json(r#"{"booking":"B1"}"#)),
-            latency_ms: Some(1234),
-        }
-        .into(),
+        completed(),
         ToolCallFailed {
             request_record_id: "rec-3".into(),
             error_kind: "declined".into(),
@@ -82,7 +77,17 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
         Skip { offset: 41, who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
         Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
         CheckpointPrune { prune_covered_before: 7, preserve_latest_terminal: true }.into(),
+        StoredPayload::of("tool_call_completed", &completed().to_bytes()).into(),
     ]
+}
+
+fn completed() -> Payload {
+    ToolCallCompleted {
+        request_record_id: "rec-3".into(),
+        result: Some(json(r#"{"booking":"B1"}"#)),
+        latency_ms: Some(1234),
+    }
+    .into()
 }
 
 fn checkpoint() -> LoopCheckpoint {
@@ -183,7 +188,13 @@ fn content() -> ContentRef {
 
 fn record(payload: Payload) -> JournalRecord {
     let run_id = if matches!(payload, Payload::Skip(_) | Payload::Genesis(_)) { "" } else { "run-1" };
-    let mut record = JournalRecord::new(run_id, "rec-7", "agent-1", payload);
+    // What is stored was taken out of a whole record.
+    let (whole, stored) = match payload {
+        Payload::StoredPayload(_) => (completed(), Some(payload)),
+        payload => (payload, None),
+    };
+    let mut record = JournalRecord::new(run_id, "rec-7", "agent-1", whole);
+    record.payload = stored.unwrap_or(record.payload);
     record.place = Place {
         writer_id: "writer-1".into(),
         writer_epoch: 3,

@@ -7,7 +7,7 @@ use runlog_schemas::{
     messages::{self, MessageSpan},
     payload::{
         CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-        Skip, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind},
     refs::{
@@ -264,6 +264,11 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
                 CheckpointPrune { prune_covered_before, preserve_latest_terminal }.into()
             })
             .boxed(),
+        "stored_payload" => (text(), any::<[u8; 32]>(), long())
+            .prop_map(|(payload_type, sha256, bytes)| {
+                StoredPayload { payload_type, sha256: Sha256(sha256), bytes }.into()
+            })
+            .boxed(),
         other => panic!("payload type {other} has no generator"),
     }
 }
@@ -300,8 +305,16 @@ pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
             }
             other => other,
         };
-        record.body.facts = Facts::of(&payload);
-        record.body.record_kind = RecordKind::of(&payload);
+        if let Payload::StoredPayload(stored) = &payload {
+            // Kind and facts are what they were before the payload went elsewhere.
+            record.body.facts.payload_type.clone_from(&stored.payload_type);
+            if !record.body.record_kind.may_be_stored() || stored.payload_type == Payload::STORED {
+                return None;
+            }
+        } else {
+            record.body.facts = Facts::of(&payload);
+            record.body.record_kind = RecordKind::of(&payload);
+        }
         record.body.run_id = if record.body.record_kind.of_partition() { String::new() } else { format!("r{run_id}") };
         record.payload = payload;
         Some(record)

@@ -12,7 +12,7 @@ use runlog_log::{
     Ack, Entry, Log,
     kafka::{KafkaConfig, KafkaLog, admin},
 };
-use runlog_projector::{open, query};
+use runlog_projector::{Contents, open, query};
 use runlog_schemas::{
     codec,
     json::Json,
@@ -368,7 +368,7 @@ async fn in_process(bootstrap: &str, topic: &str, dir: &Path, figures: &mut Figu
         let partition = projector.partition_of(&run);
         let store = projector.store(partition);
         let place = query::Place { topic, partition };
-        let answer = query::lookup::one(&store.view(), place, &run, &fingerprint, None)?;
+        let answer = query::lookup::one(&store.view(), &Contents::none(), place, &run, &fingerprint, None)?;
         micros.push(asked.elapsed().as_secs_f64() * 1e6);
         ensure!(answer.status == "completed", "{answer:?}");
     }

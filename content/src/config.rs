@@ -1,0 +1,85 @@
+//! Where the store is, and what goes there.
+
+use crate::{Error, Kind};
+use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
+
+/// The longest payload that stays in its record when nobody says otherwise, bytes.
+pub const INLINE_BYTES_MAX: usize = 256 << 10;
+/// What can be asked for instead: a record has 1 MiB, and its envelope needs some of it.
+pub const INLINE_BYTES_RANGE: RangeInclusive<usize> = 1 << 10..=768 << 10;
+
+/// What a store is opened with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `file:DIR`, or `s3://BUCKET/PREFIX`.
+    pub url: String,
+    /// For S3, over what the environment's `AWS_…` variables say: `endpoint`, `region`, `access_key_id`,
+    /// `secret_access_key` and whatever else object_store takes. Default none.
+    pub options: BTreeMap<String, String>,
+    /// A payload whose encoding is longer goes to the store, bytes. Default [`INLINE_BYTES_MAX`].
+    pub inline_bytes_max: usize,
+    /// How long a call on the store may take, its retries included. Default 30 s.
+    pub deadline: Duration,
+}
+
+impl Config {
+    /// The defaults, at `url`.
+    pub fn new(url: impl Into<String>) -> Self {
+        let (options, inline_bytes_max) = (BTreeMap::new(), INLINE_BYTES_MAX);
+        Self { url: url.into(), options, inline_bytes_max, deadline: Duration::from_secs(30) }
+    }
+
+    pub(crate) fn place(&self) -> Result<Place, Error> {
+        let invalid = |what: &str| {
+            let message = format!("the content store {:?} {what}; it is file:DIR or s3://BUCKET/PREFIX", self.url);
+            Err(Error::new(Kind::Invalid, message))
+        };
+        if !INLINE_BYTES_RANGE.contains(&self.inline_bytes_max) {
+            let (least, most) = (INLINE_BYTES_RANGE.start(), INLINE_BYTES_RANGE.end());
+            let message = format!("{} bytes inline is not between {least} and {most}", self.inline_bytes_max);
+            return Err(Error::new(Kind::Invalid, message));
+        }
+        if let Some(rest) = self.url.strip_prefix("s3://") {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            return match bucket {
+                "" => invalid("names no bucket"),
+                bucket => Ok(Place::S3 { bucket: bucket.into(), prefix: prefix.trim_matches('/').into() }),
+            };
+        }
+        let Some(path) = self.url.strip_prefix("file:") else { return invalid("is of no kind that is known") };
+        // file:///a and file:/a are the same folder; file:a is below the working one.
+        let path = path.strip_prefix("//").filter(|path| path.starts_with('/')).unwrap_or(path);
+        match path {
+            "" | "//" => invalid("names no folder"),
+            path if path.starts_with("//") => invalid("names a host"),
+            _ if !self.options.is_empty() => invalid("is a folder, which takes no options"),
+            path => Ok(Place::Folder(PathBuf::from(path))),
+        }
+    }
+}
+
+/// Where objects are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Folder(PathBuf),
+    S3 { bucket: String, prefix: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_names_a_folder_or_a_bucket_and_nothing_else() {
+        let place = |url: &str| Config::new(url).place();
+        for (url, path) in [("file:/a/b", "/a/b"), ("file:///a/b", "/a/b"), ("file:a", "a"), ("file:./a b", "./a b")] {
+            assert_eq!(place(url).expect(url), Place::Folder(path.into()));
+        }
+        for (url, bucket, prefix) in [("s3://b", "b", ""), ("s3://b/", "b", ""), ("s3://b/x/y/", "b", "x/y")] {
+            assert_eq!(place(url).expect(url), Place::S3 { bucket: bucket.into(), prefix: prefix.into() });
+        }
+        for url in ["", "/a", "file:", "file://", "file://host/a", "s3:", "s3://", "s3:///x", "gs://b", "http://h/b"] {
+            assert_eq!(place(url).expect_err(url).kind(), Kind::Invalid, "{url}");
+        }
+    }
+}

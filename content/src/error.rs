@@ -1,0 +1,67 @@
+//! One error; [`Error::kind`] says what the caller can do about it.
+
+use runlog_schemas::answer::ErrorKind;
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The store did not answer in time, or not as it should: the same call may succeed later.
+    Unavailable,
+    /// There is no such object: somebody has to bring it back.
+    Missing,
+    /// What is there is not what was named: likewise.
+    Corrupt,
+    /// More than the store takes: the input is at fault.
+    TooLarge,
+    /// The URL or an option of the store is at fault.
+    Invalid,
+}
+
+/// Why a call on the content store failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    #[must_use]
+    pub(crate) fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The kind as servers and commands name it.
+    pub fn error_kind(&self) -> ErrorKind {
+        match self.kind {
+            Kind::Unavailable => ErrorKind::Unavailable,
+            Kind::Missing | Kind::Corrupt => ErrorKind::MissingContent,
+            Kind::TooLarge => ErrorKind::TooLarge,
+            Kind::Invalid => ErrorKind::Invalid,
+        }
+    }
+
+    /// The message and its causes, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

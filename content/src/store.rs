@@ -1,0 +1,246 @@
+//! Objects by the hash of their content.
+
+use crate::{Config, Error, Kind, config::Place, s3};
+use bytes::Bytes;
+use object_store::{
+    Error as Failure, ObjectStore, ObjectStoreExt, PutMode, PutPayload, local::LocalFileSystem,
+    path::Path as ObjectPath,
+};
+use runlog_schemas::{
+    datum::Sha256,
+    payload::{Payload, StoredPayload},
+    record::JournalRecord,
+};
+use std::{sync::Arc, time::Duration};
+use tokio::sync::Semaphore;
+
+/// The longest content, bytes: it is held in memory whole, by whoever writes and by whoever reads it.
+pub const CONTENT_BYTES_MAX: usize = 64 << 20;
+/// Contents on their way at the same time, all callers together: with the limit above, it bounds their memory.
+const TRANSFERS_MAX: usize = 4;
+/// Questions about objects at the same time, all callers together.
+const QUESTIONS_MAX: usize = 32;
+
+/// What names an object: its content's hash, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    /// SHA-256 of the content.
+    pub sha256: Sha256,
+    /// Its length, bytes.
+    pub bytes: u64,
+}
+
+impl Reference {
+    /// The name of `content`.
+    pub fn of(content: &[u8]) -> Self {
+        Self { sha256: Sha256::of(content), bytes: content.len() as u64 }
+    }
+}
+
+impl From<&StoredPayload> for Reference {
+    fn from(stored: &StoredPayload) -> Self {
+        Self { sha256: stored.sha256, bytes: stored.bytes }
+    }
+}
+
+/// A content store. Shared by all who use it: cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    objects: Arc<dyn ObjectStore>,
+    prefix: String,
+    url: Arc<str>,
+    inline_bytes_max: usize,
+    deadline: Duration,
+    transfers: Arc<Semaphore>,
+    questions: Arc<Semaphore>,
+}
+
+impl Store {
+    /// Opens the store; a folder is made where it is missing. Nothing is asked of S3 yet.
+    pub fn open(config: &Config) -> Result<Self, Error> {
+        let (objects, prefix): (Arc<dyn ObjectStore>, _) = match config.place()? {
+            Place::Folder(dir) => {
+                let failed = |source: Box<dyn std::error::Error + Send + Sync>| {
+                    let message = format!("the content store's folder {} cannot be used", dir.display());
+                    Error::new(Kind::Unavailable, message).because(source)
+                };
+                std::fs::create_dir_all(&dir).map_err(|error| failed(error.into()))?;
+                let folder = LocalFileSystem::new_with_prefix(&dir).map_err(|error| failed(error.into()))?;
+                // The log's records are durable when they are acknowledged; what they name has to be before.
+                (Arc::new(folder.with_fsync(true)), String::new())
+            }
+            Place::S3 { bucket, prefix } => (s3::open(&bucket, config)?, prefix),
+        };
+        Ok(Self {
+            objects,
+            prefix,
+            url: config.url.as_str().into(),
+            inline_bytes_max: config.inline_bytes_max,
+            deadline: config.deadline,
+            transfers: Arc::new(Semaphore::new(TRANSFERS_MAX)),
+            questions: Arc::new(Semaphore::new(QUESTIONS_MAX)),
+        })
+    }
+
+    /// The longest payload that stays in its record, bytes.
+    pub fn inline_bytes_max(&self) -> usize {
+        self.inline_bytes_max
+    }
+
+    /// The same store with another deadline for its calls, unless its own is shorter.
+    #[must_use]
+    pub fn within(&self, deadline: Duration) -> Self {
+        Self { deadline: self.deadline.min(deadline), ..self.clone() }
+    }
+
+    /// Stores content, and is content with it being there already. An object of another length is replaced: it is not what
+    /// its name says.
+    ///
+    /// Errors: `TooLarge` over [`CONTENT_BYTES_MAX`]; `Unavailable` otherwise. Cancelled, it may have stored the object.
+    pub async fn put(&self, content: impl Into<Bytes>) -> Result<Reference, Error> {
+        let content = content.into();
+        if content.len() > CONTENT_BYTES_MAX {
+            let message = format!("content of {} bytes is over the limit of {CONTENT_BYTES_MAX}", content.len());
+            return Err(Error::new(Kind::TooLarge, message));
+        }
+        let reference = Reference::of(&content);
+        self.bounded(&reference, &self.transfers, self.upload(&reference, content)).await?;
+        Ok(reference)
+    }
+
+    async fn upload(&self, reference: &Reference, content: Bytes) -> Result<(), Failure> {
+        let path = self.path(reference)?;
+        let mut mode = match self.length(&path).await? {
+            Some(length) if length == reference.bytes => return Ok(()),
+            Some(_) => PutMode::Overwrite,
+            None => PutMode::Create,
+        };
+        loop {
+            let create = mode == PutMode::Create;
+            match self.objects.put_opts(&path, PutPayload::from(content.clone()), mode.into()).await {
+                Ok(_) => return Ok(()),
+                // Somebody else was faster, or an attempt of this call whose answer was lost.
+                Err(Failure::AlreadyExists { .. } | Failure::Precondition { .. }) if create => {
+                    if self.length(&path).await? == Some(reference.bytes) {
+                        return Ok(());
+                    }
+                }
+                // Not every store knows conditions; the same content over the same content harms nothing.
+                Err(Failure::NotImplemented { .. } | Failure::NotSupported { .. }) if create => {}
+                Err(failure) => return Err(failure),
+            }
+            mode = PutMode::Overwrite;
+        }
+    }
+
+    /// The content, proven to be what was named. No more is read than the reference says.
+    ///
+    /// Errors: `Missing`, `Corrupt` (another length or hash), `TooLarge`, `Unavailable`.
+    pub async fn get(&self, reference: &Reference) -> Result<Bytes, Error> {
+        let content = self.download(reference).await?;
+        let found = Reference::of(&content);
+        if found == *reference {
+            return Ok(content);
+        }
+        let why = format!("its {} bytes hash to {}", found.bytes, found.sha256);
+        Err(self.error(Kind::Corrupt, reference, "is not what was stored").because(why))
+    }
+
+    /// The object as it is, which is of the right length.
+    async fn download(&self, reference: &Reference) -> Result<Bytes, Error> {
+        if reference.bytes > CONTENT_BYTES_MAX as u64 {
+            return Err(self.error(Kind::TooLarge, reference, "is over the limit"));
+        }
+        let download = async {
+            let found = self.objects.get(&self.path(reference)?).await?;
+            if found.meta.size != reference.bytes {
+                return Ok(Err(found.meta.size));
+            }
+            found.bytes().await.map(Ok)
+        };
+        self.bounded(reference, &self.transfers, download).await?.map_err(|length| self.other_length(reference, length))
+    }
+
+    /// Whether the object is there. Only its length is looked at: what else is wrong with it, `get` finds.
+    ///
+    /// Errors: `Corrupt` where it has another length, `Unavailable`.
+    pub async fn has(&self, reference: &Reference) -> Result<bool, Error> {
+        let length = async { self.length(&self.path(reference)?).await };
+        match self.bounded(reference, &self.questions, length).await? {
+            Some(length) if length != reference.bytes => Err(self.other_length(reference, length)),
+            length => Ok(length.is_some()),
+        }
+    }
+
+    /// Takes a payload that is too long for a record out of it, once it is in the store. Kind, facts and content hash
+    /// remain. A record whose payload is short, or has to stay, comes back as it was.
+    ///
+    /// Errors: those of [`Store::put`]; nothing but the store was touched.
+    pub async fn stow(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
+        if let Some(content) = record.detach(self.inline_bytes_max) {
+            self.put(content).await?;
+        }
+        Ok(record)
+    }
+
+    /// Brings back what a claim check stands for, proven to be what was named.
+    ///
+    /// Errors: those of [`Store::get`]; `Corrupt` too for content that is no payload of that type.
+    pub async fn resolve(&self, stored: &StoredPayload) -> Result<Payload, Error> {
+        let reference = Reference::from(stored);
+        let content = self.download(&reference).await?;
+        stored
+            .open(&content)
+            .map_err(|error| self.error(Kind::Corrupt, &reference, "is not what was stored").because(error))
+    }
+
+    /// `sha256/ab/abcd…`: two digits apart, so that no folder holds them all.
+    fn path(&self, reference: &Reference) -> Result<ObjectPath, Failure> {
+        let name = reference.sha256.to_string();
+        Ok(ObjectPath::parse(format!("{}/sha256/{}/{name}", self.prefix, &name[..2]).trim_start_matches('/'))?)
+    }
+
+    async fn length(&self, path: &ObjectPath) -> Result<Option<u64>, Failure> {
+        match self.objects.head(path).await {
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(Failure::NotFound { .. }) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Waits for a turn, then for the answer, both within the deadline.
+    async fn bounded<T>(
+        &self,
+        reference: &Reference,
+        turns: &Semaphore,
+        call: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Error> {
+        let answered = tokio::time::timeout(self.deadline, async {
+            let _turn = turns.acquire().await;
+            call.await
+        });
+        match answered.await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(failure @ Failure::NotFound { .. })) => {
+                Err(self.error(Kind::Missing, reference, "is not there").because(failure))
+            }
+            Ok(Err(failure)) => Err(self.error(Kind::Unavailable, reference, "could not be had").because(failure)),
+            Err(_) => {
+                let what = format!("was not had within {:?}", self.deadline);
+                Err(self.error(Kind::Unavailable, reference, &what))
+            }
+        }
+    }
+
+    fn other_length(&self, reference: &Reference, length: u64) -> Error {
+        self.error(Kind::Corrupt, reference, "is not what was stored").because(format!("it has {length} bytes"))
+    }
+
+    fn error(&self, kind: Kind, reference: &Reference, what: &str) -> Error {
+        let Reference { sha256, bytes } = reference;
+        Error::new(kind, format!("content {sha256} of {bytes} bytes {what}, content store {}", self.url))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,25 @@
+//! `contents`: what the records of a run name in the content store, in log order per run. A page is one seek and a step each;
+//! nothing here says whether the content is there.
+
+use super::{Index, Key};
+use runlog_schemas::{datum, payload::StoredPayload};
+
+/// The content of the record at a place.
+pub fn key(run_id: &str, offset: u64, index: u32) -> Key {
+    prefix(run_id).u64(offset).u32(index)
+}
+
+/// All contents of a run.
+pub fn prefix(run_id: &str) -> Key {
+    Key::new(Index::Contents, 0).text(run_id)
+}
+
+/// A content that a record names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentRow {
+    /// The record.
+    pub record_id: String,
+    /// What it names.
+    pub stored: StoredPayload,
+}
+datum!(ContentRow { record_id, stored });

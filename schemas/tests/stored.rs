@@ -1,0 +1,90 @@
+//! A payload that is held elsewhere: what is judged does not change, and only the content that was named is taken.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+#[path = "vocabulary/full.rs"]
+mod full;
+
+use runlog_schemas::{
+    codec::{self, Unreadable},
+    datum::Datum,
+    draft::Draft,
+    payload::{NotTheContent, Payload, StoredPayload},
+    record::{JournalRecord, RecordKind},
+};
+
+/// Every record whose payload may be elsewhere: as it was, as it is then, and the content.
+fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
+    let detached = |whole: JournalRecord| {
+        let mut left = whole.clone();
+        left.detach(0).map(|content| (whole, left, content))
+    };
+    full::records().into_iter().filter_map(detached).collect()
+}
+
+#[test]
+fn a_record_is_judged_alike_wherever_its_payload_is() {
+    let all = taken_out();
+    assert_eq!(all.len(), Payload::TYPES.len() - 4, "all but claim, skip, genesis and what is stored already");
+    for (whole, left, content) in all {
+        let (inline, stored) = (codec::encode(&whole), codec::encode(&left));
+        let (inline, stored) = (codec::read(&inline).unwrap(), codec::read(&stored).unwrap());
+        assert_eq!((inline.kind, &inline.facts), (stored.kind, &stored.facts));
+        // An identity that moved with the limit would make a conflict of a record that is sent again.
+        assert_eq!(inline.content_hash(), stored.content_hash());
+        assert_eq!((inline.content_hash(), stored.content_hash()), (whole.content_hash(), left.content_hash()));
+        assert_eq!(inline.payload_hash(), stored.payload_hash());
+        assert_ne!(inline.record_hash(), stored.record_hash());
+        assert_eq!((inline.stored(), stored.stored().map(Payload::from)), (None, Some(left.payload.clone())));
+        assert_eq!(stored.stored().unwrap().open(&content), Ok(whole.payload.clone()));
+        // Sent as JSON by a producer with a store of its own, it is the same record.
+        assert_eq!(Draft::parse(&serde_json::to_string(&left).unwrap()).unwrap().record, left);
+    }
+}
+
+#[test]
+fn only_what_is_longer_than_the_limit_is_taken_out() {
+    let (whole, _, content) = taken_out().swap_remove(0);
+    let mut record = whole.clone();
+    assert_eq!((record.detach(content.len()), &record), (None, &whole));
+    assert_eq!(record.detach(content.len() - 1), Some(content));
+    let left = record.clone();
+    assert_eq!((record.detach(0), record), (None, left), "a claim check is not taken out again");
+}
+
+#[test]
+fn content_that_is_not_what_was_named_is_refused() {
+    let (whole, _, content) = taken_out().swap_remove(0);
+    let stored = StoredPayload::of(whole.payload.payload_type(), &content);
+    for at in 0..content.len() {
+        let mut flipped = content.clone();
+        flipped[at] ^= 1;
+        assert!(matches!(stored.open(&flipped), Err(NotTheContent::Other { .. })), "{at}");
+    }
+    assert!(stored.open(&content[1..]).is_err() && stored.open(&[&content[..], b"x"].concat()).is_err());
+    let lying = StoredPayload { bytes: stored.bytes + 1, ..stored.clone() };
+    assert!(lying.open(&content).is_err());
+    let other = StoredPayload { payload_type: "loop_checkpoint".into(), ..stored };
+    assert_eq!(other.open(&content), Err(NotTheContent::NotOfType("loop_checkpoint".into())));
+    // Not even one that stands for another.
+    let nested = Payload::from(other).to_bytes();
+    assert!(StoredPayload::of("tool_call_completed", &nested).open(&nested).is_err());
+}
+
+#[test]
+fn what_the_projection_reads_itself_is_never_elsewhere() {
+    let (_, left, _) = taken_out().swap_remove(0);
+    let malformed =
+        |record: &JournalRecord| matches!(codec::read(&codec::encode(record)), Err(Unreadable::Undecodable(_)));
+    for kind in [RecordKind::Skip, RecordKind::Genesis, RecordKind::RunClaim] {
+        let mut record = left.clone();
+        record.body.record_kind = kind;
+        record.body.run_id = if kind.of_partition() { String::new() } else { "r".into() };
+        assert!(malformed(&record), "{kind:?}");
+        assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{kind:?}");
+    }
+    let mut record = left;
+    record.body.facts.payload_type = "conversation_turn".into();
+    assert!(malformed(&record), "facts of another type than the content's");
+    assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err());
+}

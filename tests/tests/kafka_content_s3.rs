@@ -1,0 +1,125 @@
+//! Content on a real S3-compatible server, beside a journal on Kafka.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use runlog_content::{Config as Content, Kind, Reference, Store};
+use runlog_producer::{Config, Journal, Json, LoopState, Runlog};
+use runlog_tests::{
+    content::{S3, named, text},
+    kafka::Broker,
+    server::Launch,
+};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+#[test]
+fn what_is_put_on_s3_is_got_verified_and_found_missing_or_corrupt() -> anyhow::Result<()> {
+    let s3 = S3::start(0)?;
+    runtime()?.block_on(async {
+        let store = Store::open(&s3.bucket("content").await?)?;
+        let content = text(5 << 20, 4).into_bytes();
+        let reference = Reference::of(&content);
+        ensure!(!store.has(&reference).await?);
+        ensure!(store.get(&reference).await.map_err(|error| error.kind()) == Err(Kind::Missing));
+        // All at once: put if absent, and whoever comes second is content with it.
+        let puts = futures_util::future::join_all((0..8).map(|_| store.put(content.clone()))).await;
+        for put in puts {
+            ensure!(put? == reference);
+        }
+        ensure!(store.has(&reference).await? && store.get(&reference).await? == content);
+        let name = reference.sha256.to_string();
+        s3.meddle("PUT", "content", &name, b"short".to_vec()).await?;
+        ensure!(store.has(&reference).await.map_err(|error| error.kind()) == Err(Kind::Corrupt));
+        let mut changed = content.clone();
+        changed[77] ^= 1;
+        s3.meddle("PUT", "content", &name, changed).await?;
+        ensure!(store.has(&reference).await?, "its length is right");
+        ensure!(store.get(&reference).await.map_err(|error| error.kind()) == Err(Kind::Corrupt));
+        s3.meddle("DELETE", "content", &name, Vec::new()).await?;
+        ensure!(!store.has(&reference).await?);
+        ensure!(store.put(content.clone()).await? == reference && store.get(&reference).await? == content);
+        Ok(())
+    })
+}
+
+#[test]
+fn a_store_that_is_away_is_unavailable_within_the_deadline_and_a_put_outlasts_a_short_absence() -> anyhow::Result<()> {
+    let s3 = S3::start(0)?;
+    let port = s3.port()?;
+    runtime()?.block_on(async {
+        let config = s3.bucket("content").await?;
+        let hasty = Store::open(&Content { deadline: Duration::from_millis(500), ..config.clone() })?;
+        let reference = hasty.put(&b"content"[..]).await?;
+        drop(s3);
+        for kind in [
+            hasty.get(&reference).await.map(drop),
+            hasty.has(&reference).await.map(drop),
+            hasty.put(&b"other"[..]).await.map(drop),
+        ] {
+            ensure!(kind.map_err(|error| error.kind()) == Err(Kind::Unavailable));
+        }
+        // It is away when the put begins, and its retries find it again; moto forgets its buckets.
+        let patient = Store::open(&config)?;
+        let put = tokio::spawn(async move { patient.put(&b"other"[..]).await });
+        tokio::task::yield_now().await;
+        let s3 = tokio::task::spawn_blocking(move || S3::start(port)).await??;
+        s3.bucket("content").await?;
+        // A bucket that was not there yet is refused at once: what counts is that no other error came before.
+        match put.await? {
+            Ok(_) => {}
+            Err(error) => ensure!(error.chain().contains("NoSuchBucket"), "{}", error.chain()),
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() -> anyhow::Result<()> {
+    let s3 = S3::start(0)?;
+    let runtime = runtime()?;
+    let content = runtime.block_on(s3.bucket("content"))?;
+    let folder = tempdir()?;
+    let kafka = Broker::shared().unique_topic();
+    let config = folder.path().join("config.json");
+    let file = json!({"content": {"url": content.url, "options": content.options}});
+    std::fs::write(&config, file.to_string())?;
+    let named_config = config.to_str().context("UTF-8")?;
+    let launch = Launch::kafka(&folder.path().join("data"), &kafka).partitions(4).with("--config").with(named_config);
+    let server = launch.start()?;
+    let result = Json::from(json!({ "page": text(2 << 20, 5) }));
+    let state = LoopState { messages: vec![Json::from(json!(text(3 << 20, 6)))], ..LoopState::default() };
+    let journal = Journal::Kafka { brokers: kafka.brokers.clone(), server: server.url.clone() };
+    runtime.block_on(async {
+        let config = Config { content: Some(content.clone()), ..Config::new(journal, "test") };
+        let run = Runlog::connect(config).await?.open("r").await?;
+        let answer = run.tool("fetch", &json!({})).once(|_| async { Ok(result.clone()) }).await?;
+        ensure!(answer.result.as_ref() == Some(&result) && !answer.recorded);
+        let position = run.checkpoint(&state).await?;
+        run.applied(&position, Duration::from_secs(30)).await?;
+        anyhow::Ok(())
+    })?;
+    let runlog = server.runlog();
+    let lookup = ["lookup", "r", "--tool", "fetch", "--args", "{}"];
+    ensure!(runlog.answer(&lookup)?["result"] == result.to_value(), "by way of S3");
+    let checkpoint = runlog.answer(&["checkpoint", "r"])?;
+    ensure!(checkpoint["messages"] == json!([state.messages[0].to_value()]), "by way of S3");
+    let shown = runlog.json(&["show", "r"])?.exits(0)?.documents()?;
+    let done = named(&shown, "tool_call_completed")?;
+    runtime.block_on(s3.meddle("DELETE", "content", &done, Vec::new()))?;
+    let missing = |kind: &Value| kind["missing_content"][0]["sha256"] == *done;
+    let found = runlog.answer(&lookup)?;
+    ensure!(found["status"] == "completed" && missing(&found), "{found}");
+    ensure!(missing(&runlog.json(&["recover", "r"])?.exits(1)?.json()?));
+    // A store that does not answer says nothing about what it has: no older checkpoint, no "missing".
+    drop(s3);
+    let found = runlog.answer(&lookup)?;
+    ensure!(found["status"] == "completed" && found["missing_content"][0]["reason"] == "unavailable", "{found}");
+    ensure!(runlog.json(&["checkpoint", "r"])?.exits(4)?.error_kind()? == "unavailable");
+    ensure!(runlog.json(&["recover", "r"])?.exits(4)?.error_kind()? == "unavailable");
+    Ok(())
+}

@@ -1,4 +1,4 @@
-//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content ([`Contents`]).
+//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content ([`Contents`](crate::Contents)).
 //!
 //! Every list is bounded and says where it goes on. A cursor is the key behind the last row, hexadecimal; it survives
 //! writes, since keys do not move.

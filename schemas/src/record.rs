@@ -10,14 +10,16 @@ use crate::{
     datum,
     datum::{Datum, Sha256},
     payload::Payload,
-    refs::{ContentRef, CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
+    refs::{CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
     symbols,
 };
 use serde::{Deserialize, Serialize};
 
+mod facts;
+
 symbols! {
     /// The contract's record kinds, then Runlog's own.
-    RecordKind {
+    open RecordKind {
         Run = "run", Turn = "turn", Context = "context", Message = "message", ModelAttempt = "model_attempt",
         StructuredOutput = "structured_output", StreamRule = "stream_rule", RealtimeSession = "realtime_session",
         Hook = "hook", Approval = "approval", Tool = "tool", Isolation = "isolation",
@@ -27,41 +29,49 @@ symbols! {
         EffectResult = "effect_result",
         RunClaim = "run_claim", ToolCall = "tool_call", ConversationTurn = "conversation_turn",
         LoopCheckpoint = "loop_checkpoint", EffectResolution = "effect_resolution", Skip = "skip",
-        Genesis = "genesis",
+        Genesis = "genesis", Batch = "batch", WriteBack = "write_back", CodeEditProposal = "code_edit_proposal",
+        Retraction = "retraction", Erasure = "erasure", Fork = "fork", RetentionHorizon = "retention_horizon",
+        HostPayload = "host_payload",
     }
 }
 
 impl RecordKind {
-    /// The kind that a payload is carried under.
+    /// The kind that a payload is carried under; `unrecognized` for one that hides another, which only its writer knows.
     pub fn of(payload: &Payload) -> Self {
-        match payload {
-            Payload::RunLifecycle(_) => Self::Run,
-            Payload::ConversationTurn(_) => Self::ConversationTurn,
-            Payload::ToolCallRequested(_)
-            | Payload::ToolCallAttempt(_)
-            | Payload::ToolCallCompleted(_)
-            | Payload::ToolCallFailed(_) => Self::ToolCall,
-            Payload::LoopCheckpoint(_) => Self::LoopCheckpoint,
-            Payload::RunClaim(_) => Self::RunClaim,
-            Payload::EffectResolution(_) => Self::EffectResolution,
-            Payload::Skip(_) => Self::Skip,
-            Payload::Genesis(_) => Self::Genesis,
+        facts::kind(payload.payload_type()).unwrap_or(Self::Unrecognized)
+    }
+
+    /// Whether it is one of the run-journal contract's, or one that the contract got later.
+    pub fn of_contract(self) -> bool {
+        (self as usize) <= Self::EffectResult as usize
+    }
+
+    /// Whether records of this kind carry payloads of `payload_type`.
+    ///
+    /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
+    /// payloads. A kind of Runlog's own carries its own alone: what a record is judged by cannot be chosen by its writer.
+    pub fn carries(self, payload_type: &str) -> bool {
+        match facts::kind(payload_type) {
+            None => false,
+            Some(Self::HostPayload) => self == Self::HostPayload || self.of_contract(),
+            Some(kind) if kind.of_contract() => self.of_contract(),
+            Some(kind) => self == kind,
         }
     }
 
     /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
     pub fn numbered(self) -> bool {
-        !matches!(self, Self::RunClaim | Self::LoopCheckpoint | Self::EffectResolution | Self::Skip | Self::Genesis)
+        self.of_contract() || matches!(self, Self::ToolCall | Self::ConversationTurn)
     }
 
     /// Whether records of this kind belong to a partition and not to a run.
     pub fn of_partition(self) -> bool {
-        matches!(self, Self::Skip | Self::Genesis)
+        matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
     }
 
     /// Whether anybody may write it, without a claim and with `writer_seq` 0.
     pub fn unclaimed(self) -> bool {
-        matches!(self, Self::EffectResolution)
+        matches!(self, Self::EffectResolution | Self::Retraction | Self::Erasure)
     }
 }
 
@@ -98,6 +108,9 @@ pub struct Facts {
     /// On checkpoints: the checkpoint that they build on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// What the record's lifecycle is keyed by: an effect, an approval, a message, a wake condition, a transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
 }
 datum!(Facts {
     payload_type,
@@ -110,6 +123,7 @@ datum!(Facts {
     checkpoint_seq,
     created_at_millis,
     base,
+    key,
 });
 
 impl Facts {
@@ -135,8 +149,17 @@ impl Facts {
                 facts.base.clone_from(&p.base);
             }
             Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
+            other => {
+                facts::of_contract(other, &mut facts);
+                facts::of_own(other, &mut facts);
+            }
         }
         facts
+    }
+
+    fn state(&mut self, status: &str, key: &str) {
+        self.status = Some(status.to_owned());
+        self.key = Some(key.to_owned());
     }
 
     fn answer(&mut self, status: &str, request: &str) {
@@ -163,6 +186,16 @@ pub struct Place {
     pub timestamp_millis: u64,
 }
 datum!(Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
+
+/// Valid time, as the observability contract has it: from when on a fact is claimed, or no longer claimed, to be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validity {
+    /// Milliseconds since the Unix epoch, inclusive; negative before it.
+    pub at: i64,
+    /// Whether it is asserted; otherwise it is retracted.
+    pub is_valid: bool,
+}
+datum!(Validity { at, is_valid });
 
 /// The contract's summary of a record for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,9 +314,9 @@ pub struct Body {
     pub runtime_package_fingerprint: String,
     /// How private the payload is.
     pub privacy: PrivacyClass,
-    /// Content held elsewhere.
+    /// Ids of content held elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content_refs: Vec<ContentRef>,
+    pub content_refs: Vec<String>,
     /// The redaction policy in force.
     pub redaction_policy_id: String,
     /// Makes a pending effect safe to run again.
@@ -298,6 +331,9 @@ pub struct Body {
     /// Reserved: the key that the payload is encrypted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
+    /// When the fact that the record states holds; none for what holds when it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
     /// In clear beside the payload.
     pub facts: Facts,
     /// JSON members that the schema has no field for: a JSON object from JSON pointer to value.
@@ -330,6 +366,7 @@ datum!(Body {
     dedupe_key,
     checkpoint_ref,
     key_id,
+    validity,
     facts,
     unknown_fields,
 });
@@ -401,6 +438,7 @@ impl Body {
             dedupe_key: None,
             checkpoint_ref: None,
             key_id: None,
+            validity: None,
             facts,
             unknown_fields: None,
             record_id,

@@ -5,10 +5,14 @@ use crate::store::{
     self, Rows,
     checkpoints::{CheckpointRow, by_id, key},
 };
-use runlog_schemas::codec::Envelope;
+use runlog_schemas::{codec::Envelope, record::RecordKind};
 
 /// Takes in a loop checkpoint. Runs behind `runs`, which counts the record.
 pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    // The contract's own checkpoints are records like any other: they hold no messages to go on from.
+    if record.kind != RecordKind::LoopCheckpoint {
+        return Ok(());
+    }
     let facts = &record.facts;
     let (Some(id), Some(covers)) = (&facts.checkpoint_id, facts.covers_journal_seq) else { return Ok(()) };
     let run: Option<store::runs::RunRow> = changes.get(&store::runs::key(record.run_id))?;

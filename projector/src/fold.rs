@@ -139,6 +139,8 @@ impl Fold {
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            // A retention horizon is no run's, and no index reads it yet.
+            Ok(record) if record.kind.of_partition() => Ok(Step::Went),
             Ok(record) => {
                 project::record(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Went)

@@ -10,8 +10,8 @@
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
     payload::{Payload, StoredPayload},
-    record::{EventIndexProjection, Facts, JournalRecord, RecordKind},
-    refs::{ContentRef, CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
+    record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
+    refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema,
 };
 
@@ -154,12 +154,13 @@ impl<'a> Envelope<'a> {
         EventIndexProjection::skip(at)?;
         String::skip(at)?; // runtime_package_fingerprint
         let privacy = PrivacyClass::take(at)?;
-        Vec::<ContentRef>::skip(at)?;
+        Vec::<String>::skip(at)?; // content_refs
         String::skip(at)?; // redaction_policy_id
         let idempotency_key = Datum::take(at)?;
         let dedupe_key = Datum::take(at)?;
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
+        Option::<Validity>::skip(at)?;
         let facts = Facts::take(at)?;
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
@@ -236,6 +237,14 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     }
     if envelope.run_id.is_empty() != envelope.kind.of_partition() {
         return Err(input.malformed("run_id does not fit the record's kind").into());
+    }
+    // A reader judges by kind and facts alone, so these must not tell another story than the payload does.
+    if !envelope.kind.carries(&envelope.facts.payload_type) {
+        return Err(input.malformed("record_kind does not fit the payload type").into());
+    }
+    let payload_type = usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied());
+    if !payload_type.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
+        return Err(input.malformed("the payload is not of the type that the facts name").into());
     }
     Ok(envelope)
 }

@@ -24,12 +24,14 @@ pub struct Malformed {
 pub struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether a batch's records are being read: a batch holds none.
+    pub(crate) in_batch: bool,
 }
 
 impl<'a> Input<'a> {
     /// Starts at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, in_batch: false }
     }
 
     /// Bytes consumed so far.
@@ -198,7 +200,7 @@ impl<T: Datum> Datum for Option<T> {
 }
 
 /// Walks the blocks of an array, calling `item` once per item.
-fn blocks<'a>(
+pub(crate) fn blocks<'a>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
@@ -337,6 +339,14 @@ pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result
 /// Implements [`Datum`] for a struct: its fields, in the schema's order.
 #[macro_export]
 macro_rules! datum {
+    ($name:ident {}) => {
+        impl $crate::datum::Datum for $name {
+            fn put(&self, _: &mut Vec<u8>) {}
+            fn take(_: &mut $crate::datum::Input<'_>) -> Result<Self, $crate::datum::Malformed> {
+                Ok(Self {})
+            }
+        }
+    };
     ($name:ident { $($field:ident),* $(,)? }) => {
         impl $crate::datum::Datum for $name {
             fn put(&self, out: &mut Vec<u8>) {
@@ -353,12 +363,32 @@ macro_rules! datum {
     };
 }
 
-/// An Avro `enum`: its symbols in the schema's order, snake_case in JSON as in Avro.
+/// An Avro `enum`: its symbols in the schema's order, spelled in JSON as in Avro.
+///
+/// With `open` it begins with `unrecognized`, the schema's default: what JSON has and this build does not know becomes
+/// that, and the spelling is kept among the record's unknown fields.
 #[macro_export]
 macro_rules! symbols {
+    ($(#[$doc:meta])* open $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
+        $crate::symbols!(@type $(#[$doc])* #[derive(serde::Serialize)] $name {
+            Unrecognized = "unrecognized", $($variant = $symbol,)*
+        });
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let symbol = <String as serde::Deserialize>::deserialize(d)?;
+                Ok(match symbol.as_str() { $($symbol => Self::$variant,)* _ => Self::Unrecognized })
+            }
+        }
+    };
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
+        $crate::symbols!(@type $(#[$doc])* #[derive(serde::Serialize, serde::Deserialize)] $name {
+            $($variant = $symbol,)*
+        });
+    };
+    (@type $(#[$doc:meta])* $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $(#[doc = concat!("`", $symbol, "`")] #[serde(rename = $symbol)] $variant,)* }
 
         impl $name {

@@ -67,7 +67,9 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
         let () = decoded;
         if let Err(error) = &read {
-            assert!(error.to_string().contains("does not fit"), "only the whole record is looked at: {error}");
+            let of_the_whole = ["run_id", "record_kind", "the facts name", "does not fit"];
+            let told = error.to_string();
+            assert!(of_the_whole.iter().any(|what| told.contains(what)), "only the whole record is looked at: {told}");
         }
     } else {
         assert!(read.is_err(), "the envelope was taken, and its record does not decode");
@@ -101,9 +103,12 @@ fn no_golden_record_can_be_cut_short() {
 
 #[test]
 fn a_flipped_bit_is_refused_or_read_as_something_else() {
-    for (_, bytes) in golden() {
+    for (at, (_, bytes)) in golden().into_iter().enumerate() {
         let mut flipped = bytes.clone();
-        for bit in 0..8 * bytes.len() {
+        // All have the envelope alike: once is enough.
+        let payload = codec::decode(codec::unframe(&bytes).unwrap()).unwrap().payload.to_bytes().len();
+        let first = if at == 0 { 0 } else { bytes.len() - payload };
+        for bit in 8 * first..8 * bytes.len() {
             flipped[bit / 8] ^= 1 << (bit % 8);
             // The reader survives; whether what it finds is a record is up to the bit.
             let _ = read(&flipped);

@@ -9,12 +9,14 @@ use std::{path::PathBuf, time::Duration};
 
 mod act;
 mod ask;
+mod schema;
 
 pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
     EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
 };
+pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
 
 /// The replayable journal of agent runs.
 #[derive(Debug, Parser)]
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Build the indices again from the log, beside the live ones, and compare
     Verify(Verify),
+    /// The schemas of records: what is read, and what may change
+    Schema(Schema),
     /// One agent of the demo, for the demo to start
     #[command(hide = true)]
     DemoAgent(DemoAgent),
@@ -87,8 +91,6 @@ pub(crate) enum Command {
     Rebuild(Later),
     #[command(hide = true)]
     Snapshot(Later),
-    #[command(hide = true)]
-    Schema(Later),
     #[command(hide = true)]
     Bench(Later),
 }

@@ -7,6 +7,7 @@ mod commands {
     mod harness;
     mod importing;
     mod publishing;
+    mod schemas;
     mod serving;
     mod unreadable;
 }

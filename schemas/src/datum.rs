@@ -24,12 +24,23 @@ pub struct Malformed {
 pub struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
+    version: u16,
 }
 
 impl<'a> Input<'a> {
-    /// Starts at the first byte.
+    /// Starts at the first byte of a datum that has every field there is.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self::of_version(bytes, u16::MAX)
+    }
+
+    /// Starts at the first byte of a datum of a schema version, which lacks the fields that came later.
+    pub fn of_version(bytes: &'a [u8], version: u16) -> Self {
+        Self { bytes, at: 0, version }
+    }
+
+    /// The version of the schema that the datum was written with.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// Bytes consumed so far.
@@ -327,21 +338,32 @@ pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result
 }
 
 /// Implements [`Datum`] for a struct: its fields, in the schema's order.
+///
+/// A field that older versions of the schema lack says since which one it is there, `note since 2`: read from an older
+/// datum it has its type's [`Default`], which is the schema's default for it.
 #[macro_export]
 macro_rules! datum {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($name:ident { $($field:ident $(since $since:literal)?),* $(,)? }) => {
         impl $crate::datum::Datum for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 $($crate::datum::Datum::put(&self.$field, out);)*
             }
             fn take(input: &mut $crate::datum::Input<'_>) -> Result<Self, $crate::datum::Malformed> {
-                Ok(Self { $($field: $crate::datum::Datum::take(input)?,)* })
+                Ok(Self { $($field: $crate::datum!(@take input $(since $since)?),)* })
             }
             fn skip(input: &mut $crate::datum::Input<'_>) -> Result<(), $crate::datum::Malformed> {
-                $($crate::datum::skip_field(|record: &Self| &record.$field, input)?;)*
+                $($crate::datum!(@skip input $field $(since $since)?);)*
                 Ok(())
             }
         }
+    };
+    (@take $input:ident) => { $crate::datum::Datum::take($input)? };
+    (@take $input:ident since $since:literal) => {
+        if $input.version() >= $since { $crate::datum::Datum::take($input)? } else { Default::default() }
+    };
+    (@skip $input:ident $field:ident) => { $crate::datum::skip_field(|record: &Self| &record.$field, $input)? };
+    (@skip $input:ident $field:ident since $since:literal) => {
+        if $input.version() >= $since { $crate::datum!(@skip $input $field) }
     };
 }
 

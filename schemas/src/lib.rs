@@ -10,6 +10,7 @@ pub mod canonical;
 pub mod codec;
 pub mod datum;
 pub mod draft;
+pub mod evolution;
 pub mod json;
 pub mod judge;
 pub mod partition;

@@ -102,6 +102,14 @@ pub(crate) struct Later {
     rest: Vec<String>,
 }
 
+/// The schema registry of the journal.
+#[derive(Debug, Args)]
+pub(crate) struct OfRegistry {
+    /// The schema registry, whose ids records then carry: http(s)://[USER:PASSWORD@]HOST:PORT [default: none]
+    #[arg(long, env = "RUNLOG_REGISTRY", hide_env_values = true, value_name = "URL")]
+    pub(crate) registry: Option<String>,
+}
+
 /// How long to wait for an answer.
 #[derive(Debug, Args)]
 pub(crate) struct Wait {

@@ -5,6 +5,7 @@
 //!   "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
 //!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
 //!             "partitions": 16},
+//!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
 //!   "kafka": {"security.protocol": "ssl"}
 //! }
 //! ```
@@ -39,8 +40,32 @@ pub(crate) struct Config {
     deadline: Option<String>,
     /// For `serve`.
     pub(crate) serve: Serve,
+    /// The schema registry of the journal; default none.
+    pub(crate) registry: Registry,
     /// Properties of librdkafka for every client: security, mostly; default none.
     pub(crate) kafka: BTreeMap<String, String>,
+}
+
+/// What the file says of the schema registry.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Registry {
+    /// Where it is; no default.
+    pub(crate) url: Option<String>,
+    /// The subject of the journal's records; default `TOPIC-value`.
+    pub(crate) subject: Option<String>,
+    /// For basic authentication; default none.
+    pub(crate) user: Option<String>,
+    /// For basic authentication; default none.
+    pub(crate) password: Option<String>,
+    /// A bearer token; default none.
+    pub(crate) token: Option<String>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("subject", &self.subject).finish_non_exhaustive()
+    }
 }
 
 /// What the file says for `serve`.

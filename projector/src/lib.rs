@@ -24,6 +24,5 @@ pub mod service;
 pub mod store;
 mod verify;
 
-pub use append::entry;
 pub use error::Error;
 pub use service::{Clock, Config, Consistency, Projector};

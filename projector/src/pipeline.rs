@@ -26,6 +26,8 @@ const POLL_RECORDS_MAX: usize = 4096;
 const POLL_WAIT: Duration = Duration::from_millis(200);
 /// How long a partition whose store failed is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long a partition is left alone that waits for a schema, which mostly takes milliseconds.
+const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 
 /// Where a partition is, for whoever waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,13 +112,24 @@ impl Pipeline {
         }
         if let Some(stop) = &lane.stopped {
             let offset = stop.offset;
-            if let Some(row) = fold::skip_for(offset, batch) {
-                tracing::warn!(partition, offset, who = row.who, why = row.why, "record skipped, partition goes on");
-                match lane.fold.void(offset, &row) {
-                    Ok(()) => lane.stopped = None,
-                    Err(error) => return self.store_failed(partition, error),
+            match fold::skip_for(offset, batch, &*lane.fold.schemas) {
+                Ok(None) => {}
+                // It could be the skip: the partition is read again from where it stopped.
+                Err(_) => lane.retry_at = Some(Instant::now() + RETRY_AFTER),
+                Ok(Some(row)) => {
+                    tracing::warn!(
+                        partition,
+                        offset,
+                        who = row.who,
+                        why = row.why,
+                        "record skipped, partition goes on"
+                    );
+                    match lane.fold.void(offset, &row) {
+                        Ok(()) => lane.stopped = None,
+                        Err(error) => return self.store_failed(partition, error),
+                    }
+                    self.seek_back(partition);
                 }
-                self.seek_back(partition);
             }
             return;
         }
@@ -132,6 +145,14 @@ impl Pipeline {
                 lane.stopped = Some(stop);
                 // The rest of the batch may hold the skip already.
                 self.take(partition, batch);
+            }
+            Ok(Step::Waiting(failing)) => {
+                let pause = if failing.is_some() { RETRY_AFTER } else { AWAIT_SCHEMA };
+                lane.retry_at = Some(Instant::now() + pause);
+                let next = lane.fold.next;
+                if failing.is_some() {
+                    self.shared.report(partition, next, failing);
+                }
             }
             Ok(Step::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
                 Ok(()) => self.seek_back(partition),

@@ -11,6 +11,7 @@ use crate::{
 use runlog_log::{Bounds, Log};
 use runlog_schemas::{
     answer::{ErrorKind, Position},
+    codec::{NoRegistry, Schemas},
     datum::Sha256,
     partition::partition_of,
 };
@@ -48,6 +49,8 @@ pub struct Config {
     pub weaknesses: Vec<String>,
     /// The clock, for records that the projector itself writes.
     pub clock: Clock,
+    /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
+    pub schemas: Arc<dyn Schemas>,
 }
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
@@ -57,7 +60,8 @@ impl Config {
     /// The defaults, with the indices under `dir`.
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
-        Self { dir: dir.into(), memory_bytes, paused: false, partitions: None, ids, weaknesses: Vec::new(), clock }
+        let (dir, weaknesses, schemas) = (dir.into(), Vec::new(), Arc::new(NoRegistry));
+        Self { dir, memory_bytes, paused: false, partitions: None, ids, weaknesses, clock, schemas }
     }
 }
 
@@ -152,13 +156,13 @@ impl Projector {
     /// A partition whose index does not fit the log (truncated, diverged, another journal) stops alone; its state is
     /// kept and answers at `eventual`.
     pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
-        let journal = journal::open(&log, &(config.ids)(), config.partitions, (config.clock)()).await?;
+        let journal = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
         for partition in 0..journal.partitions {
             let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
-            let fold = Fold::resume(partition, journal.clone(), store.clone())?;
+            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?;
             let stop = if config.paused { None } else { misfit(&log, &fold).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
             partitions.push(Partition { store: RwLock::new(store), progress: watch::Sender::new(progress) });

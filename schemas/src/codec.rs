@@ -36,8 +36,13 @@ pub enum Unreadable {
     #[error("unknown schema {0}; start a reader that knows it, or append a skip for the record")]
     UnknownSchema(String),
     /// An id that the registry has not said anything about yet: nothing is decided, read it again later.
-    #[error("schema {0}")]
-    Unresolved(String),
+    #[error("schema {what}")]
+    Unresolved {
+        /// Which id, and what keeps its answer.
+        what: String,
+        /// Whether asking failed, and somebody may have to act; otherwise the answer is on its way.
+        failing: bool,
+    },
     /// A payload branch that the known schema does not have: the partition stops.
     #[error("unknown payload branch {0}; start a reader that knows it, or append a skip for the record")]
     UnknownBranch(i64),
@@ -56,7 +61,7 @@ impl Unreadable {
             Self::Undecodable(_) => "undecodable",
             Self::TooLarge(_) => "too_large",
             Self::UnknownSchema(_) | Self::UnknownBranch(_) => "unknown_schema",
-            Self::Unresolved(_) => "registry",
+            Self::Unresolved { .. } => "registry",
         }
     }
 }
@@ -112,38 +117,55 @@ const SINGLE_OBJECT_BYTES: usize = 10;
 const CONFLUENT: u8 = 0x00;
 const CONFLUENT_BYTES: usize = 5;
 
-/// What the ids of the Confluent framing name.
-pub trait Ids {
+/// What the ids of the Confluent framing name, and how records are framed.
+pub trait Schemas: std::fmt::Debug + Send + Sync {
     /// The version of an id. Does not wait: [`Unreadable::Unresolved`] where the answer is still to come.
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
+
+    /// How records are to be framed. Does not wait: why that is not known yet.
+    fn framing(&self) -> Result<Framing, String>;
+
+    /// Blocks until something that was asked for may be known, or for `longest`. It may return early.
+    fn wait(&self, longest: std::time::Duration);
 }
 
-/// Nobody to ask: an id names a schema that cannot be looked up.
+/// No registry: an id names a schema that cannot be looked up, and none is written.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRegistry;
 
-impl Ids for NoRegistry {
+impl Schemas for NoRegistry {
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
         Err(Unreadable::UnknownSchema(format!("id {id} (no registry is configured)")))
+    }
+
+    fn framing(&self) -> Result<Framing, String> {
+        Ok(Framing::SingleObject)
+    }
+
+    fn wait(&self, _: std::time::Duration) {}
+}
+
+/// The id of a record in the Confluent framing.
+pub fn confluent_id(framed: &[u8]) -> Option<u32> {
+    match framed {
+        [CONFLUENT, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
+        _ => None,
     }
 }
 
 /// The same record as an Avro single object, which names its schema without a registry. Copies only what is framed
 /// otherwise.
-pub fn restate<'a>(framed: &'a [u8], ids: &dyn Ids) -> Result<Cow<'a, [u8]>, Unreadable> {
+pub fn restate<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
     if size(framed) > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(framed.len()));
     }
-    match framed {
-        [CONFLUENT, a, b, c, d, datum @ ..] => {
-            let version = ids.version(u32::from_be_bytes([*a, *b, *c, *d]))?;
-            let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + datum.len());
-            single_object(version, &mut out);
-            out.extend_from_slice(datum);
-            Ok(Cow::Owned(out))
-        }
-        _ => Ok(Cow::Borrowed(framed)),
-    }
+    let Some(id) = confluent_id(framed) else { return Ok(Cow::Borrowed(framed)) };
+    let version = schemas.version(id)?;
+    let datum = &framed[CONFLUENT_BYTES..];
+    let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + datum.len());
+    single_object(version, &mut out);
+    out.extend_from_slice(datum);
+    Ok(Cow::Owned(out))
 }
 
 /// A datum and the version of the schema that it was written with.
@@ -174,14 +196,15 @@ pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(bytes.len()));
     }
+    if let Some(id) = confluent_id(bytes) {
+        let version = NoRegistry.version(id)?;
+        return Ok(Unframed { version, datum: &bytes[CONFLUENT_BYTES..] });
+    }
     match bytes {
         [0xC3, 0x01, rest @ ..] if rest.len() >= 8 => {
             let (fingerprint, datum) = rest.split_at(8);
             let unknown = || Unreadable::UnknownSchema(format!("fingerprint {}", datum::hex(fingerprint)));
             Ok(Unframed { version: schema::by_fingerprint(fingerprint).ok_or_else(unknown)?, datum })
-        }
-        [CONFLUENT, a, b, c, d, datum @ ..] => {
-            Ok(Unframed { version: NoRegistry.version(u32::from_be_bytes([*a, *b, *c, *d]))?, datum })
         }
         _ => Err(Unreadable::NotFramed),
     }

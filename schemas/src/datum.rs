@@ -5,7 +5,9 @@
 //! reads an envelope in place, hashes a suffix of the same bytes and leaves the payload alone; `tests/oracle.rs` proves
 //! it equal to `apache-avro` on generated values, and the `.avsc` file stays the contract.
 //!
-//! Every length is checked against the bytes that are there *before* anything is allocated for it.
+//! Every length is checked against the bytes that are there *before* anything is allocated for it. Caps: a datum's size
+//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types do not
+//! nest in themselves.
 
 use std::fmt;
 
@@ -18,6 +20,9 @@ pub struct Malformed {
     /// Where, in bytes from the start of the datum.
     pub at: usize,
 }
+
+/// The most items of one array, all its blocks together: what a byte stands for can be large in memory.
+pub const ITEMS_MAX: usize = 1 << 16;
 
 /// A cursor over one datum.
 #[derive(Clone, Debug)]
@@ -213,6 +218,7 @@ fn blocks<'a>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
+    let mut items = 0;
     loop {
         let at = input.position();
         let mut count = input.long()?;
@@ -225,8 +231,11 @@ fn blocks<'a>(
             input.length()?;
         }
         // Every item of ours takes a byte at the least, so a count beyond what is left is a lie.
-        if usize::try_from(count).map_or(true, |n| n > input.left()) {
-            return Err(Malformed { what: "more items than bytes", at });
+        let count = usize::try_from(count).ok().filter(|count| *count <= input.left());
+        let count = count.ok_or(Malformed { what: "more items than bytes", at })?;
+        items += count;
+        if items > ITEMS_MAX {
+            return Err(Malformed { what: "too many items", at });
         }
         for _ in 0..count {
             item(input)?;

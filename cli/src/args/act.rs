@@ -1,6 +1,6 @@
 //! What is typed to run something or to append something.
 
-use super::{OfRun, Wait};
+use super::{OfRegistry, OfRun, Wait};
 use crate::{import::Format, value};
 use clap::Args;
 use std::{net::SocketAddr, path::PathBuf};
@@ -70,6 +70,8 @@ pub(crate) struct Serve {
     /// The journal's partition count, for a new journal [default: 4 local, 16 on Kafka] or to insist on
     #[arg(long, env = "RUNLOG_PARTITIONS", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) partitions: Option<u32>,
+    #[command(flatten)]
+    pub(crate) of: OfRegistry,
     /// Serve the indices as they are and consume nothing
     #[arg(long)]
     pub(crate) paused: bool,
@@ -89,6 +91,8 @@ pub(crate) struct Import {
     /// The journal's topic, with --brokers [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfRegistry,
     /// Put before every run id, as it is
     #[arg(long, value_name = "P")]
     pub(crate) run_prefix: Option<String>,

@@ -59,36 +59,40 @@ async fn a_schema_is_registered_once_and_found_from_then_on() {
     assert_eq!(other.version(id).unwrap(), schema::current());
 }
 
+/// Two faults and an answer, then nothing but faults.
+async fn asked_again(fault: Fault) {
+    let stub = Stub::start();
+    let id = stub.add(JOURNAL_RECORD);
+    stub.state().faults.extend([fault, fault]);
+    assert_eq!(client(&stub).schema(id).await.unwrap(), JOURNAL_RECORD, "{fault:?}");
+    assert_eq!(stub.asked("GET"), 3, "{fault:?}");
+    stub.state().always = Some(fault);
+    let error = client(&stub).schema(id).await.unwrap_err();
+    assert_eq!((error.kind(), stub.asked("GET")), (Kind::Unavailable, 7), "{fault:?}: {error}");
+}
+
 #[tokio::test]
 async fn what_is_no_answer_is_asked_again_a_bounded_number_of_times() {
-    let one = async |fault: Fault| {
-        let stub = Stub::start();
-        let id = stub.add(JOURNAL_RECORD);
-        stub.state().faults.extend([fault, fault]);
-        assert_eq!(client(&stub).schema(id).await.unwrap(), JOURNAL_RECORD, "{fault:?}");
-        assert_eq!(stub.asked("GET"), 3, "{fault:?}");
-        stub.state().always = Some(fault);
-        let error = client(&stub).schema(id).await.unwrap_err();
-        assert_eq!((error.kind(), stub.asked("GET")), (Kind::Unavailable, 7), "{fault:?}: {error}");
-    };
-    futures_util::future::join_all(TRANSIENT.map(one)).await;
+    futures_util::future::join_all(TRANSIENT.map(asked_again)).await;
+}
+
+/// Nothing but faults, then an answer.
+async fn not_kept(fault: Fault) {
+    let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
+    let id = stub.add(JOURNAL_RECORD);
+    let registry = registry(&stub.url, folder.path());
+    stub.state().always = Some(fault);
+    let error = registry.resolve(id).await.unwrap_err();
+    assert!(matches!(&error, Unreadable::Unresolved { failing: true, .. }) && !error.stops(), "{fault:?}: {error}");
+    assert!(!folder.path().join("schemas.json").exists(), "{fault:?}");
+    stub.state().always = None;
+    assert_eq!(registry.resolve(id).await.unwrap(), schema::current(), "{fault:?}");
 }
 
 #[tokio::test]
 async fn an_answer_that_did_not_come_is_never_kept() {
-    let one = async |fault: Fault| {
-        let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
-        let id = stub.add(JOURNAL_RECORD);
-        let registry = registry(&stub.url, folder.path());
-        stub.state().always = Some(fault);
-        let error = registry.resolve(id).await.unwrap_err();
-        assert!(matches!(&error, Unreadable::Unresolved { failing: true, .. }) && !error.stops(), "{fault:?}: {error}");
-        assert!(!folder.path().join("schemas.json").exists(), "{fault:?}");
-        stub.state().always = None;
-        assert_eq!(registry.resolve(id).await.unwrap(), schema::current(), "{fault:?}");
-    };
     let denied = [Fault::Status(401), Fault::Status(403)];
-    futures_util::future::join_all(TRANSIENT.into_iter().chain(denied).map(one)).await;
+    futures_util::future::join_all(TRANSIENT.into_iter().chain(denied).map(not_kept)).await;
 }
 
 #[tokio::test]

@@ -105,7 +105,7 @@ pub(crate) struct Later {
 /// The schema registry of the journal.
 #[derive(Debug, Args)]
 pub(crate) struct OfRegistry {
-    /// The schema registry, whose ids records then carry: http(s)://[USER:PASSWORD@]HOST:PORT [default: none]
+    /// The schema registry whose ids records carry: https://USER:PASSWORD@HOST:PORT, credentials optional [default: none]
     #[arg(long, env = "RUNLOG_REGISTRY", hide_env_values = true, value_name = "URL")]
     pub(crate) registry: Option<String>,
 }

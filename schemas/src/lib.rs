@@ -12,6 +12,7 @@ pub mod codec;
 pub mod contract;
 pub mod datum;
 pub mod draft;
+pub mod evolution;
 pub mod json;
 pub mod judge;
 pub mod messages;

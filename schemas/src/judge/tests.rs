@@ -641,7 +641,7 @@ fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let record = run.next_record("z", turn("z"));
     let framed = codec::encode(&record);
     run.take(&record);
-    let bytes = Sha256::of(codec::unframe(&framed).unwrap());
+    let bytes = Sha256::of(codec::unframe(&framed).unwrap().datum);
     assert_eq!((run.head.hash, run.head.records), (before.chain(&bytes), records + 1));
     run.take(&record);
     assert_eq!(run.head.records, records + 1);

@@ -43,8 +43,13 @@ checks: ## format, lints, documentation, licences and sources of the dependencie
 	@scripts/setup.sh build
 	@$(claimed) scripts/checks.sh
 
+.PHONY: fuzz
+fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 for longer
+	@scripts/setup.sh build
+	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
+
 .PHONY: verify
-verify: kafka-image checks test ## the gate, and all that CI runs: the set-up, the checks, then all tests
+verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
 
 .PHONY: bench
 bench: kafka-image build ## the figures

@@ -18,6 +18,7 @@ step() {
 }
 
 step cargo fmt --all --check
+step cargo fmt --manifest-path schemas/fuzz/Cargo.toml --check
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
 

@@ -9,12 +9,14 @@ use std::{path::PathBuf, time::Duration};
 
 mod act;
 mod ask;
+mod schema;
 
 pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
     EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
 };
+pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
 
 /// The replayable journal of agent runs.
 #[derive(Debug, Parser)]
@@ -77,6 +79,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Build the indices again from the log, beside the live ones, and compare
     Verify(Verify),
+    /// The schemas of records: what is read, and what may change
+    Schema(Schema),
     /// One agent of the demo, for the demo to start
     #[command(hide = true)]
     DemoAgent(DemoAgent),
@@ -88,8 +92,6 @@ pub(crate) enum Command {
     #[command(hide = true)]
     Snapshot(Later),
     #[command(hide = true)]
-    Schema(Later),
-    #[command(hide = true)]
     Bench(Later),
 }
 
@@ -98,6 +100,14 @@ pub(crate) enum Command {
 pub(crate) struct Later {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
+}
+
+/// The schema registry of the journal.
+#[derive(Debug, Args)]
+pub(crate) struct OfRegistry {
+    /// The schema registry whose ids records carry: https://USER:PASSWORD@HOST:PORT, credentials optional [default: none]
+    #[arg(long, env = "RUNLOG_REGISTRY", hide_env_values = true, value_name = "URL")]
+    pub(crate) registry: Option<String>,
 }
 
 /// How long to wait for an answer.

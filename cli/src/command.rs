@@ -30,6 +30,7 @@ mod pages;
 mod publish;
 mod recover;
 mod runs;
+mod schema;
 mod serve;
 mod timeline;
 mod verify;
@@ -78,7 +79,7 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         Command::DemoDesk(args) => return demo::run_desk(&args),
         Command::Rebuild(_) => return Err(Error::later("`runlog rebuild`")),
         Command::Snapshot(_) => return Err(Error::later("`runlog snapshot`")),
-        Command::Schema(_) => return Err(Error::later("`runlog schema`")),
+        Command::Schema(args) => return schema::run(args, &Output::new(cli.global.json, cli.global.quiet)),
         Command::Bench(_) => return Err(Error::later("`runlog bench`")),
         _ => {}
     }

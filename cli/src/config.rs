@@ -7,6 +7,7 @@
 //!             "partitions": 16},
 //!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
 //!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
+//!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
 //!   "kafka": {"security.protocol": "ssl"}
 //! }
 //! ```
@@ -44,8 +45,32 @@ pub(crate) struct Config {
     pub(crate) serve: Serve,
     /// Where payloads go that are too large for a record.
     content: Content,
+    /// The schema registry of the journal; default none.
+    pub(crate) registry: Registry,
     /// Properties of librdkafka for every client: security, mostly; default none.
     pub(crate) kafka: BTreeMap<String, String>,
+}
+
+/// What the file says of the schema registry.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Registry {
+    /// Where it is; no default.
+    pub(crate) url: Option<String>,
+    /// The subject of the journal's records; default `TOPIC-value`.
+    pub(crate) subject: Option<String>,
+    /// For basic authentication; default none.
+    pub(crate) user: Option<String>,
+    /// For basic authentication; default none.
+    pub(crate) password: Option<String>,
+    /// A bearer token; default none.
+    pub(crate) token: Option<String>,
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registry").field("subject", &self.subject).finish_non_exhaustive()
+    }
 }
 
 /// What the file says for `serve`.

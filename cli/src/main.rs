@@ -12,6 +12,7 @@ mod error;
 mod import;
 mod limits;
 mod output;
+mod registry;
 mod text;
 mod value;
 

@@ -7,6 +7,11 @@ mod commands {
     mod harness;
     mod importing;
     mod publishing;
+    mod registry;
+    mod schemas;
     mod serving;
+    #[path = "../../../registry/tests/stub/mod.rs"]
+    #[allow(unreachable_pub, dead_code, reason = "the registry's own tests use all of it")]
+    mod stub;
     mod unreadable;
 }

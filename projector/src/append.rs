@@ -9,7 +9,7 @@ use crate::{
 use runlog_log::Entry;
 use runlog_schemas::{
     answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
-    codec::{self, RECORD_BYTES_MAX},
+    codec,
     draft::{self, Draft},
     judge::Head,
     partition::murmur2,
@@ -21,25 +21,14 @@ use std::time::{Duration, Instant};
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
-/// A framed record, ready for the log.
-pub fn entry(record: &JournalRecord) -> Result<Entry, Error> {
-    let value = codec::encode(record);
-    if value.len() > RECORD_BYTES_MAX {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "record {} of run {} is {} bytes, more than {RECORD_BYTES_MAX}; with a content store (--content) its \
-                 payload would go there",
-                record.body.record_id,
-                record.body.run_id,
-                value.len()
-            ),
-        ));
-    }
-    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers: journal::headers(record) })
-}
-
 impl Projector {
+    /// A framed record, ready for the log.
+    ///
+    /// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+    pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
+        journal::entry(record, &*self.shared.config.schemas)
+    }
+
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
     /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
@@ -177,9 +166,10 @@ impl Projector {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
             }
-            let entry = entry(&record)?;
-            let envelope = query::envelope(&entry.value)?;
-            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &entry.value };
+            let entry = self.entry(&record)?;
+            let framed = codec::encode(&record);
+            let envelope = query::envelope(&framed)?;
+            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
             let effect = project::record(&envelope, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {
                 Effect::Applied => ("applied", None, (row.offset, row.index)),
@@ -317,7 +307,7 @@ impl Projector {
         }
         let mut record = JournalRecord::new("", (self.shared.config.ids)(), "runlog", Payload::Skip(skip));
         record.place.timestamp_millis = (self.shared.config.clock)();
-        let offsets = self.log().append(partition, vec![entry(&record)?]).await?;
+        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await?;
         let at = offsets.first().copied().unwrap_or_default();
         let mut progress = self.shared.subscribe(partition);
         let past = progress.wait_for(|progress| progress.applied > at);

@@ -2,11 +2,14 @@
 //! code, so they cannot differ.
 //!
 //! ```text
-//!   delivery ─▶ voided? ─▶ decode ─┬─▶ genesis, skip            (the partition's own)
-//!                                  ├─▶ project::record          (a run's)
-//!                                  ├─▶ dead letter              (unreadable, goes on)
-//!                                  └─▶ stop                     (a schema that nobody here knows)
+//!   delivery ─▶ voided? ─▶ restate ─▶ decode ─┬─▶ genesis, skip (the partition's own)
+//!                                             ├─▶ project::record (a run's)
+//!                                             ├─▶ dead letter (unreadable, goes on)
+//!                                             ├─▶ stop (a schema that nobody here knows)
+//!                                             └─▶ wait (a schema that the registry has not told yet)
 //! ```
+//!
+//! Rows keep a record as an Avro single object, whatever its framing in the log: they name their schema themselves.
 
 use crate::{
     project::{self, At, Changes},
@@ -14,7 +17,7 @@ use crate::{
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
-    codec::{self, Envelope},
+    codec::{self, Envelope, Schemas, Unreadable},
     payload::{Genesis, Payload, Skip},
     record::RecordKind,
 };
@@ -38,6 +41,9 @@ pub enum Step {
     Went,
     /// Everything before the stop was taken.
     Stopped(Stop),
+    /// Everything before a record was taken whose schema is being asked for: the same batch again, later. With what fails,
+    /// where asking fails.
+    Waiting(Option<Stop>),
     /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand. The
     /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
     Rebuild {
@@ -59,14 +65,21 @@ pub struct Fold {
     pub store: Arc<Store>,
     /// The next offset to apply.
     pub next: u64,
+    /// What the ids of the Confluent framing name.
+    pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<u64>,
 }
 
 impl Fold {
     /// Goes on from where `store` is.
-    pub fn resume(partition: u32, journal: meta::Journal, store: Arc<Store>) -> Result<Self, store::Error> {
+    pub fn resume(
+        partition: u32,
+        journal: meta::Journal,
+        store: Arc<Store>,
+        schemas: Arc<dyn Schemas>,
+    ) -> Result<Self, store::Error> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
-        let mut fold = Self { partition, journal, store, next: progress.next_offset, skips: BTreeSet::new() };
+        let mut fold = Self { partition, journal, store, next: progress.next_offset, schemas, skips: BTreeSet::new() };
         let store = fold.store.clone();
         store.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
             fold.skips.extend(store::Parts::new(key).u64());
@@ -126,33 +139,44 @@ impl Fold {
         if self.skips.contains(&delivery.offset) {
             return Ok(Step::Went);
         }
+        let begun = changes.has(&meta::journal())?;
+        let (framed, restated) = match codec::restate(&delivery.value, &*self.schemas) {
+            Ok(framed) => (framed, Ok(())),
+            Err(why) => (delivery.value.as_slice().into(), Err(why)),
+        };
         let at = At {
             partition: self.partition,
             offset: delivery.offset,
             index: 0,
             logged_at_millis: delivery.timestamp_millis,
-            framed: &delivery.value,
+            framed: &framed,
         };
-        let begun = changes.has(&meta::journal())?;
-        match codec::read(&delivery.value) {
+        match restated.and_then(|()| codec::read(&framed)) {
+            Err(why @ Unreadable::Unresolved { failing, .. }) => {
+                Ok(Step::Waiting(failing.then(|| self.stop(at.offset, &why))))
+            }
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            // A retention horizon is no run's, and no index reads it yet.
+            Ok(record) if record.kind.of_partition() => Ok(Step::Went),
             Ok(record) => {
                 project::record(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Went)
             }
             Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
-            Err(why) if why.stops() => {
-                let error = format!("record at partition {}, offset {}: {why}", self.partition, at.offset);
-                Ok(Step::Stopped(Stop { offset: at.offset, kind: why.reason(), error }))
-            }
+            Err(why) if why.stops() => Ok(Step::Stopped(self.stop(at.offset, &why))),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
                 Ok(Step::Went)
             }
         }
+    }
+
+    fn stop(&self, offset: u64, why: &Unreadable) -> Stop {
+        let error = format!("record at partition {}, offset {offset}: {why}", self.partition);
+        Stop { offset, kind: why.reason(), error }
     }
 
     /// The first record must be this journal's genesis.
@@ -197,13 +221,26 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
     }
 }
 
-/// The skip for `stopped` in a batch, if it is there.
-pub fn skip_for(stopped: u64, batch: &[Delivery]) -> Option<meta::SkipRow> {
-    batch.iter().find_map(|delivery| match codec::read(&delivery.value) {
-        Ok(record) if record.kind == RecordKind::Skip && delivery.offset > stopped => match record.payload() {
-            Ok(Payload::Skip(Skip { offset, who, why })) if offset == stopped => Some(meta::SkipRow { who, why }),
-            _ => None,
-        },
-        _ => None,
-    })
+/// The skip for `stopped` in a batch, if it is there. `Unresolved` where a record could be it, whose schema is being asked
+/// for.
+pub fn skip_for(stopped: u64, batch: &[Delivery], schemas: &dyn Schemas) -> Result<Option<meta::SkipRow>, Unreadable> {
+    let mut unresolved = None;
+    for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
+        let framed = match codec::restate(&delivery.value, schemas) {
+            Ok(framed) => framed,
+            Err(why @ Unreadable::Unresolved { .. }) => {
+                unresolved.get_or_insert(why);
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let Ok(record) = codec::read(&framed) else { continue };
+        if record.kind == RecordKind::Skip
+            && let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload()
+            && offset == stopped
+        {
+            return Ok(Some(meta::SkipRow { who, why }));
+        }
+    }
+    unresolved.map_or(Ok(None), Err)
 }

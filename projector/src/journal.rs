@@ -3,19 +3,24 @@
 //! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what stands
 //! there first (another server may have been faster), and copies that into the partitions that are empty.
 
-use crate::{Error, fold, store::meta::Journal};
+use crate::{Config, Error, fold, store::meta::Journal};
 use runlog_log::{Entry, Log, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
-    codec,
+    codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
     payload::{Genesis, Payload},
     record::JournalRecord,
     schema,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How long at a time the registry is waited for.
+const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
 
@@ -27,17 +32,12 @@ pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
     ]
 }
 
-/// Finds the journal of `log`, or makes one with `journal_id` where the log is empty.
+/// Finds the journal of `log`, or makes one where the log is empty.
 ///
-/// Errors: `Invalid` where `partitions` is not the journal's count, or where the topic holds something else.
-pub async fn open(
-    log: &Arc<dyn Log>,
-    journal_id: &str,
-    partitions: Option<u32>,
-    timestamp_millis: u64,
-) -> Result<Journal, Error> {
+/// Errors: `Invalid` where `config.partitions` is not the journal's count, or where the topic holds something else.
+pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let count = log.partitions();
-    if let Some(wanted) = partitions.filter(|wanted| *wanted != count) {
+    if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
@@ -48,9 +48,9 @@ pub async fn open(
     }
     let bounds = log.bounds(0, DEADLINE).await?;
     if bounds.start == bounds.end && bounds.end == 0 {
-        append(log, 0, journal_id, count, timestamp_millis).await?;
+        append(log, 0, &(config.ids)(), count, config).await?;
     }
-    let journal = first(log, 0).await?;
+    let journal = first(log, 0, &config.schemas).await?;
     if journal.partitions != count {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -64,7 +64,7 @@ pub async fn open(
     }
     for partition in 1..count {
         if log.bounds(partition, DEADLINE).await?.end == 0 {
-            append(log, partition, &journal.journal_id, count, timestamp_millis).await?;
+            append(log, partition, &journal.journal_id, count, config).await?;
         }
     }
     Ok(journal)
@@ -75,18 +75,39 @@ async fn append(
     partition: PartitionId,
     journal_id: &str,
     partitions: u32,
-    timestamp_millis: u64,
+    config: &Config,
 ) -> Result<(), Error> {
     let payload = Payload::Genesis(Genesis { journal_id: journal_id.into(), partitions });
     let mut record = JournalRecord::new("", format!("genesis:{journal_id}"), "runlog", payload);
-    record.place.timestamp_millis = timestamp_millis;
-    let entry = Entry { key: Vec::new(), value: codec::encode(&record), headers: headers(&record) };
-    log.append(partition, vec![entry]).await?;
+    record.place.timestamp_millis = (config.clock)();
+    log.append(partition, vec![entry(&record, &*config.schemas)?]).await?;
     Ok(())
 }
 
+/// A framed record, ready for the log.
+///
+/// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
+    let framing = schemas.framing().map_err(|why| {
+        let message = format!("nothing is appended before the registry has given the schema its id: {why}; retry");
+        Error::new(ErrorKind::Unavailable, message)
+    })?;
+    let value = codec::encode_as(record, framing);
+    let size = codec::size(&value);
+    if size > RECORD_BYTES_MAX {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "record {} of run {} is {size} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+                record.body.record_id, record.body.run_id,
+            ),
+        ));
+    }
+    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers: headers(record) })
+}
+
 /// The journal named by the first record of `partition`.
-async fn first(log: &Arc<dyn Log>, partition: PartitionId) -> Result<Journal, Error> {
+async fn first(log: &Arc<dyn Log>, partition: PartitionId, schemas: &Arc<dyn Schemas>) -> Result<Journal, Error> {
     let start = log.bounds(partition, DEADLINE).await?.start;
     let shared = log.clone();
     let read = tokio::task::spawn_blocking(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, DEADLINE));
@@ -105,8 +126,35 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId) -> Result<Journal, Er
     let Some(record) = records.first() else {
         return Err(Error::new(ErrorKind::Unavailable, "the log did not give its first record in time; retry"));
     };
-    match codec::read(&record.value) {
+    let framed = match resolved(record.value.clone(), schemas).await? {
+        Ok(framed) => framed,
+        Err(why @ Unreadable::Unresolved { .. }) => {
+            let message = format!("the first record of topic {} cannot be read yet: {why}; retry", log.topic());
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Err(error) if error.stops() => {
+            let message = format!("the first record of topic {} cannot be read: {error}", log.topic());
+            return Err(Error::new(ErrorKind::Invalid, format!("{message}; --registry names the registry of its ids")));
+        }
+        Err(error) => return Err(not(format!("an unreadable record ({error})"))),
+    };
+    match codec::read(&framed) {
         Ok(envelope) => fold::genesis(&envelope).ok_or_else(|| not(format!("a {} record", envelope.kind.as_str()))),
         Err(error) => Err(not(format!("an unreadable record ({error})"))),
     }
+}
+
+/// Restates a record, waiting for the registry where it has to say what the id names.
+async fn resolved(value: Vec<u8>, schemas: &Arc<dyn Schemas>) -> Result<Result<Vec<u8>, Unreadable>, Error> {
+    let schemas = schemas.clone();
+    let restated = tokio::task::spawn_blocking(move || {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match codec::restate(&value, &*schemas) {
+                Err(Unreadable::Unresolved { .. }) if Instant::now() < until => schemas.wait(SCHEMA_LOOK),
+                restated => return restated.map(std::borrow::Cow::into_owned),
+            }
+        }
+    });
+    restated.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))
 }

@@ -25,7 +25,6 @@ pub mod service;
 pub mod store;
 mod verify;
 
-pub use append::entry;
 pub use content::Contents;
 pub use error::Error;
 pub use service::{Clock, Config, Consistency, Projector};

@@ -28,6 +28,8 @@ const PARALLEL_RECORDS_MIN: usize = 256;
 const POLL_WAIT: Duration = Duration::from_millis(200);
 /// How long a partition whose store failed is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long a partition is left alone that waits for a schema, which mostly takes milliseconds.
+const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 
 /// Where a partition is, for whoever waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +60,7 @@ impl Lane {
             match self.fold.take(chunk)? {
                 Step::Went => {}
                 Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
+                Step::Waiting(failing) => return Ok(Turn::Waiting(failing)),
                 Step::Rebuild { offset, row } => return Ok(Turn::Rebuild { offset, row }),
             }
         }
@@ -71,6 +74,8 @@ enum Turn<'d> {
     Went,
     /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
     Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
+    /// As [`Step::Waiting`].
+    Waiting(Option<Stop>),
     /// As [`Step::Rebuild`].
     Rebuild { offset: u64, row: store::meta::SkipRow },
 }
@@ -185,11 +190,17 @@ impl Pipeline {
             Ok(Turn::Stopped { stop, rest }) => {
                 let offset = stop.offset;
                 // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
-                let Some(row) = rest.iter().find_map(|chunk| fold::skip_for(offset, chunk)) else {
+                let found =
+                    rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*lane.fold.schemas).transpose());
+                let Some(Ok(row)) = found else {
                     if lane.stopped.as_ref() != Some(&stop) {
                         tracing::error!(partition, offset, kind = stop.kind, "{}", stop.error);
                         self.shared.report(partition, lane.fold.next, Some(stop.clone()));
                         lane.stopped = Some(stop);
+                    }
+                    if found.is_some() {
+                        // It could be the skip: the partition is read again from where it stopped.
+                        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
                     }
                     return;
                 };
@@ -199,6 +210,13 @@ impl Pipeline {
                     Err(error) => return self.store_failed(partition, error),
                 }
                 self.seek_back(partition);
+            }
+            Ok(Turn::Waiting(failing)) => {
+                let pause = if failing.is_some() { RETRY_AFTER } else { AWAIT_SCHEMA };
+                lane.retry_at = Some(Instant::now() + pause);
+                if failing.is_some() {
+                    self.shared.report(partition, lane.fold.next, failing);
+                }
             }
             Ok(Turn::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
                 Ok(()) => self.seek_back(partition),

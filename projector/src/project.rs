@@ -127,7 +127,7 @@ pub struct At<'a> {
     pub index: u32,
     /// When the log took it, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// The framed bytes.
+    /// The record as an Avro single object; of what cannot be read, the bytes as they are.
     pub framed: &'a [u8],
 }
 

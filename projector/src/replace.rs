@@ -53,7 +53,7 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: u64, row: &meta::SkipRow)
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
-    let mut fresh = Fold::resume(fold.partition, fold.journal.clone(), store)?;
+    let mut fresh = Fold::resume(fold.partition, fold.journal.clone(), store, fold.schemas.clone())?;
     fresh.know_skips_of(fold)?;
     fresh.void(offset, row)?;
     tracing::warn!(partition = fold.partition, generation, "a skip voids an applied record, rebuilding");

@@ -13,9 +13,14 @@ use axum::{
     routing::{get, post},
 };
 use http_body_util::LengthLimitError;
-use runlog_schemas::answer::{ErrorKind, Journal};
+use runlog_schemas::{
+    answer::{ErrorKind, Journal},
+    codec::Framing,
+    datum::hex,
+    schema,
+};
 use serde::Deserialize;
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod fleet;
@@ -194,11 +199,17 @@ impl App {
 
 async fn journal(State(app): State<App>) -> Json<Journal> {
     let journal = app.0.journal();
+    let written = hex(&schema::fingerprint());
+    let schema_ids = match app.0.shared.config.schemas.framing() {
+        Ok(Framing::Confluent(id)) => BTreeMap::from([(written, id)]),
+        Ok(Framing::SingleObject) | Err(_) => BTreeMap::new(),
+    };
     Json(Journal {
         topic: app.0.log().topic().to_owned(),
         journal_id: journal.journal_id.clone(),
         partitions: journal.partitions,
-        schemas: vec![runlog_schemas::datum::hex(&runlog_schemas::schema::fingerprint())],
+        schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
+        schema_ids,
     })
 }
 

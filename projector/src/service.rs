@@ -11,6 +11,7 @@ use crate::{
 use runlog_log::{Bounds, Log};
 use runlog_schemas::{
     answer::{ErrorKind, Position},
+    codec::{NoRegistry, Schemas},
     datum::Sha256,
     partition::partition_of,
 };
@@ -50,6 +51,8 @@ pub struct Config {
     pub clock: Clock,
     /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
     pub content: Option<runlog_content::Store>,
+    /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
+    pub schemas: Arc<dyn Schemas>,
 }
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
@@ -59,8 +62,9 @@ impl Config {
     /// The defaults, with the indices under `dir`.
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
-        let weaknesses = Vec::new();
-        Self { dir: dir.into(), memory_bytes, paused: false, partitions: None, ids, weaknesses, clock, content: None }
+        let (dir, weaknesses, schemas) = (dir.into(), Vec::new(), Arc::new(NoRegistry));
+        let (paused, partitions, content) = (false, None, None);
+        Self { dir, memory_bytes, paused, partitions, ids, weaknesses, clock, content, schemas }
     }
 }
 
@@ -155,13 +159,13 @@ impl Projector {
     /// A partition whose index does not fit the log (truncated, diverged, another journal) stops alone; its state is
     /// kept and answers at `eventual`.
     pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
-        let journal = journal::open(&log, &(config.ids)(), config.partitions, (config.clock)()).await?;
+        let journal = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
         for partition in 0..journal.partitions {
             let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
-            let fold = Fold::resume(partition, journal.clone(), store.clone())?;
+            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?;
             let stop = if config.paused { None } else { misfit(&log, &fold).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
             partitions.push(Partition { store: RwLock::new(store), progress: watch::Sender::new(progress) });

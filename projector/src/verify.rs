@@ -8,14 +8,22 @@ use crate::{
     service::Shared,
     store::{Budget, Index, Mode, Rows, Store, meta},
 };
-use runlog_log::Log;
+use runlog_log::{Delivery, Log};
 use runlog_schemas::answer::{ErrorKind, IndexDigest, PartitionDigest, Verification};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Records read at once.
 const BATCH: usize = 4096;
 /// How long a read of records that are known to be there may take.
 const READ_WAIT: Duration = Duration::from_secs(30);
+/// How long a schema is waited for that the registry has to name.
+const SCHEMA_WAIT: Duration = Duration::from_secs(30);
+/// How long at a time.
+const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// Memory of one verification, bytes.
 const MEMORY_BYTES: usize = 64 << 20;
 
@@ -49,9 +57,10 @@ fn one(shared: &Arc<Shared>, partition: u32, dir: &Path, budget: &Budget) -> Res
     let live = shared.store(partition);
     let view = live.view();
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
-    let known = Fold::resume(partition, shared.journal.clone(), live.clone())?;
+    let schemas = || shared.config.schemas.clone();
+    let known = Fold::resume(partition, shared.journal.clone(), live.clone(), schemas())?;
     let store = Arc::new(Store::open(dir, budget, Mode::Bulk)?);
-    let mut fold = Fold::resume(partition, shared.journal.clone(), store.clone())?;
+    let mut fold = Fold::resume(partition, shared.journal.clone(), store.clone(), schemas())?;
     fold.know_skips_of(&known)?;
     let read = replay(&*shared.log, &mut fold, pinned)?;
     let mut indices = Vec::new();
@@ -88,15 +97,30 @@ fn replay(log: &dyn Log, fold: &mut Fold, end: u64) -> Result<u64, Error> {
         let whole = batch.len();
         batch.retain(|delivery| delivery.offset < end);
         read += batch.len() as u64;
-        if let Step::Stopped(stop) = fold.take(&batch)? {
-            return Err(Error::new(
-                ErrorKind::Internal,
-                format!("the rebuild stopped where the index did not: {}", stop.error),
-            ));
-        }
+        take(fold, &batch)?;
         if batch.len() < whole || reader.position(partition).is_some_and(|position| position >= end) {
             break;
         }
     }
     Ok(read)
+}
+
+/// Folds a batch, waiting for schemas that the registry has to name again.
+fn take(fold: &mut Fold, batch: &[Delivery]) -> Result<(), Error> {
+    let until = Instant::now() + SCHEMA_WAIT;
+    loop {
+        match fold.take(batch)? {
+            Step::Went | Step::Rebuild { .. } => return Ok(()),
+            Step::Stopped(stop) => {
+                let message = format!("the rebuild stopped where the index did not: {}", stop.error);
+                return Err(Error::new(ErrorKind::Internal, message));
+            }
+            Step::Waiting(failing) if Instant::now() >= until => {
+                let why = failing.map_or_else(|| "its schema was not told in time".into(), |stop| stop.error);
+                let message = format!("partition {} is not rebuilt past offset {}: {why}", fold.partition, fold.next);
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            Step::Waiting(_) => fold.schemas.wait(SCHEMA_LOOK),
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use crate::json::Json;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -485,6 +486,10 @@ pub struct Journal {
     pub partitions: u32,
     /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
     pub schemas: Vec<String>,
+    /// The ids that the journal's schema registry gave, by fingerprint; empty without a registry. A producer whose schema
+    /// is among them frames its records with the id.
+    #[serde(default)]
+    pub schema_ids: BTreeMap<String, u32>,
 }
 
 /// A claim that was applied.

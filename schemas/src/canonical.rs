@@ -94,6 +94,11 @@ pub fn compact(json: &str) -> Result<String, Error> {
     Ok(out)
 }
 
+/// Whether a JSON text nests no deeper than [`DEPTH_MAX`].
+pub(crate) fn nests_within_bounds(json: &str) -> bool {
+    scan::scan(json, |_| Ok(())).is_ok()
+}
+
 /// Lower-case hex of the SHA-256 of arguments in canonical form.
 #[must_use]
 pub fn args_sha256(canonical: &str) -> String {

@@ -1,19 +1,21 @@
 //! From the wire to an envelope, and back.
 //!
 //! ```text
-//!   C3 01 <Rabin fingerprint, 8 bytes LE> <datum>    Avro single-object encoding: written
-//!   00    <schema id, 4 bytes BE>         <datum>    Confluent framing: recognised
+//!   C3 01 <Rabin fingerprint, 8 bytes LE> <datum>    Avro single-object encoding
+//!   00    <schema id, 4 bytes BE>         <datum>    Confluent framing, where a registry says what an id names
 //! ```
 //!
-//! Reading is two steps: [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand.
+//! Reading is two steps: [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand. Bytes
+//! off the log go through [`restate`] first, so that whatever is kept names its own schema and needs no registry again.
 
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
     payload::{Payload, StoredPayload},
-    record::{EventIndexProjection, Facts, JournalRecord, RecordKind},
-    refs::{ContentRef, CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
-    schema,
+    record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
+    refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
+    schema::{self, Version},
 };
+use std::borrow::Cow;
 
 /// The largest framed record, bytes: what a producer may append and a reader takes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -33,6 +35,14 @@ pub enum Unreadable {
     /// A schema that this build does not know: the partition stops.
     #[error("unknown schema {0}; start a reader that knows it, or append a skip for the record")]
     UnknownSchema(String),
+    /// An id that the registry has not said anything about yet: nothing is decided, read it again later.
+    #[error("schema {what}")]
+    Unresolved {
+        /// Which id, and what keeps its answer.
+        what: String,
+        /// Whether asking failed, and somebody may have to act; otherwise the answer is on its way.
+        failing: bool,
+    },
     /// A payload branch that the known schema does not have: the partition stops.
     #[error("unknown payload branch {0}; start a reader that knows it, or append a skip for the record")]
     UnknownBranch(i64),
@@ -51,6 +61,7 @@ impl Unreadable {
             Self::Undecodable(_) => "undecodable",
             Self::TooLarge(_) => "too_large",
             Self::UnknownSchema(_) | Self::UnknownBranch(_) => "unknown_schema",
+            Self::Unresolved { .. } => "registry",
         }
     }
 }
@@ -61,34 +72,140 @@ impl From<Malformed> for Unreadable {
     }
 }
 
+/// How a writer frames its records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Framing {
+    /// Avro's single-object encoding.
+    #[default]
+    SingleObject,
+    /// Confluent's, with the id that a registry gave to the schema of this build.
+    Confluent(u32),
+}
+
 /// Frames `record` as an Avro single object.
 pub fn encode(record: &JournalRecord) -> Vec<u8> {
+    encode_as(record, Framing::SingleObject)
+}
+
+/// Frames `record`.
+pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    out.extend_from_slice(&[0xC3, 0x01]);
-    out.extend_from_slice(&schema::fingerprint());
+    match framing {
+        Framing::SingleObject => single_object(schema::current(), &mut out),
+        Framing::Confluent(id) => {
+            out.push(CONFLUENT);
+            out.extend_from_slice(&id.to_be_bytes());
+        }
+    }
     record.put(&mut out);
     out
 }
 
-/// Strips the framing; the rest is a datum of the current schema.
-pub fn unframe(bytes: &[u8]) -> Result<&[u8], Unreadable> {
+fn single_object(version: &Version, out: &mut Vec<u8>) {
+    out.extend_from_slice(&SINGLE_OBJECT);
+    out.extend_from_slice(&version.fingerprint);
+}
+
+/// The size that counts against [`RECORD_BYTES_MAX`], bytes: that of the single-object form, whatever the framing.
+pub fn size(framed: &[u8]) -> usize {
+    let shorter = SINGLE_OBJECT_BYTES - CONFLUENT_BYTES;
+    framed.len() + if framed.first() == Some(&CONFLUENT) { shorter } else { 0 }
+}
+
+const SINGLE_OBJECT: [u8; 2] = [0xC3, 0x01];
+const SINGLE_OBJECT_BYTES: usize = 10;
+const CONFLUENT: u8 = 0x00;
+const CONFLUENT_BYTES: usize = 5;
+
+/// What the ids of the Confluent framing name, and how records are framed.
+pub trait Schemas: std::fmt::Debug + Send + Sync {
+    /// The version of an id. Does not wait: [`Unreadable::Unresolved`] where the answer is still to come.
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
+
+    /// How records are to be framed. Does not wait: why that is not known yet.
+    fn framing(&self) -> Result<Framing, String>;
+
+    /// Blocks until something that was asked for may be known, or for `longest`. It may return early.
+    fn wait(&self, longest: std::time::Duration);
+}
+
+/// No registry: an id names a schema that cannot be looked up, and none is written.
+#[derive(Clone, Copy, Debug)]
+pub struct NoRegistry;
+
+impl Schemas for NoRegistry {
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        Err(Unreadable::UnknownSchema(format!("id {id} (no registry is configured)")))
+    }
+
+    fn framing(&self) -> Result<Framing, String> {
+        Ok(Framing::SingleObject)
+    }
+
+    fn wait(&self, _: std::time::Duration) {}
+}
+
+/// The id of a record in the Confluent framing.
+pub fn confluent_id(framed: &[u8]) -> Option<u32> {
+    match framed {
+        [CONFLUENT, a, b, c, d, ..] => Some(u32::from_be_bytes([*a, *b, *c, *d])),
+        _ => None,
+    }
+}
+
+/// The same record as an Avro single object, which names its schema without a registry. Copies only what is framed
+/// otherwise.
+pub fn restate<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
+    if size(framed) > RECORD_BYTES_MAX {
+        return Err(Unreadable::TooLarge(framed.len()));
+    }
+    let Some(id) = confluent_id(framed) else { return Ok(Cow::Borrowed(framed)) };
+    let version = schemas.version(id)?;
+    let datum = &framed[CONFLUENT_BYTES..];
+    let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + datum.len());
+    single_object(version, &mut out);
+    out.extend_from_slice(datum);
+    Ok(Cow::Owned(out))
+}
+
+/// A datum and the version of the schema that it was written with.
+#[derive(Clone, Copy, Debug)]
+pub struct Unframed<'a> {
+    /// The version.
+    pub version: &'static Version,
+    /// The datum.
+    pub datum: &'a [u8],
+}
+
+/// A datum of the schema of this build.
+impl<'a> From<&'a [u8]> for Unframed<'a> {
+    fn from(datum: &'a [u8]) -> Self {
+        Self { version: schema::current(), datum }
+    }
+}
+
+/// A datum of the schema of this build.
+impl<'a> From<&'a Vec<u8>> for Unframed<'a> {
+    fn from(datum: &'a Vec<u8>) -> Self {
+        datum.as_slice().into()
+    }
+}
+
+/// Strips the framing of a single object. An id is unknown here: see [`restate`].
+pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(bytes.len()));
+    }
+    if let Some(id) = confluent_id(bytes) {
+        let version = NoRegistry.version(id)?;
+        return Ok(Unframed { version, datum: &bytes[CONFLUENT_BYTES..] });
     }
     match bytes {
         [0xC3, 0x01, rest @ ..] if rest.len() >= 8 => {
             let (fingerprint, datum) = rest.split_at(8);
-            if fingerprint == schema::fingerprint() {
-                Ok(datum)
-            } else {
-                Err(Unreadable::UnknownSchema(format!("fingerprint {}", datum::hex(fingerprint))))
-            }
+            let unknown = || Unreadable::UnknownSchema(format!("fingerprint {}", datum::hex(fingerprint)));
+            Ok(Unframed { version: schema::by_fingerprint(fingerprint).ok_or_else(unknown)?, datum })
         }
-        // No registry is configured in this version: an id names a schema that nobody here can look up.
-        [0x00, a, b, c, d, ..] => Err(Unreadable::UnknownSchema(format!(
-            "id {} (no registry is configured)",
-            u32::from_be_bytes([*a, *b, *c, *d])
-        ))),
         _ => Err(Unreadable::NotFramed),
     }
 }
@@ -122,13 +239,15 @@ pub struct Envelope<'a> {
     pub facts: Facts,
     content_at: usize,
     payload_at: usize,
+    version: &'static Version,
     datum: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
     /// Reads the envelope at the start of a datum and leaves the payload unread.
-    pub fn read(datum: &'a [u8]) -> Result<Self, Malformed> {
-        let mut input = Input::new(datum);
+    pub fn read(datum: impl Into<Unframed<'a>>) -> Result<Self, Malformed> {
+        let Unframed { version, datum } = datum.into();
+        let mut input = Input::of_version(datum, version.number);
         let at = &mut input;
         let writer_id = at.str()?;
         let (writer_epoch, writer_seq) = (u64::take(at)?, u64::take(at)?);
@@ -154,12 +273,13 @@ impl<'a> Envelope<'a> {
         EventIndexProjection::skip(at)?;
         String::skip(at)?; // runtime_package_fingerprint
         let privacy = PrivacyClass::take(at)?;
-        Vec::<ContentRef>::skip(at)?;
+        Vec::<String>::skip(at)?; // content_refs
         String::skip(at)?; // redaction_policy_id
         let idempotency_key = Datum::take(at)?;
         let dedupe_key = Datum::take(at)?;
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
+        Option::<Validity>::skip(at)?;
         let facts = Facts::take(at)?;
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
@@ -178,6 +298,7 @@ impl<'a> Envelope<'a> {
             facts,
             content_at,
             payload_at,
+            version,
             datum,
         })
     }
@@ -200,14 +321,23 @@ impl<'a> Envelope<'a> {
 
     /// The claim check, where the payload is in the content store.
     pub fn stored(&self) -> Option<StoredPayload> {
-        let mut input = Input::new(&self.datum[self.payload_at..]);
+        let mut input = self.payload_input();
         let branch = input.branch(Payload::TYPES.len()).ok()?;
         (Payload::TYPES[branch] == Payload::STORED).then(|| StoredPayload::take(&mut input).ok())?
     }
 
     /// Decodes the payload, or its claim check where it is in the content store.
     pub fn payload(&self) -> Result<Payload, Malformed> {
-        Payload::from_bytes(&self.datum[self.payload_at..])
+        whole(self.payload_input())
+    }
+
+    fn payload_input(&self) -> Input<'a> {
+        Input::of_version(&self.datum[self.payload_at..], self.version.number)
+    }
+
+    /// The version of the schema that it was written with.
+    pub fn version(&self) -> &'static Version {
+        self.version
     }
 
     /// The datum that it was read from.
@@ -219,12 +349,11 @@ impl<'a> Envelope<'a> {
 /// Unframes `bytes`, reads the envelope and checks the payload to the last byte.
 pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = Envelope::read(unframe(bytes)?)?;
-    let rest = &envelope.datum[envelope.payload_at..];
-    let branch = Input::new(rest).long()?;
+    let mut input = envelope.payload_input();
+    let branch = input.clone().long()?;
     if usize::try_from(branch).map_or(true, |branch| branch >= Payload::TYPES.len()) {
         return Err(Unreadable::UnknownBranch(branch));
     }
-    let mut input = Input::new(rest);
     Payload::skip(&mut input)?;
     if input.left() > 0 {
         return Err(input.malformed("bytes left over").into());
@@ -237,10 +366,25 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     if envelope.run_id.is_empty() != envelope.kind.of_partition() {
         return Err(input.malformed("run_id does not fit the record's kind").into());
     }
+    // A reader judges by kind and facts alone, so these must not tell another story than the payload does.
+    if !envelope.kind.carries(&envelope.facts.payload_type) {
+        return Err(input.malformed("record_kind does not fit the payload type").into());
+    }
+    let payload_type = usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied());
+    if !payload_type.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
+        return Err(input.malformed("the payload is not of the type that the facts name").into());
+    }
     Ok(envelope)
 }
 
 /// Decodes a datum whole.
-pub fn decode(datum: &[u8]) -> Result<JournalRecord, Malformed> {
-    JournalRecord::from_bytes(datum)
+pub fn decode<'a>(datum: impl Into<Unframed<'a>>) -> Result<JournalRecord, Malformed> {
+    let Unframed { version, datum } = datum.into();
+    whole(Input::of_version(datum, version.number))
+}
+
+/// Reads a value that must fill its input to the end.
+fn whole<T: Datum>(mut input: Input<'_>) -> Result<T, Malformed> {
+    let value = T::take(&mut input)?;
+    if input.left() > 0 { Err(input.malformed("bytes left over")) } else { Ok(value) }
 }

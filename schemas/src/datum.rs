@@ -5,7 +5,9 @@
 //! reads an envelope in place, hashes a suffix of the same bytes and leaves the payload alone; `tests/oracle.rs` proves
 //! it equal to `apache-avro` on generated values, and the `.avsc` file stays the contract.
 //!
-//! Every length is checked against the bytes that are there *before* anything is allocated for it.
+//! Every length is checked against the bytes that are there *before* anything is allocated for it. Caps: a datum's size
+//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types do not
+//! nest in themselves.
 
 use std::fmt;
 
@@ -19,17 +21,33 @@ pub struct Malformed {
     pub at: usize,
 }
 
+/// The most items of one array, all its blocks together: what a byte stands for can be large in memory.
+pub const ITEMS_MAX: usize = 1 << 16;
+
 /// A cursor over one datum.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether a batch's records are being read: a batch holds none.
+    pub(crate) in_batch: bool,
+    version: u16,
 }
 
 impl<'a> Input<'a> {
-    /// Starts at the first byte.
+    /// Starts at the first byte of a datum that has every field there is.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self::of_version(bytes, u16::MAX)
+    }
+
+    /// Starts at the first byte of a datum of a schema version, which lacks the fields that came later.
+    pub fn of_version(bytes: &'a [u8], version: u16) -> Self {
+        Self { bytes, at: 0, in_batch: false, version }
+    }
+
+    /// The version of the schema that the datum was written with.
+    pub fn version(&self) -> u16 {
+        self.version
     }
 
     /// Bytes consumed so far.
@@ -198,10 +216,11 @@ impl<T: Datum> Datum for Option<T> {
 }
 
 /// Walks the blocks of an array, calling `item` once per item.
-fn blocks<'a>(
+pub(crate) fn blocks<'a>(
     input: &mut Input<'a>,
     mut item: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
 ) -> Result<(), Malformed> {
+    let mut items = 0;
     loop {
         let at = input.position();
         let mut count = input.long()?;
@@ -214,8 +233,11 @@ fn blocks<'a>(
             input.length()?;
         }
         // Every item of ours takes a byte at the least, so a count beyond what is left is a lie.
-        if usize::try_from(count).map_or(true, |n| n > input.left()) {
-            return Err(Malformed { what: "more items than bytes", at });
+        let count = usize::try_from(count).ok().filter(|count| *count <= input.left());
+        let count = count.ok_or(Malformed { what: "more items than bytes", at })?;
+        items += count;
+        if items > ITEMS_MAX {
+            return Err(Malformed { what: "too many items", at });
         }
         for _ in 0..count {
             item(input)?;
@@ -335,30 +357,69 @@ pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result
 }
 
 /// Implements [`Datum`] for a struct: its fields, in the schema's order.
+///
+/// A field that older versions of the schema lack says since which one it is there, `note since 2`: read from an older
+/// datum it has its type's [`Default`], which is the schema's default for it.
 #[macro_export]
 macro_rules! datum {
-    ($name:ident { $($field:ident),* $(,)? }) => {
+    ($name:ident {}) => {
+        impl $crate::datum::Datum for $name {
+            fn put(&self, _: &mut Vec<u8>) {}
+            fn take(_: &mut $crate::datum::Input<'_>) -> Result<Self, $crate::datum::Malformed> {
+                Ok(Self {})
+            }
+        }
+    };
+    ($name:ident { $($field:ident $(since $since:literal)?),* $(,)? }) => {
         impl $crate::datum::Datum for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 $($crate::datum::Datum::put(&self.$field, out);)*
             }
             fn take(input: &mut $crate::datum::Input<'_>) -> Result<Self, $crate::datum::Malformed> {
-                Ok(Self { $($field: $crate::datum::Datum::take(input)?,)* })
+                Ok(Self { $($field: $crate::datum!(@take input $(since $since)?),)* })
             }
             fn skip(input: &mut $crate::datum::Input<'_>) -> Result<(), $crate::datum::Malformed> {
-                $($crate::datum::skip_field(|record: &Self| &record.$field, input)?;)*
+                $($crate::datum!(@skip input $field $(since $since)?);)*
                 Ok(())
             }
         }
     };
+    (@take $input:ident) => { $crate::datum::Datum::take($input)? };
+    (@take $input:ident since $since:literal) => {
+        if $input.version() >= $since { $crate::datum::Datum::take($input)? } else { Default::default() }
+    };
+    (@skip $input:ident $field:ident) => { $crate::datum::skip_field(|record: &Self| &record.$field, $input)? };
+    (@skip $input:ident $field:ident since $since:literal) => {
+        if $input.version() >= $since { $crate::datum!(@skip $input $field) }
+    };
 }
 
-/// An Avro `enum`: its symbols in the schema's order, snake_case in JSON as in Avro.
+/// An Avro `enum`: its symbols in the schema's order, spelled in JSON as in Avro.
+///
+/// With `open` it begins with `unrecognized`, the schema's default: what JSON has and this build does not know becomes
+/// that, and the spelling is kept among the record's unknown fields.
 #[macro_export]
 macro_rules! symbols {
+    ($(#[$doc:meta])* open $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
+        $crate::symbols!(@type $(#[$doc])* #[derive(serde::Serialize)] $name {
+            Unrecognized = "unrecognized", $($variant = $symbol,)*
+        });
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let symbol = <String as serde::Deserialize>::deserialize(d)?;
+                Ok(match symbol.as_str() { $($symbol => Self::$variant,)* _ => Self::Unrecognized })
+            }
+        }
+    };
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
+        $crate::symbols!(@type $(#[$doc])* #[derive(serde::Serialize, serde::Deserialize)] $name {
+            $($variant = $symbol,)*
+        });
+    };
+    (@type $(#[$doc:meta])* $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name { $(#[doc = concat!("`", $symbol, "`")] #[serde(rename = $symbol)] $variant,)* }
 
         impl $name {

@@ -68,15 +68,24 @@ impl Datum for Json {
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
         let at = input.position();
         let text = input.str()?;
-        // A foreign client can write anything into a string field: what is not JSON is not decodable.
-        serde_json::from_str::<serde::de::IgnoredAny>(text)
-            .map_err(|_| Malformed { what: "string does not hold JSON", at })?;
+        check(text, at)?;
         Ok(Self(text.into()))
     }
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
         let at = input.position();
-        serde_json::from_str::<serde::de::IgnoredAny>(input.str()?)
-            .map(drop)
-            .map_err(|_| Malformed { what: "string does not hold JSON", at })
+        check(input.str()?, at)
     }
+}
+
+/// A foreign client can write anything into a string field: what is not JSON, or nests deeper than anybody reads, is not
+/// decodable.
+fn check(text: &str, at: usize) -> Result<(), Malformed> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text)
+        .map_err(|_| Malformed { what: "string does not hold JSON", at })?;
+    // Hardly any text has that many brackets at all, which is quickly seen.
+    let brackets = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    if brackets > canonical::DEPTH_MAX && !canonical::nests_within_bounds(text) {
+        return Err(Malformed { what: "JSON nests too deep", at });
+    }
+    Ok(())
 }

@@ -236,11 +236,15 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
 /// The content rules: `Ok(no_op)`, or why not.
 fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let facts = &record.facts;
+    if record.kind == RecordKind::Batch {
+        // The vocabulary has batches, and no judge takes one apart yet: none takes effect, in whole or in part.
+        return Ok(Err(Reason::Batch));
+    }
     let expected = if record.kind.numbered() { head.next_journal_seq } else { 0 };
     if record.journal_seq != expected {
         return Ok(Err(Reason::Sequence));
     }
-    if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(record.kind) {
+    if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(&facts.payload_type) {
         return Ok(Err(Reason::Ended));
     }
     match facts.payload_type.as_str() {
@@ -250,6 +254,10 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             Ok(false)
         }),
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => answer(record, view),
+        "checkpoint" => Ok(match facts.covers_journal_seq {
+            Some(covers) if covers < head.next_journal_seq => Ok(false),
+            _ => Err(Reason::Checkpoint),
+        }),
         "loop_checkpoint" => {
             if facts.covers_journal_seq.is_none_or(|covers| covers >= head.next_journal_seq) {
                 return Ok(Err(Reason::Checkpoint));
@@ -296,8 +304,8 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
 }
 
 /// What the contract still allows on an ended run.
-fn after_the_end(kind: RecordKind) -> bool {
-    matches!(kind, RecordKind::Checkpoint | RecordKind::Recovery)
+fn after_the_end(payload_type: &str) -> bool {
+    matches!(payload_type, "checkpoint" | "recovery")
 }
 
 /// A record that answers a request: the request must be there and, but for the same completion again, pending.
@@ -330,7 +338,7 @@ fn apply(record: &Envelope<'_>, head: &mut Head) {
             _ => {}
         }
     }
-    if let Some(seq) = record.facts.checkpoint_seq {
+    if let Some(seq) = record.facts.checkpoint_seq.filter(|_| record.kind == RecordKind::LoopCheckpoint) {
         head.checkpoint_seq = head.checkpoint_seq.max(seq);
     }
 }

@@ -9,13 +9,17 @@
 pub mod answer;
 pub mod canonical;
 pub mod codec;
+pub mod contract;
 pub mod datum;
 pub mod draft;
+pub mod evolution;
 pub mod json;
 pub mod judge;
 pub mod messages;
+pub mod original;
 pub mod partition;
 pub mod payload;
 pub mod record;
 pub mod refs;
+pub mod scalar;
 pub mod schema;

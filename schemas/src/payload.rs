@@ -2,6 +2,25 @@
 //!
 //! The branch numbers are the union's order in the schema. A branch, once given, is never reused.
 
+use self::{
+    approval::Approval,
+    effect::{Checkpoint, EffectIntent, EffectResult, Recovery, TerminalResult},
+    extension::ExtensionAction,
+    hook::Hook,
+    isolation::Isolation,
+    lifetime::{Erasure, Fork, RetentionHorizon},
+    observed::{CodeEditProposal, Retraction, ToolJournalEntry},
+    output_delivery::OutputDelivery,
+    pool::{AgentPool, RunMessage, Wake},
+    realtime::RealtimeSession,
+    run::{ContextProjection, Message, ModelAttempt, TurnLifecycle},
+    stream_rule::StreamRule,
+    structured_output::StructuredOutput,
+    subagent::{ChildLifecycle, Subagent},
+    tool::Tool,
+    wrapped::{Batch, Encrypted, HostPayload},
+    write_back::{WriteBackCommitted, WriteBackRejected, WriteBackStaged},
+};
 use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
@@ -10,7 +29,27 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub mod approval;
 mod checkpoint;
+pub mod effect;
+pub mod event_kind;
+pub mod extension;
+pub mod hook;
+pub mod isolation;
+pub mod lifetime;
+pub mod observed;
+pub mod output_delivery;
+pub mod policy;
+pub mod pool;
+pub mod realtime;
+pub mod run;
+pub mod stream_rule;
+pub mod structured_output;
+pub mod subagent;
+pub mod tool;
+pub mod validated_output;
+pub mod wrapped;
+pub mod write_back;
 
 pub use checkpoint::{CheckpointPrune, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint};
 
@@ -118,7 +157,7 @@ pub struct ToolCallCompleted {
     pub result: Option<Json>,
     /// How long the effect took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_ms: Option<u64>,
+    pub latency_ms: Option<i64>,
 }
 datum!(ToolCallCompleted { request_record_id, result, latency_ms });
 
@@ -133,7 +172,7 @@ pub struct ToolCallFailed {
     pub error_message: String,
     /// How long the effect took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_ms: Option<u64>,
+    pub latency_ms: Option<i64>,
 }
 datum!(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms });
 
@@ -241,6 +280,7 @@ macro_rules! payloads {
         /// A record's payload.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each variant is the struct of its name")]
+        #[allow(clippy::large_enum_variant, reason = "moved once, from its bytes to its reader")]
         pub enum Payload { $($name($name),)* }
 
         impl Payload {
@@ -264,14 +304,6 @@ macro_rules! payloads {
                     other => Err(serde::de::Error::custom(format!("unknown payload type {other:?}"))),
                 }
             }
-
-            /// Checks the payload at the cursor without keeping it.
-            pub fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
-                match input.branch(Self::TYPES.len())? {
-                    $($branch => $name::skip(input),)*
-                    _ => Err(input.malformed("no such payload")),
-                }
-            }
         }
 
         impl Datum for Payload {
@@ -281,6 +313,12 @@ macro_rules! payloads {
             fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
                 match input.branch(Self::TYPES.len())? {
                     $($branch => $name::take(input).map(Self::$name),)*
+                    _ => Err(input.malformed("no such payload")),
+                }
+            }
+            fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+                match input.branch(Self::TYPES.len())? {
+                    $($branch => $name::skip(input),)*
                     _ => Err(input.malformed("no such payload")),
                 }
             }
@@ -310,8 +348,50 @@ payloads! {
     8 EffectResolution = "effect_resolution",
     9 Skip = "skip",
     10 Genesis = "genesis",
-    11 CheckpointPrune = "checkpoint_prune",
-    12 StoredPayload = "stored_payload",
+    11 TurnLifecycle = "turn_lifecycle",
+    12 ContextProjection = "context_projection",
+    13 ModelAttempt = "model_attempt",
+    14 Message = "message",
+    15 StructuredOutput = "structured_output",
+    16 Approval = "approval",
+    17 Tool = "tool",
+    18 OutputDelivery = "output_delivery",
+    19 Hook = "hook",
+    20 StreamRule = "stream_rule",
+    21 RealtimeSession = "realtime_session",
+    22 Isolation = "isolation",
+    23 ChildLifecycle = "child_lifecycle",
+    24 AgentPool = "agent_pool",
+    25 RunMessage = "run_message",
+    26 Wake = "wake",
+    27 Subagent = "subagent",
+    28 ExtensionAction = "extension_action",
+    29 EffectIntent = "effect_intent",
+    30 EffectResult = "effect_result",
+    31 Checkpoint = "checkpoint",
+    32 Recovery = "recovery",
+    33 TerminalResult = "terminal_result",
+    34 ToolJournalEntry = "tool_journal_entry",
+    35 WriteBackStaged = "write_back_staged",
+    36 WriteBackCommitted = "write_back_committed",
+    37 WriteBackRejected = "write_back_rejected",
+    38 CodeEditProposal = "code_edit_proposal",
+    39 Retraction = "retraction",
+    40 Erasure = "erasure",
+    41 Fork = "fork",
+    42 RetentionHorizon = "retention_horizon",
+    43 Batch = "batch",
+    44 Encrypted = "encrypted",
+    45 HostPayload = "host_payload",
+    46 CheckpointPrune = "checkpoint_prune",
+    47 StoredPayload = "stored_payload",
+}
+
+impl Payload {
+    /// Whether a payload of this type hides another one, whose type the facts name.
+    pub fn hides(payload_type: &str) -> bool {
+        payload_type == "encrypted" || payload_type == Self::STORED
+    }
 }
 
 impl<'de> Deserialize<'de> for Payload {

@@ -12,14 +12,16 @@ use crate::{
     json::Json,
     messages::MessageSpan,
     payload::{Payload, StoredPayload},
-    refs::{ContentRef, CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
+    refs::{CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
     symbols,
 };
 use serde::{Deserialize, Serialize};
 
+mod facts;
+
 symbols! {
     /// The contract's record kinds, then Runlog's own.
-    RecordKind {
+    open RecordKind {
         Run = "run", Turn = "turn", Context = "context", Message = "message", ModelAttempt = "model_attempt",
         StructuredOutput = "structured_output", StreamRule = "stream_rule", RealtimeSession = "realtime_session",
         Hook = "hook", Approval = "approval", Tool = "tool", Isolation = "isolation",
@@ -29,58 +31,55 @@ symbols! {
         EffectResult = "effect_result",
         RunClaim = "run_claim", ToolCall = "tool_call", ConversationTurn = "conversation_turn",
         LoopCheckpoint = "loop_checkpoint", EffectResolution = "effect_resolution", Skip = "skip",
-        Genesis = "genesis", CheckpointPrune = "checkpoint_prune",
+        Genesis = "genesis", Batch = "batch", WriteBack = "write_back", CodeEditProposal = "code_edit_proposal",
+        Retraction = "retraction", Erasure = "erasure", Fork = "fork", RetentionHorizon = "retention_horizon",
+        HostPayload = "host_payload", CheckpointPrune = "checkpoint_prune",
     }
 }
 
 impl RecordKind {
-    /// The kind that a payload is carried under. A stored payload does not tell: [`JournalRecord::detach`] leaves the
-    /// record's kind as it is.
+    /// The kind that a payload is carried under; `unrecognized` for one that hides another, which only its writer knows.
     pub fn of(payload: &Payload) -> Self {
-        match payload {
-            Payload::RunLifecycle(_) => Self::Run,
-            Payload::ConversationTurn(_) => Self::ConversationTurn,
-            Payload::ToolCallRequested(_)
-            | Payload::ToolCallAttempt(_)
-            | Payload::ToolCallCompleted(_)
-            | Payload::ToolCallFailed(_) => Self::ToolCall,
-            Payload::LoopCheckpoint(_) => Self::LoopCheckpoint,
-            Payload::RunClaim(_) => Self::RunClaim,
-            Payload::EffectResolution(_) => Self::EffectResolution,
-            Payload::Skip(_) => Self::Skip,
-            Payload::Genesis(_) => Self::Genesis,
-            Payload::CheckpointPrune(_) => Self::CheckpointPrune,
-            Payload::StoredPayload(_) => Self::Telemetry,
+        facts::kind(payload.payload_type()).unwrap_or(Self::Unrecognized)
+    }
+
+    /// Whether it is one of the run-journal contract's, or one that the contract got later.
+    pub fn of_contract(self) -> bool {
+        (self as usize) <= Self::EffectResult as usize
+    }
+
+    /// Whether records of this kind carry payloads of `payload_type`.
+    ///
+    /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
+    /// payloads. A kind of Runlog's own carries its own alone: what a record is judged by cannot be chosen by its writer.
+    pub fn carries(self, payload_type: &str) -> bool {
+        match facts::kind(payload_type) {
+            None => false,
+            Some(Self::HostPayload) => self == Self::HostPayload || self.of_contract(),
+            Some(kind) if kind.of_contract() => self.of_contract(),
+            Some(kind) => self == kind,
         }
     }
 
     /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
     pub fn numbered(self) -> bool {
-        !matches!(
-            self,
-            Self::RunClaim
-                | Self::LoopCheckpoint
-                | Self::EffectResolution
-                | Self::Skip
-                | Self::Genesis
-                | Self::CheckpointPrune
-        )
+        self.of_contract() || matches!(self, Self::ToolCall | Self::ConversationTurn)
     }
 
     /// Whether records of this kind belong to a partition and not to a run.
     pub fn of_partition(self) -> bool {
-        matches!(self, Self::Skip | Self::Genesis)
+        matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
     }
 
     /// Whether its payload may be in the content store. Not where the projection itself reads it, since that has no
     /// store: what belongs to a partition, and whatever holds other records.
     pub fn may_be_stored(self) -> bool {
-        !self.of_partition() && self != Self::RunClaim
+        !self.of_partition() && !matches!(self, Self::RunClaim | Self::Batch)
     }
 
     /// Whether anybody may write it, without a claim and with `writer_seq` 0.
     pub fn unclaimed(self) -> bool {
-        matches!(self, Self::EffectResolution)
+        matches!(self, Self::EffectResolution | Self::Retraction | Self::Erasure)
     }
 }
 
@@ -117,6 +116,9 @@ pub struct Facts {
     /// On checkpoints: the checkpoint that they build on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
+    /// What the record's lifecycle is keyed by: an effect, an approval, a message, a wake condition, a transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// On checkpoints: what their message list is made of, as in the payload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<MessageSpan>,
@@ -135,6 +137,7 @@ datum!(Facts {
     checkpoint_seq,
     created_at_millis,
     base,
+    key,
     spans,
     message_bytes,
 });
@@ -174,8 +177,17 @@ impl Facts {
             Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
             // Those of the payload that it stands for are not in it.
             Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
+            other => {
+                facts::of_contract(other, &mut facts);
+                facts::of_own(other, &mut facts);
+            }
         }
         facts
+    }
+
+    fn state(&mut self, status: &str, key: &str) {
+        self.status = Some(status.to_owned());
+        self.key = Some(key.to_owned());
     }
 
     fn answer(&mut self, status: &str, request: &str) {
@@ -202,6 +214,16 @@ pub struct Place {
     pub timestamp_millis: u64,
 }
 datum!(Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
+
+/// Valid time, as the observability contract has it: from when on a fact is claimed, or no longer claimed, to be true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validity {
+    /// Milliseconds since the Unix epoch, inclusive; negative before it.
+    pub at: i64,
+    /// Whether it is asserted; otherwise it is retracted.
+    pub is_valid: bool,
+}
+datum!(Validity { at, is_valid });
 
 /// The contract's summary of a record for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -320,9 +342,9 @@ pub struct Body {
     pub runtime_package_fingerprint: String,
     /// How private the payload is.
     pub privacy: PrivacyClass,
-    /// Content held elsewhere.
+    /// Ids of content held elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub content_refs: Vec<ContentRef>,
+    pub content_refs: Vec<String>,
     /// The redaction policy in force.
     pub redaction_policy_id: String,
     /// Makes a pending effect safe to run again.
@@ -337,6 +359,9 @@ pub struct Body {
     /// Reserved: the key that the payload is encrypted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
+    /// When the fact that the record states holds; none for what holds when it is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validity: Option<Validity>,
     /// In clear beside the payload.
     pub facts: Facts,
     /// JSON members that the schema has no field for: a JSON object from JSON pointer to value.
@@ -369,6 +394,7 @@ datum!(Body {
     dedupe_key,
     checkpoint_ref,
     key_id,
+    validity,
     facts,
     unknown_fields,
 });
@@ -458,6 +484,7 @@ impl Body {
             dedupe_key: None,
             checkpoint_ref: None,
             key_id: None,
+            validity: None,
             facts,
             unknown_fields: None,
             record_id,

@@ -1,32 +1,32 @@
 //! References of the run-journal contract (agent-sdk-core 0.1.0-alpha.4, `domain::refs` and `records::content`).
 
-use crate::{datum, symbols};
+use crate::{contract, datum, symbols};
 use serde::{Deserialize, Serialize};
 
 symbols! {
     /// How private something is.
-    PrivacyClass {
+    open PrivacyClass {
         Public = "public", Internal = "internal", ContentRefsOnly = "content_refs_only", Sensitive = "sensitive",
         Secret = "secret",
     }
 }
 symbols! {
     /// How long something is kept.
-    RetentionClass {
+    open RetentionClass {
         Ephemeral = "ephemeral", RunScoped = "run_scoped", SessionScoped = "session_scoped", Durable = "durable",
         Persistent = "persistent", HostPolicy = "host_policy",
     }
 }
 symbols! {
     /// How far something is trusted.
-    TrustClass {
+    open TrustClass {
         Trusted = "trusted", SdkGenerated = "sdk_generated", HostProvided = "host_provided",
         UserProvided = "user_provided", External = "external", Untrusted = "untrusted",
     }
 }
 symbols! {
     /// What an [`EntityRef`] points at.
-    EntityKind {
+    open EntityKind {
         Run = "run", Turn = "turn", Attempt = "attempt", Agent = "agent", AgentPool = "agent_pool", Topic = "topic",
         Event = "event", Message = "message", WakeCondition = "wake_condition",
         ContextContribution = "context_contribution", ContextItem = "context_item",
@@ -41,7 +41,7 @@ symbols! {
 }
 symbols! {
     /// Where something came from.
-    SourceKind {
+    open SourceKind {
         Sdk = "sdk", Host = "host", User = "user", System = "system", Developer = "developer", Memory = "memory",
         Compaction = "compaction", Hook = "hook", Extension = "extension", Tool = "tool",
         RemoteChannel = "remote_channel", ScheduledTask = "scheduled_task", Subagent = "subagent",
@@ -50,7 +50,7 @@ symbols! {
 }
 symbols! {
     /// Where something goes.
-    DestinationKind {
+    open DestinationKind {
         Agent = "agent", AgentPool = "agent_pool", Topic = "topic", Provider = "provider",
         ContextProjection = "context_projection", Journal = "journal", EventStream = "event_stream",
         Telemetry = "telemetry", OutputSink = "output_sink", Host = "host", User = "user",
@@ -60,7 +60,7 @@ symbols! {
 }
 symbols! {
     /// What content is.
-    ContentKind {
+    open ContentKind {
         Text = "text", Document = "document", Image = "image", Audio = "audio", Video = "video", File = "file",
         ToolResult = "tool_result", Schema = "schema", Stdout = "stdout", Stderr = "stderr",
         OutputPayload = "output_payload", MemoryRecord = "memory_record", External = "external",
@@ -68,7 +68,7 @@ symbols! {
 }
 symbols! {
     /// Where content lives.
-    ContentScope {
+    open ContentScope {
         Run = "run", Session = "session", HostWorkspace = "host_workspace", External = "external",
         PersistentStore = "persistent_store",
     }
@@ -175,20 +175,20 @@ pub struct ArtifactRef {
     /// The adapter that stores it.
     pub storage_ref: String,
     /// Media type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub mime: Option<String>,
     /// Size, bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub size_bytes: Option<u64>,
     /// Hash, as its producer wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub content_hash: Option<String>,
     /// Who made it.
     pub producer_ref: EntityRef,
     /// Where it came from.
     pub source_ref: SourceRef,
     /// Where it goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub destination_ref: Option<DestinationRef>,
     /// How private it is.
     pub privacy_class: PrivacyClass,
@@ -226,7 +226,7 @@ pub struct ContentRef {
     /// What it is.
     pub kind: ContentKind,
     /// The artifact that it is part of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub artifact_ref: Option<ArtifactRef>,
     /// Where it lives.
     pub scope: ContentScope,
@@ -235,16 +235,16 @@ pub struct ContentRef {
     /// Where it came from.
     pub source_ref: SourceRef,
     /// Where it goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub destination_ref: Option<DestinationRef>,
     /// Media type.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub mime: Option<String>,
     /// Size, bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub size_bytes: Option<u64>,
     /// Hash, as its producer wrote it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub content_hash: Option<String>,
     /// How private it is.
     pub privacy_class: PrivacyClass,
@@ -275,3 +275,29 @@ datum!(ContentRef {
     resolver_ref,
     redacted_summary,
 });
+
+contract! {
+    /// Where something descends from.
+    LineageRef {
+        lineage_id: String,
+        source: SourceRef,
+        maybe destination: DestinationRef,
+        many policy_refs: PolicyRef,
+    }
+}
+symbols! {
+    /// What a policy decides.
+    open PolicyKind {
+        Approval = "approval", Permission = "permission", Sandbox = "sandbox", Context = "context",
+        Privacy = "privacy", Retention = "retention", Redaction = "redaction", RuntimePackage = "runtime_package",
+        Host = "host",
+    }
+}
+contract! {
+    /// A policy.
+    PolicyRef {
+        kind: PolicyKind,
+        id: String,
+        maybe version: String,
+    }
+}

@@ -1,20 +1,110 @@
-//! The contract: the `.avsc` file, compiled in, and its fingerprint.
+//! The contract: the `.avsc` files of all versions, compiled in, and their fingerprints.
+//!
+//! `avsc/RELEASED` lists the released ones, which do not change any more. The last of [`versions`] is the one that this
+//! build writes; all of them are read, in place (see [`crate::evolution`]).
 
+use crate::datum::hex;
 use std::sync::LazyLock;
 
-/// The schema as published, `schemas/avsc/v1/JournalRecord.avsc`.
+/// The name of the record that all versions describe.
+pub const NAME: &str = "JournalRecord";
+
+/// The schema that this build writes, `schemas/avsc/v1/JournalRecord.avsc`.
 pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 
-/// The schema's version, carried in the record header `runlog-schema-version`.
+/// The number of the version that this build writes, carried in the record header `runlog-schema-version`.
 pub const VERSION: &str = "1";
 
-static FINGERPRINT: LazyLock<[u8; 8]> = LazyLock::new(|| {
-    let schema = apache_avro::Schema::parse_str(JOURNAL_RECORD).expect("the compiled-in schema parses");
-    let bytes = schema.fingerprint::<apache_avro::rabin::Rabin>().bytes;
-    <[u8; 8]>::try_from(bytes.as_slice()).expect("a Rabin fingerprint has 8 bytes")
+/// The released versions, as `avsc/RELEASED` lists them.
+pub const RELEASED: &str = include_str!("../avsc/RELEASED");
+
+/// Every version that is read, oldest first: its number and its schema.
+pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD)];
+
+/// A version of the record's schema.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Version {
+    /// 1, 2, 3 …
+    pub number: u16,
+    /// The `.avsc` file.
+    pub text: &'static str,
+    /// The Rabin fingerprint of its parsing canonical form, little-endian as on the wire.
+    pub fingerprint: [u8; 8],
+    /// Whether it is released: nothing about it changes any more.
+    pub released: bool,
+}
+
+static VERSIONS: LazyLock<Vec<Version>> = LazyLock::new(|| {
+    let version = |(number, text): &(u16, &'static str)| Version {
+        number: *number,
+        text,
+        fingerprint: fingerprint_of(text).expect("a compiled-in schema parses"),
+        released: released().any(|line| line.folder == format!("v{number}")),
+    };
+    TEXTS.iter().map(version).collect()
 });
 
-/// The Rabin fingerprint of the schema's parsing canonical form, little-endian as on the wire.
+/// Every version that is read, oldest first.
+pub fn versions() -> &'static [Version] {
+    &VERSIONS
+}
+
+/// The version that this build writes.
+pub fn current() -> &'static Version {
+    VERSIONS.last().expect("there is a version")
+}
+
+/// The version whose fingerprint stands on the wire, if it is one.
+pub fn by_fingerprint(fingerprint: &[u8]) -> Option<&'static Version> {
+    versions().iter().find(|version| version.fingerprint == fingerprint)
+}
+
+/// The version that `text` is, whatever its formatting, docs and defaults; none if it is another schema, or none at all.
+pub fn by_text(text: &str) -> Option<&'static Version> {
+    by_fingerprint(&fingerprint_of(text).ok()?)
+}
+
+/// The Rabin fingerprint of a schema's parsing canonical form, little-endian as on the wire.
+pub fn fingerprint_of(text: &str) -> Result<[u8; 8], String> {
+    let schema = apache_avro::Schema::parse_str(text).map_err(|error| error.to_string())?;
+    let bytes = schema.fingerprint::<apache_avro::rabin::Rabin>().bytes;
+    <[u8; 8]>::try_from(bytes.as_slice()).map_err(|_| format!("a fingerprint of {} bytes", bytes.len()))
+}
+
+/// The fingerprint of the version that this build writes.
 pub fn fingerprint() -> [u8; 8] {
-    *FINGERPRINT
+    current().fingerprint
+}
+
+/// A line of `avsc/RELEASED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// `v1`, `v2` …
+    pub folder: &'static str,
+    /// The Rabin fingerprint, hexadecimal.
+    pub fingerprint: &'static str,
+    /// The SHA-256 of the `.avsc` file, hexadecimal.
+    pub sha256: &'static str,
+}
+
+/// The lines of [`RELEASED`].
+pub fn released() -> impl Iterator<Item = Released> {
+    lines(RELEASED)
+}
+
+/// The lines of such a list.
+pub fn lines(list: &'static str) -> impl Iterator<Item = Released> {
+    list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let folder = words.next()?;
+        let mut word = || words.next().unwrap_or_default();
+        Some(Released { folder, fingerprint: word(), sha256: word() })
+    })
+}
+
+/// What a version is called: `JournalRecord/v1`.
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{NAME}/v{} ({})", self.number, hex(&self.fingerprint))
+    }
 }

@@ -4,7 +4,17 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use runlog_schemas::{codec, draft::Draft, payload::Payload};
+use runlog_schemas::{
+    codec,
+    datum::Datum,
+    draft::Draft,
+    original::original,
+    payload::{
+        Payload, RunLifecycle,
+        wrapped::{BATCH_RECORDS_MAX, Batch},
+    },
+    record::{JournalRecord, RecordKind},
+};
 use serde_json::Value;
 
 fn folder() -> PathBuf {
@@ -20,6 +30,11 @@ fn lost(given: &Value, found: Option<&Value>, pointer: &str) -> Vec<String> {
     match (given, found) {
         (Value::Object(given), Some(found @ Value::Object(_))) => {
             given.iter().flat_map(|(name, value)| lost(value, found.get(name), &format!("{pointer}/{name}"))).collect()
+        }
+        (Value::Array(given), Some(Value::Array(found))) if given.len() == found.len() => {
+            let item =
+                |(at, (given, found)): (usize, (&Value, &Value))| lost(given, Some(found), &format!("{pointer}/{at}"));
+            given.iter().zip(found).enumerate().flat_map(item).collect()
         }
         (given, Some(found)) if given == found => Vec::new(),
         _ => vec![pointer.to_owned()],
@@ -43,7 +58,7 @@ fn an_example_survives_the_way_into_the_log_and_back() {
         assert_eq!(partition.is_some(), *tag == "skip");
         let text = given.to_string();
         let record = Draft::parse(&text).unwrap_or_else(|error| panic!("{tag}: {error}")).record;
-        assert_eq!(record.payload.payload_type(), *tag);
+        assert_eq!(record.body.facts.payload_type == **tag, !Payload::hides(tag));
         let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
         assert_eq!(stored, record, "{tag}");
         let printed = serde_json::to_string(&stored).unwrap();
@@ -76,6 +91,78 @@ fn unknown_members_are_kept_wherever_they_stand() {
     // Printed and sent again, nothing is lost and nothing is kept twice.
     let again = Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record;
     assert_eq!(again, record);
+}
+
+#[test]
+fn a_symbol_a_variant_and_a_number_that_nobody_here_knows_come_back_as_they_were() {
+    let text = r#"{
+        "run_id": "r", "record_id": "a", "agent_id": "g", "record_kind": "of_tomorrow",
+        "subject_ref": {"kind": "planet", "id": "mars", "privacy": "cosmic"},
+        "payload": {
+            "type": "hook", "schema_version": 1, "hook_id": "h", "point": "after_landing",
+            "payload": {"type": "dreamt", "of": [1, {"two": 18446744073709551615}]}, "more": true
+        }
+    }"#;
+    let given: Value = serde_json::from_str(text).unwrap();
+    let record = Draft::parse(text).unwrap().record;
+    assert_eq!(record.body.record_kind, RecordKind::Unrecognized);
+    let Payload::Hook(hook) = &record.payload else { panic!("a hook") };
+    assert_eq!((hook.point.as_str(), hook.payload.variant()), ("unrecognized", "dreamt"));
+    let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
+    assert_eq!(lost(&given, Some(&original(&stored).unwrap()), ""), Vec::<String>::new());
+    assert_eq!(Draft::parse(&serde_json::to_string(&stored).unwrap()).unwrap().record, record);
+
+    let text = r#"{"run_id":"r","payload":{"type":"tool_call_attempt","request_record_id":"q","attempt":2147483648,"reason":""}}"#;
+    assert!(Draft::parse(text).is_err(), "Runlog's own numbers have limits");
+    let text = r#"{"run_id":"r","payload":{"type":"checkpoint","checkpoint_id":"c","run_id":"r","checkpoint_seq":1,
+        "covers_journal_seq":18446744073709551615,"loop_state":"","runtime_package_fingerprint":"","state_hash":"",
+        "created_at_millis":1,"writer_id":"w"}}"#;
+    let given: Value = serde_json::from_str(text).unwrap();
+    let record = Draft::parse(text).unwrap().record;
+    let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
+    assert_eq!(stored, record);
+    assert_eq!(lost(&given, Some(&original(&stored).unwrap()), ""), Vec::<String>::new(), "another SDK's have none");
+}
+
+#[test]
+fn a_kind_of_runlogs_own_carries_its_own_payloads_alone() {
+    let kind_of = |kind: &str, payload: &str| {
+        let text = format!(r#"{{"run_id":"r","record_kind":"{kind}","payload":{payload}}}"#);
+        Draft::parse(&text).map(|draft| draft.record.body.record_kind.as_str())
+    };
+    let marker = r#"{"type":"terminal_result","effect_id":"e","result_record_id":"a","terminal_status":"completed"}"#;
+    assert_eq!(kind_of("effect_result", marker).unwrap(), "effect_result");
+    assert_eq!(kind_of("telemetry", marker).unwrap(), "telemetry");
+    let attempt = r#"{"type":"tool_call_attempt","request_record_id":"q","attempt":2,"reason":""}"#;
+    for (kind, payload) in [("run_claim", marker), ("effect_resolution", attempt), ("tool", attempt), ("skip", marker)]
+    {
+        assert_eq!(kind_of(kind, payload).unwrap_err().pointer, "/record_kind", "{kind}");
+        // Nor does a foreign writer get it past the reader.
+        let mut record = Draft::parse(&format!(r#"{{"run_id":"r","payload":{payload}}}"#)).unwrap().record;
+        record.body.record_kind = serde_json::from_value(kind.into()).unwrap();
+        assert!(codec::read(&codec::encode(&record)).is_err(), "{kind}");
+    }
+    let mut record = Draft::parse(&format!(r#"{{"run_id":"r","payload":{marker}}}"#)).unwrap().record;
+    record.body.facts.payload_type = "run_lifecycle".into();
+    assert!(codec::read(&codec::encode(&record)).is_err(), "facts that tell another story than the payload");
+}
+
+#[test]
+fn a_batch_within_a_batch_is_no_batch() {
+    let batch = |records: Vec<JournalRecord>| JournalRecord::new("r", "b", "a", Batch { records }.into());
+    let inner = batch(vec![]);
+    let outer = batch(vec![inner.clone()]);
+    assert!(codec::read(&codec::encode(&inner)).is_ok());
+    assert!(codec::read(&codec::encode(&outer)).is_err());
+    assert!(codec::decode(codec::unframe(&codec::encode(&outer)).unwrap()).is_err());
+    assert!(Draft::parse(&serde_json::to_string(&outer).unwrap()).is_err());
+    let many = batch(vec![JournalRecord::new("r", "1", "a", plain()); BATCH_RECORDS_MAX + 1]);
+    let error = codec::decode(&many.to_bytes()).unwrap_err();
+    assert_eq!(error.what, "too many records in a batch");
+}
+
+fn plain() -> Payload {
+    RunLifecycle { status: "x".into(), reason: String::new() }.into()
 }
 
 #[test]

@@ -13,11 +13,13 @@ use std::{
 
 use proptest::prelude::*;
 use runlog_schemas::{
-    codec::{self, RECORD_BYTES_MAX, Unreadable},
-    datum::{Datum, put_bytes, put_long},
+    canonical::DEPTH_MAX,
+    codec::{self, Framing, NoRegistry, RECORD_BYTES_MAX, Schemas, Unreadable},
+    datum::{Datum, ITEMS_MAX, Input, put_bytes, put_long},
     json::Json,
-    payload::Payload,
-    schema,
+    payload::{Payload, RunLifecycle},
+    record::JournalRecord,
+    schema::{self, Version},
 };
 
 /// Counts what the current thread holds.
@@ -67,7 +69,9 @@ fn read(framed: &[u8]) -> Result<(), Unreadable> {
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {
         let () = decoded;
         if let Err(error) = &read {
-            assert!(error.to_string().contains("does not fit"), "only the whole record is looked at: {error}");
+            let of_the_whole = ["run_id", "record_kind", "the facts name", "does not fit"];
+            let told = error.to_string();
+            assert!(of_the_whole.iter().any(|what| told.contains(what)), "only the whole record is looked at: {told}");
         }
     } else {
         assert!(read.is_err(), "the envelope was taken, and its record does not decode");
@@ -101,9 +105,12 @@ fn no_golden_record_can_be_cut_short() {
 
 #[test]
 fn a_flipped_bit_is_refused_or_read_as_something_else() {
-    for (_, bytes) in golden() {
+    for (at, (_, bytes)) in golden().into_iter().enumerate() {
         let mut flipped = bytes.clone();
-        for bit in 0..8 * bytes.len() {
+        // All have the envelope alike: once is enough.
+        let payload = codec::decode(codec::unframe(&bytes).unwrap()).unwrap().payload.to_bytes().len();
+        let first = if at == 0 { 0 } else { bytes.len() - payload };
+        for bit in 8 * first..8 * bytes.len() {
             flipped[bit / 8] ^= 1 << (bit % 8);
             // The reader survives; whether what it finds is a record is up to the bit.
             let _ = read(&flipped);
@@ -139,6 +146,49 @@ fn framings_are_told_apart() {
     assert_eq!(read(&large), Err(Unreadable::TooLarge(large.len())));
 }
 
+/// A registry that gave this build's schema the id 7.
+#[derive(Debug)]
+struct Seven;
+
+impl Schemas for Seven {
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        if id == 7 { Ok(schema::current()) } else { NoRegistry.version(id) }
+    }
+
+    fn framing(&self) -> Result<Framing, String> {
+        Ok(Framing::Confluent(7))
+    }
+
+    fn wait(&self, _: std::time::Duration) {}
+}
+
+#[test]
+fn what_is_a_record_in_one_framing_is_the_same_record_in_the_other() {
+    let sized = |bytes: usize| {
+        let of = |length: usize| {
+            let payload = Payload::from(RunLifecycle { status: "started".into(), reason: "x".repeat(length) });
+            JournalRecord::new("r", "s", "a", payload)
+        };
+        let near = bytes - 1000;
+        let record = of(near + bytes - codec::encode(&of(near)).len());
+        assert_eq!(codec::encode(&record).len(), bytes);
+        record
+    };
+    for (bytes, taken) in [(2000, true), (RECORD_BYTES_MAX, true), (RECORD_BYTES_MAX + 1, false)] {
+        let record = sized(bytes);
+        let (single, confluent) = (codec::encode(&record), codec::encode_as(&record, Framing::Confluent(7)));
+        assert_eq!((codec::size(&single), codec::size(&confluent)), (bytes, bytes));
+        for framed in [&single, &confluent] {
+            let restated = codec::restate(framed, &Seven);
+            assert_eq!(restated.is_ok(), taken, "{bytes}");
+            assert!(restated.is_ok_and(|restated| *restated == single && read(&restated).is_ok()) == taken, "{bytes}");
+        }
+        assert!(codec::restate(&codec::encode_as(&record, Framing::Confluent(8)), &Seven).is_err());
+    }
+    assert_eq!(codec::restate(b"\0\0\0\0", &Seven), Ok(b"\0\0\0\0".into()), "too short for an id");
+    assert_eq!(codec::read(&codec::restate(&[0, 0, 0, 0, 7], &Seven).unwrap()).unwrap_err().reason(), "undecodable");
+}
+
 #[test]
 fn a_payload_branch_of_a_later_schema_stops_and_a_negative_one_too() {
     // A lifecycle's payload is its last field: branch 0, then two strings.
@@ -161,15 +211,41 @@ fn json_that_is_none_or_nests_without_end_is_survived() {
         put_bytes(text.as_bytes(), &mut bytes);
         assert!(Json::from_bytes(&bytes).is_err(), "{text:?}");
     }
-    for deep in ["[".repeat(500_000), format!("{}{}", "[".repeat(400_000), "]".repeat(400_000))] {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    let taken = |text: &str| {
         let mut bytes = Vec::new();
-        put_bytes(deep.as_bytes(), &mut bytes);
-        // Whether it is taken or not, printing and parsing what was taken ends.
-        if let Ok(json) = Json::from_bytes(&bytes) {
-            let _ = serde_json::to_string(&json).map(|text| Json::parse(&text));
-            let _ = json.to_value();
+        put_bytes(text.as_bytes(), &mut bytes);
+        let taken = Json::from_bytes(&bytes).is_ok();
+        assert_eq!(Json::skip(&mut Input::new(&bytes)).is_ok(), taken, "stepping over it finds the same");
+        assert_eq!(Json::parse(text).is_ok(), taken, "what a writer may not write a reader does not take");
+        taken
+    };
+    for deep in ["[".repeat(500_000), nested(400_000), nested(DEPTH_MAX + 1)] {
+        assert!(!taken(&deep), "{} brackets", deep.len());
+    }
+    assert!(taken(&nested(DEPTH_MAX)));
+    // Many brackets side by side, and in a string, are not deep.
+    assert!(taken(&format!("[{}[]]", "[],".repeat(1000))) && taken(&format!("\"{}\"", "[".repeat(1000))));
+}
+
+#[test]
+fn an_array_has_a_most_of_items_in_one_block_or_in_many() {
+    let array = |blocks: usize, items: usize| {
+        let mut bytes = Vec::new();
+        for _ in 0..blocks {
+            put_long(i64::try_from(items).unwrap(), &mut bytes);
+            bytes.extend(std::iter::repeat_n(0, items));
         }
-        assert!(Json::parse(&deep).is_err());
+        put_long(0, &mut bytes);
+        bytes
+    };
+    for (blocks, items) in [(1, ITEMS_MAX), (4, ITEMS_MAX / 4)] {
+        assert_eq!(Vec::<String>::from_bytes(&array(blocks, items)).unwrap().len(), ITEMS_MAX);
+    }
+    for (blocks, items) in [(1, ITEMS_MAX + 1), (4, ITEMS_MAX / 4 + 1)] {
+        let bytes = array(blocks, items);
+        assert_eq!(Vec::<String>::from_bytes(&bytes).unwrap_err().what, "too many items");
+        assert!(Vec::<String>::skip(&mut Input::new(&bytes)).is_err());
     }
 }
 

@@ -19,7 +19,7 @@ fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
         let mut left = whole.clone();
         left.detach(0).map(|content| (whole, left, content))
     };
-    full::records().into_iter().filter_map(detached).collect()
+    full::records().into_iter().map(|(_, record)| record).filter_map(detached).collect()
 }
 
 #[test]

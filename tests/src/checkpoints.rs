@@ -62,7 +62,7 @@ impl Journal {
         let folder = tempfile::tempdir()?;
         let store = Arc::new(Store::open(folder.path(), &Budget::new(64 << 20), Mode::Live)?);
         let identity = meta::Journal { journal_id: "test".into(), partitions: 1 };
-        let fold = Fold::resume(0, identity, store.clone())?;
+        let fold = Fold::resume(0, identity, store.clone(), Arc::new(codec::NoRegistry))?;
         Ok(Self { store, fold, log, folded: 0, _folder: folder })
     }
 

@@ -1,6 +1,6 @@
 //! What is typed to run something or to append something.
 
-use super::{OfRun, Wait};
+use super::{OfRegistry, OfRun, Wait};
 use crate::{import::Format, value};
 use clap::Args;
 use std::{net::SocketAddr, path::PathBuf};
@@ -74,6 +74,8 @@ pub(crate) struct Serve {
     /// AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: DIR/content with --local, otherwise none]
     #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
     pub(crate) content: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfRegistry,
     /// Serve the indices as they are and consume nothing
     #[arg(long)]
     pub(crate) paused: bool,
@@ -93,6 +95,8 @@ pub(crate) struct Import {
     /// The journal's topic, with --brokers [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,
+    #[command(flatten)]
+    pub(crate) of: OfRegistry,
     /// Put before every run id, as it is
     #[arg(long, value_name = "P")]
     pub(crate) run_prefix: Option<String>,

@@ -5,6 +5,7 @@ use crate::{
     Error, args,
     import::{ImportedRun, plan_files},
     output::Progress,
+    registry,
     text::Text,
 };
 use runlog_log::kafka::KafkaConfig;
@@ -40,7 +41,9 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
         Some(brokers) => {
             let mut kafka = KafkaConfig::new(brokers, session.config.topic(args.topic.as_deref()));
             kafka.properties.clone_from(&session.config.kafka);
-            kafka::send(&runs, kafka, &progress).await?
+            let registry =
+                registry::settings(args.of.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
+            kafka::send(&runs, kafka, registry, &progress).await?
         }
         None => server::send(&session.client, session.wait(&args.wait, APPEND_WAIT), &runs, &progress).await?,
     };

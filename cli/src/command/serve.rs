@@ -1,7 +1,7 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
 use super::Answer;
-use crate::{Error, args, config::Config, limits, output};
+use crate::{Error, args, config::Config, limits, output, registry};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{Projector, open, serve::serve};
@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) topic: String,
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
+    /// The schema registry.
+    pub(crate) registry: Option<runlog_registry::Config>,
     /// Properties of librdkafka.
     pub(crate) kafka: BTreeMap<String, String>,
     /// Where payloads go that are too large for a record.
@@ -73,9 +75,13 @@ impl Settings {
                 ));
             }
         };
+        let data = args.data.or(file.data);
+        let data = data.ok_or_else(|| Error::usage("where do the indices go? --data names a folder"))?;
+        let kept = data.join("registry");
         Ok(Self {
             log,
-            data: data.ok_or_else(|| Error::usage("where do the indices go? --data names a folder"))?,
+            registry: registry::settings(args.of.registry.as_deref(), &config.registry, &topic, Some(kept))?,
+            data,
             listen: args.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned()),
             topic,
             partitions: args.partitions.or(file.partitions),
@@ -164,6 +170,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
             .map(content::Store::open)
             .transpose()
             .map_err(|error| Error::new(error.error_kind(), "the content store cannot be used").because(error))?,
+        schemas: registry::schemas(settings.registry).await?,
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

@@ -203,7 +203,6 @@ fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
     for arguments in [
         &["rebuild"][..],
         &["snapshot", "create"],
-        &["schema", "list"],
         &["bench"],
         &["tail"],
         &["show", "r", "--as-of", "0:1"],

@@ -103,6 +103,8 @@ fn a_paused_server_answers_at_eventual_and_is_stale_at_latest() {
 #[test]
 fn it_says_whether_it_is_ready() {
     let (_folder, server) = server();
+    // Waits until every partition is caught up.
+    server.ask(&["effects", "--consistency", "latest"]).is(0);
     for path in ["/healthz", "/readyz", "/metrics", "/v1/journal", "/v1/doctor"] {
         assert!(status(&server.url, path).contains(" 200 "), "{path}");
     }

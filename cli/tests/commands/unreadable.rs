@@ -12,10 +12,10 @@ use runlog_schemas::{
 use serde_json::json;
 use std::path::Path;
 
-const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
+pub(super) const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
 
 /// Appends bytes as a foreign client would, while no server runs; their offset.
-fn append(data: &Path, partition: u32, value: Vec<u8>) -> u64 {
+pub(super) fn append(data: &Path, partition: u32, value: Vec<u8>) -> u64 {
     let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let entry = Entry { key: b"foreign".to_vec(), value, headers: Vec::new() };
@@ -23,7 +23,7 @@ fn append(data: &Path, partition: u32, value: Vec<u8>) -> u64 {
 }
 
 /// A run id whose partition, of four, is the one given.
-fn run_in(partition: u32) -> String {
+pub(super) fn run_in(partition: u32) -> String {
     (0..).map(|n| format!("run-{n}")).find(|run_id| partition_of(run_id, 4) == partition).unwrap()
 }
 

@@ -9,7 +9,8 @@ use runlog_log::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
-    codec::{self, RECORD_BYTES_MAX},
+    codec::{self, Framing, RECORD_BYTES_MAX},
+    datum::hex,
     partition::partition_of,
     record::JournalRecord,
     schema,
@@ -21,6 +22,7 @@ use std::time::Duration;
 pub(crate) struct Kafka {
     log: KafkaLog,
     partitions: u32,
+    framing: Framing,
     http: Http,
     deadline: Duration,
 }
@@ -37,13 +39,13 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
 }
 
 /// The log's entry for a record; too large a one is refused before it is numbered by anybody.
-pub(crate) fn entry(record: &JournalRecord) -> Result<Entry, AppendFailed> {
-    let value = codec::encode(record);
-    if value.len() > RECORD_BYTES_MAX {
+pub(crate) fn entry(record: &JournalRecord, framing: Framing) -> Result<Entry, AppendFailed> {
+    let value = codec::encode_as(record, framing);
+    let size = codec::size(&value);
+    if size > RECORD_BYTES_MAX {
         let message = format!(
-            "record {} is {} bytes, more than {RECORD_BYTES_MAX}; with a content store its payload would go there",
-            record.body.record_id,
-            value.len()
+            "record {} is {size} bytes, more than {RECORD_BYTES_MAX}; with a content store its payload would go there",
+            record.body.record_id
         );
         let error = Error::new(ErrorKind::TooLarge, Action::FixTheInput, message);
         return Err(AppendFailed { error, untouched: true });
@@ -59,13 +61,16 @@ impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
         let http = Http::connect(server, config.deadline, super::content(config)?).await?;
         let journal = http.journal().await?;
+        // The server speaks with the registry, where the journal has one; both framings are read.
+        let id = journal.schema_ids.get(&hex(&schema::fingerprint())).copied();
+        let framing = id.map_or(Framing::SingleObject, Framing::Confluent);
         let kafka = KafkaConfig::new(brokers, journal.topic);
         let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
         let log = opened.await.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
         })?;
         let log = log.map_err(|error| log_failed(&error).error)?;
-        Ok(Self { log, partitions: journal.partitions, http, deadline: config.deadline })
+        Ok(Self { log, partitions: journal.partitions, framing, http, deadline: config.deadline })
     }
 
     pub(crate) fn content(&self) -> Option<&Store> {
@@ -73,7 +78,7 @@ impl Kafka {
     }
 
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
-        let entry = entry(record)?;
+        let entry = entry(record, self.framing)?;
         let partition = partition_of(&record.body.run_id, self.partitions);
         let ack = self.log.append(partition, vec![entry]);
         let late = || AppendFailed {

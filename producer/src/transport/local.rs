@@ -36,7 +36,7 @@ impl Local {
 
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
-        let entry = runlog_projector::entry(record).map_err(refused)?;
+        let entry = self.projector.entry(record).map_err(refused)?;
         let partition = self.projector.partition_of(&record.body.run_id);
         let offsets = self.projector.log().append(partition, vec![entry]).await.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);

@@ -11,7 +11,7 @@ use runlog_schemas::{
     judge::RunStatus,
     messages,
     payload::Payload,
-    record::{Facts, PRESERVE_LATEST_TERMINAL},
+    record::{Facts, PRESERVE_LATEST_TERMINAL, RecordKind},
 };
 
 mod list;
@@ -21,8 +21,11 @@ pub(super) use list::bytes_of;
 /// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
 pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let facts = &record.facts;
-    if facts.payload_type == "checkpoint_prune" {
-        return prune(record.run_id, facts, changes);
+    match record.kind {
+        RecordKind::CheckpointPrune => return prune(record.run_id, facts, changes),
+        RecordKind::LoopCheckpoint => {}
+        // The contract's own checkpoints are records like any other: they hold no messages to go on from.
+        _ => return Ok(()),
     }
     let (Some(id), Some(covers)) = (&facts.checkpoint_id, facts.covers_journal_seq) else { return Ok(()) };
     let run: RunRow = changes.get(&store::runs::key(record.run_id))?.unwrap_or_default();

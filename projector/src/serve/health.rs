@@ -50,6 +50,10 @@ fn fix(partition: u32, stop: &Stop) -> String {
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
+        "registry" => {
+            "check that the schema registry can be reached and takes the credentials; the partition goes on by itself"
+                .into()
+        }
         "log_truncated" | "log_diverged" => {
             "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
              again, which rebuilds from what the log still has"

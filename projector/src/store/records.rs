@@ -24,7 +24,7 @@ pub fn by_id(run_id: &str, record_id: &str) -> Key {
 pub struct RecordRow {
     /// When the log took it, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// Its bytes as they stand in the log, framing included: they name their own schema.
+    /// The record as an Avro single object, which names its own schema whatever the framing in the log.
     pub framed: Bytes,
 }
 datum!(RecordRow { logged_at_millis, framed });

@@ -10,6 +10,8 @@ use crate::{
     payload::{
         ConversationTurn, EffectResolution, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallAttempt,
         ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        effect::{Checkpoint, Recovery},
+        wrapped::Batch,
     },
     record::JournalRecord,
 };
@@ -500,6 +502,44 @@ fn a_run_starts_once() {
     assert_eq!(run.head.status, RunStatus::Open);
 }
 
+fn contract_checkpoint(covers: u64) -> Checkpoint {
+    Checkpoint {
+        checkpoint_id: "c".into(),
+        run_id: "run".into(),
+        checkpoint_seq: 9,
+        covers_journal_seq: covers,
+        loop_state: "awaiting_model".into(),
+        turn_id: None,
+        attempt_id: None,
+        runtime_package_fingerprint: String::new(),
+        pending_side_effects: vec![],
+        pending_approvals: vec![],
+        content_ref_manifest: vec![],
+        state_hash: String::new(),
+        created_at_millis: 0,
+        writer_id: "w".into(),
+    }
+}
+
+#[test]
+fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpoints_number() {
+    let mut run = Run::claimed("a");
+    let (_, journal_seq) = run.next();
+    assert_eq!(run.add("c1", contract_checkpoint(journal_seq)), Refused(Reason::Checkpoint), "itself is not behind it");
+    assert_eq!(run.add("c2", contract_checkpoint(journal_seq)), Applied);
+    assert_eq!(run.head.checkpoint_seq, 0);
+}
+
+#[test]
+fn a_batch_is_refused_whole_and_consumes_its_writers_number() {
+    let mut run = Run::claimed("a");
+    let (writer_seq, journal_seq) = run.next();
+    let records = vec![run.next_record("1", turn("1"))];
+    assert_eq!(run.add("b", Batch { records }), Refused(Reason::Batch));
+    assert_eq!(run.next(), (writer_seq + 1, journal_seq));
+    assert_eq!(run.add("1", turn("1")), Applied, "nothing of it was seen");
+}
+
 #[test]
 fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
     for status in ["completed", "failed", "cancelled"] {
@@ -515,9 +555,9 @@ fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
             assert_eq!(run.add(id, late), Refused(Reason::Ended), "{id}");
         }
         assert_eq!(run.add("loop checkpoint", checkpoint("c", 1, None)), Applied);
-        for kind in [RecordKind::Checkpoint, RecordKind::Recovery] {
-            assert_eq!(run.changed(kind.as_str(), turn("marker"), |record| record.body.record_kind = kind), Applied);
-        }
+        assert_eq!(run.add("contract's checkpoint", contract_checkpoint(1)), Applied);
+        let marker = Recovery { unsafe_pending: vec![], recovery_reason: "died".into(), policy_refs: vec![] };
+        assert_eq!(run.add("recovery marker", marker), Applied);
         assert_eq!(run.add("resolution", resolution("call", "done")), Applied);
         assert_eq!(run.take(&claim("claim 2", "b", 2)), Applied, "a claim skips the content rules");
         assert_eq!(run.head.status.as_str(), status);
@@ -601,7 +641,7 @@ fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let record = run.next_record("z", turn("z"));
     let framed = codec::encode(&record);
     run.take(&record);
-    let bytes = Sha256::of(codec::unframe(&framed).unwrap());
+    let bytes = Sha256::of(codec::unframe(&framed).unwrap().datum);
     assert_eq!((run.head.hash, run.head.records), (before.chain(&bytes), records + 1));
     run.take(&record);
     assert_eq!(run.head.records, records + 1);

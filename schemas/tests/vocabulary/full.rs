@@ -1,23 +1,111 @@
-//! One record per payload type, the same on every day, with every field of the envelope and of the payload set.
+//! Records of each payload type, the same on every day: the first of each with every field of the envelope and of the
+//! payload set, then one for each further variant that its payload has.
+
+#[path = "sample.rs"]
+mod sample;
 
 use runlog_schemas::{
     datum::{Datum, Sha256},
     json::Json,
     messages::MessageSpan,
     payload::{
-        CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
+        StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
-    record::{JournalRecord, Place},
+    record::{Facts, JournalRecord, Place, RecordKind, Validity},
     refs::{
-        ArtifactRef, ContentKind, ContentRef, ContentScope, CorrelationEntry, DestinationKind, DestinationRef,
-        EntityKind, EntityRef, PrivacyClass, RetentionClass, SourceKind, SourceRef, TrustClass,
+        CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
+        SourceKind, SourceRef, TrustClass,
     },
 };
+use serde_json::Value;
 
-/// Every payload type, in the order of the schema's union.
-pub(crate) fn records() -> Vec<JournalRecord> {
-    payloads().into_iter().map(record).collect()
+/// Every payload type, in the order of the schema's union, by the stem of its files.
+pub(crate) fn records() -> Vec<(String, JournalRecord)> {
+    let mut records = Vec::new();
+    let mut by_hand = payloads().into_iter();
+    for (index, tag) in Payload::TYPES.iter().enumerate() {
+        let Some(payload) = by_hand.next() else {
+            records.extend(of_schema(index, tag));
+            continue;
+        };
+        assert_eq!(payload.payload_type(), *tag);
+        records.push(((*tag).to_owned(), record(payload)));
+    }
+    records
+}
+
+/// The records of a payload type, made from the schema: one for each variant, the later ones in a plain envelope.
+fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
+    if tag == "batch" {
+        let records = payloads().into_iter().take(3).map(plain).collect();
+        return vec![(tag.to_owned(), record(Batch { records }.into()))];
+    }
+    if tag == Payload::STORED {
+        let stored = StoredPayload::of("tool_call_completed", &completed().to_bytes());
+        return vec![(tag.to_owned(), record(stored.into()))];
+    }
+    let mut records = Vec::new();
+    let mut variants = 1;
+    for round in 0.. {
+        let mut fullest = Fullest { round, variants: 1, next: 0 };
+        let payload = Payload::from_bytes(&sample::payload(index, &mut fullest)).unwrap();
+        variants = variants.max(fullest.variants);
+        records.push(match round {
+            0 => (tag.to_owned(), record(payload)),
+            _ => (format!("{tag}.{round}"), plain(payload)),
+        });
+        if round + 1 == variants {
+            break;
+        }
+    }
+    records
+}
+
+/// Whatever may be there is there, once; symbols and variants by the round.
+struct Fullest {
+    round: usize,
+    /// The most variants that anything had.
+    variants: usize,
+    next: i64,
+}
+
+impl sample::Choose for Fullest {
+    fn symbol(&mut self, _: &str, count: usize) -> usize {
+        count - 1 - self.round % count
+    }
+    fn variant(&mut self, _: &str, count: usize) -> usize {
+        self.variants = self.variants.max(count);
+        // The one that nobody knows comes last.
+        (self.round + 1) % count
+    }
+    fn there(&mut self) -> bool {
+        true
+    }
+    fn items(&mut self) -> usize {
+        1
+    }
+    fn text(&mut self, name: &str) -> String {
+        format!("{name}-1")
+    }
+    fn long(&mut self) -> i64 {
+        self.next += 1;
+        self.next
+    }
+    fn json(&mut self, name: &str) -> Value {
+        serde_json::json!({ name: [1, null] })
+    }
+}
+
+fn run_of(payload: &Payload) -> &'static str {
+    if RecordKind::of(payload).of_partition() { "" } else { "run-1" }
+}
+
+/// A record with nothing in it that may be left out.
+fn plain(payload: Payload) -> JournalRecord {
+    let mut record = JournalRecord::new(run_of(&payload), "rec-1", "agent-1", payload);
+    record.place.writer_id = "writer-1".into();
+    record
 }
 
 fn json(text: &str) -> Json {
@@ -28,7 +116,8 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn payloads() -> [Payload; Payload::TYPES.len()] {
+/// The first of the union, by hand.
+fn payloads() -> [Payload; 11] {
     let request = ToolCallRequested {
         request_id: "req-1".into(),
         call_id: "call_1".into(),
@@ -76,8 +165,6 @@ fn payloads() -> [Payload; Payload::TYPES.len()] {
         .into(),
         Skip { offset: 41, who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
         Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
-        CheckpointPrune { prune_covered_before: 7, preserve_latest_terminal: true }.into(),
-        StoredPayload::of("tool_call_completed", &completed().to_bytes()).into(),
     ]
 }
 
@@ -149,52 +236,19 @@ fn entity() -> EntityRef {
     }
 }
 
-fn content() -> ContentRef {
-    let artifact = ArtifactRef {
-        artifact_id: "artifact-1".into(),
-        version: "v2".into(),
-        scope: ContentScope::HostWorkspace,
-        storage_ref: "store-1".into(),
-        mime: some("text/plain"),
-        size_bytes: Some(5),
-        content_hash: some("sha256:00"),
-        producer_ref: entity(),
-        source_ref: source(),
-        destination_ref: Some(destination()),
-        privacy_class: PrivacyClass::Public,
-        retention_class: RetentionClass::Ephemeral,
-        trust_class: TrustClass::Untrusted,
-        redacted_summary: "an artifact".into(),
-    };
-    ContentRef {
-        content_id: "content-1".into(),
-        version: "v1".into(),
-        kind: ContentKind::ToolResult,
-        artifact_ref: Some(artifact),
-        scope: ContentScope::PersistentStore,
-        producer_ref: entity(),
-        source_ref: source(),
-        destination_ref: Some(destination()),
-        mime: some("application/json"),
-        size_bytes: Some(1 << 40),
-        content_hash: some("sha256:01"),
-        privacy_class: PrivacyClass::Internal,
-        retention_class: RetentionClass::RunScoped,
-        trust_class: TrustClass::SdkGenerated,
-        resolver_ref: "resolver-1".into(),
-        redacted_summary: "a content".into(),
-    }
-}
-
 fn record(payload: Payload) -> JournalRecord {
-    let run_id = if matches!(payload, Payload::Skip(_) | Payload::Genesis(_)) { "" } else { "run-1" };
     // What is stored was taken out of a whole record.
     let (whole, stored) = match payload {
         Payload::StoredPayload(_) => (completed(), Some(payload)),
         payload => (payload, None),
     };
-    let mut record = JournalRecord::new(run_id, "rec-7", "agent-1", whole);
+    let mut record = JournalRecord::new(run_of(&whole), "rec-7", "agent-1", whole);
     record.payload = stored.unwrap_or(record.payload);
+    if matches!(record.payload, Payload::Encrypted(_)) {
+        // What is hidden says nothing of itself.
+        record.body.record_kind = RecordKind::Message;
+        record.body.facts = Facts { payload_type: "message".into(), key: some("message-1"), ..Facts::default() };
+    }
     record.place = Place {
         writer_id: "writer-1".into(),
         writer_epoch: 3,
@@ -216,11 +270,12 @@ fn record(payload: Payload) -> JournalRecord {
     body.tags = vec!["golden".into(), "ü".into()];
     body.runtime_package_fingerprint = "package-1".into();
     body.privacy = PrivacyClass::Sensitive;
-    body.content_refs = vec![content()];
+    body.content_refs = vec!["content-1".into(), "content-2".into()];
     body.idempotency_key = some("key-1");
     body.dedupe_key = some("dedupe-1");
     body.checkpoint_ref = some("cp-1");
     body.key_id = some("key-2024");
+    body.validity = Some(Validity { at: -1, is_valid: true });
     body.unknown_fields = some(r#"{"/vendor_extension":{"a":[1,null]}}"#);
     let index = &mut body.event_index;
     index.session_id = some("session-1");

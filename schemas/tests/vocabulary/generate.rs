@@ -1,18 +1,21 @@
 //! Records of every shape that the vocabulary has, at random.
 
+#[path = "sample.rs"]
+pub(crate) mod sample;
+
 use proptest::{collection::vec, option::of, prelude::*, sample::select};
 use runlog_schemas::{
-    datum::Sha256,
+    datum::{Datum, Sha256},
     json::Json,
     messages::{self, MessageSpan},
     payload::{
         CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
-    record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind},
+    record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind, Validity},
     refs::{
-        ArtifactRef, ContentKind, ContentRef, ContentScope, CorrelationEntry, DestinationKind, DestinationRef,
-        EntityKind, EntityRef, PrivacyClass, RetentionClass, SourceKind, SourceRef, TrustClass,
+        CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
+        SourceKind, SourceRef, TrustClass,
     },
 };
 use serde_json::Value;
@@ -96,38 +99,6 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn artifact()(
-        (artifact_id, version, storage_ref, redacted_summary) in (text(), text(), text(), text()),
-        scope in symbol(ContentScope::ALL), (mime, content_hash) in (of(text()), of(text())),
-        size_bytes in of(long()), producer_ref in entity(), source_ref in source(),
-        destination_ref in of(destination()),
-        (privacy_class, retention_class, trust_class) in
-            (symbol(PrivacyClass::ALL), symbol(RetentionClass::ALL), symbol(TrustClass::ALL)),
-    ) -> ArtifactRef {
-        ArtifactRef {
-            artifact_id, version, scope, storage_ref, mime, size_bytes, content_hash, producer_ref, source_ref,
-            destination_ref, privacy_class, retention_class, trust_class, redacted_summary,
-        }
-    }
-}
-
-prop_compose! {
-    fn content_ref()(
-        (content_id, version, resolver_ref, redacted_summary) in (text(), text(), text(), text()),
-        (kind, scope) in (symbol(ContentKind::ALL), symbol(ContentScope::ALL)), artifact_ref in of(artifact()),
-        (mime, content_hash) in (of(text()), of(text())), size_bytes in of(long()), producer_ref in entity(),
-        source_ref in source(), destination_ref in of(destination()),
-        (privacy_class, retention_class, trust_class) in
-            (symbol(PrivacyClass::ALL), symbol(RetentionClass::ALL), symbol(TrustClass::ALL)),
-    ) -> ContentRef {
-        ContentRef {
-            content_id, version, kind, artifact_ref, scope, producer_ref, source_ref, destination_ref, mime,
-            size_bytes, content_hash, privacy_class, retention_class, trust_class, resolver_ref, redacted_summary,
-        }
-    }
-}
-
-prop_compose! {
     fn event_index()(
         (run_id, agent_id, event_family, event_kind, delivery_semantics) in (text(), text(), text(), text(), text()),
         (session_id, turn_id) in (of(text()), of(text())), source in source(), destination in of(destination()),
@@ -151,13 +122,13 @@ prop_compose! {
     fn facts()(
         payload_type in text(),
         (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(text()), of(text())),
-        (checkpoint_id, base) in (of(text()), of(text())),
+        (checkpoint_id, base, key) in (of(text()), of(text()), of(text())),
         (covers_journal_seq, checkpoint_seq, created_at_millis) in (of(long()), of(long()), of(long())),
         (spans, message_bytes) in (vec(span(), 0..3), vec(int(), 0..3)),
     ) -> Facts {
         Facts {
             payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
-            created_at_millis, base, spans, message_bytes,
+            created_at_millis, base, key, spans, message_bytes,
         }
     }
 }
@@ -183,15 +154,16 @@ prop_compose! {
         (subject_ref, related_refs, causal_refs) in (entity(), vec(entity(), 0..3), vec(text(), 0..3)),
         (source, destination) in (source(), of(destination())),
         (correlation_keys, tags, content_refs) in
-            (vec(correlation(), 0..3), vec(text(), 0..3), vec(content_ref(), 0..3)),
+            (vec(correlation(), 0..3), vec(text(), 0..3), vec(text(), 0..3)),
         (event_index, facts) in (event_index(), facts()),
+        validity in of((any::<i64>(), any::<bool>()).prop_map(|(at, is_valid)| Validity { at, is_valid })),
         unknown_fields in of(json().prop_map(|json| serde_json::json!({"/x": json}).to_string())),
     ) -> Body {
         Body {
             journal_schema_version, record_id, record_kind, run_id, session_id, agent_id, turn_id, attempt_id,
             subject_ref, related_refs, causal_refs, source, destination, correlation_keys, tags, delivery_semantics,
             event_index, runtime_package_fingerprint, privacy, content_refs, redaction_policy_id, idempotency_key,
-            dedupe_key, checkpoint_ref, key_id, facts, unknown_fields,
+            dedupe_key, checkpoint_ref, key_id, validity, facts, unknown_fields,
         }
     }
 }
@@ -221,6 +193,46 @@ prop_compose! {
     }
 }
 
+/// Chooses at random from a seed (SplitMix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        usize::try_from(self.roll() % u64::try_from(count).unwrap()).unwrap()
+    }
+}
+
+impl sample::Choose for Dice {
+    fn symbol(&mut self, _: &str, count: usize) -> usize {
+        self.below(count)
+    }
+    fn variant(&mut self, _: &str, count: usize) -> usize {
+        self.below(count)
+    }
+    fn there(&mut self) -> bool {
+        self.below(2) == 1
+    }
+    fn items(&mut self) -> usize {
+        self.below(3)
+    }
+    fn text(&mut self, name: &str) -> String {
+        [String::new(), name.to_owned(), "\u{1f980}\n\"\u{0}".to_owned(), "ü".repeat(70)][self.below(4)].clone()
+    }
+    fn long(&mut self) -> i64 {
+        [0, 1, 63, 64, 1_700_000_000_000, i64::MAX][self.below(6)]
+    }
+    fn json(&mut self, name: &str) -> Value {
+        [Value::Null, 0.5.into(), u64::MAX.into(), serde_json::json!({name: [1, {}]})][self.below(4)].clone()
+    }
+}
+
 /// A payload of the branch at `index` of [`Payload::TYPES`].
 fn payload_of(index: usize) -> BoxedStrategy<Payload> {
     match Payload::TYPES[index] {
@@ -236,12 +248,12 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
                 ToolCallAttempt { request_record_id, attempt, reason }.into()
             })
             .boxed(),
-        "tool_call_completed" => (text(), of(json()), of(long()))
+        "tool_call_completed" => (text(), of(json()), of(any::<i64>()))
             .prop_map(|(request_record_id, result, latency_ms)| {
                 ToolCallCompleted { request_record_id, result, latency_ms }.into()
             })
             .boxed(),
-        "tool_call_failed" => (text(), text(), text(), of(long()))
+        "tool_call_failed" => (text(), text(), text(), of(any::<i64>()))
             .prop_map(|(request_record_id, error_kind, error_message, latency_ms)| {
                 ToolCallFailed { request_record_id, error_kind, error_message, latency_ms }.into()
             })
@@ -269,7 +281,10 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
                 StoredPayload { payload_type, sha256: Sha256(sha256), bytes }.into()
             })
             .boxed(),
-        other => panic!("payload type {other} has no generator"),
+        "batch" => vec(plain(), 0..3).prop_map(|records| Batch { records }.into()).boxed(),
+        _ => any::<u64>()
+            .prop_map(move |seed| Payload::from_bytes(&sample::payload(index, &mut Dice(seed))).unwrap())
+            .boxed(),
     }
 }
 
@@ -285,9 +300,22 @@ prop_compose! {
     }
 }
 
+/// A record that is no batch, as a producer writes it.
+fn plain() -> BoxedStrategy<JournalRecord> {
+    let batch = Payload::TYPES.iter().position(|tag| *tag == "batch").unwrap();
+    let others: Vec<usize> = (0..Payload::TYPES.len()).filter(|index| *index != batch).collect();
+    let record = (place(), body(), select(others).prop_flat_map(payload_of))
+        .prop_map(|(place, body, payload)| JournalRecord { place, body, payload });
+    as_written(record.boxed())
+}
+
 /// A record as a producer writes it: its kind and its facts are its payload's, and it belongs where its kind does.
 pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
-    (record(), text()).prop_filter_map("requests name a tool", |(mut record, run_id)| {
+    as_written(record().boxed())
+}
+
+fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalRecord> {
+    let strategy = (record, text()).prop_filter_map("requests name a tool", |(mut record, run_id)| {
         let payload = match record.payload {
             Payload::ToolCallRequested(request) if request.tool_name.is_empty() => return None,
             Payload::ToolCallRequested(request) => {
@@ -311,6 +339,9 @@ pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
             if !record.body.record_kind.may_be_stored() || stored.payload_type == Payload::STORED {
                 return None;
             }
+        } else if matches!(payload, Payload::Encrypted(_)) {
+            record.body.facts = Facts { payload_type: "message".into(), ..Facts::default() };
+            record.body.record_kind = RecordKind::Message;
         } else {
             record.body.facts = Facts::of(&payload);
             record.body.record_kind = RecordKind::of(&payload);
@@ -318,5 +349,6 @@ pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
         record.body.run_id = if record.body.record_kind.of_partition() { String::new() } else { format!("r{run_id}") };
         record.payload = payload;
         Some(record)
-    })
+    });
+    strategy.boxed()
 }

@@ -170,7 +170,7 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let budget = store::Budget::new(128 << 20);
     let store = std::sync::Arc::new(store::Store::open(dir.path(), &budget, store::Mode::Live)?);
-    let mut fold = Fold::resume(0, journal, store)?;
+    let mut fold = Fold::resume(0, journal, store, std::sync::Arc::new(codec::NoRegistry))?;
     let begun = Instant::now();
     for batch in deliveries.chunks(4096) {
         let step = fold.take(batch)?;

@@ -11,9 +11,10 @@ use runlog_log::{
     Entry, Log,
     kafka::{KafkaConfig, KafkaLog},
 };
+use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
-    codec,
+    codec::{self, Framing, NoRegistry, Unreadable},
     partition::partition_of,
     payload::{Genesis, Payload},
 };
@@ -26,7 +27,12 @@ const APPENDS_MAX: usize = 8;
 /// How long the first record of the topic is waited for.
 const GENESIS_WAIT: Duration = Duration::from_secs(10);
 
-pub(super) async fn send(runs: &[ImportedRun], config: KafkaConfig, progress: &Progress) -> Result<Tally, Error> {
+pub(super) async fn send(
+    runs: &[ImportedRun],
+    config: KafkaConfig,
+    registry: Option<runlog_registry::Config>,
+    progress: &Progress,
+) -> Result<Tally, Error> {
     let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
     // Blocks for the cluster's answer: nothing else is under way.
     let log = KafkaLog::connect(config).map_err(|error| {
@@ -38,7 +44,12 @@ pub(super) async fn send(runs: &[ImportedRun], config: KafkaConfig, progress: &P
         };
         Error::new(error.kind(), what).because(error)
     })?;
-    let journal = genesis(&log).await?;
+    let registry = registry.map(Registry::open).transpose()?;
+    let journal = genesis(&log, registry.as_ref()).await?;
+    let framing = match &registry {
+        Some(registry) => Framing::Confluent(registry.register().await?),
+        None => Framing::SingleObject,
+    };
     if journal.partitions > log.partitions() {
         let (count, live) = (journal.partitions, log.partitions());
         let what = format!("journal {} has {count} partitions, its topic {topic} {live}", journal.journal_id);
@@ -48,7 +59,7 @@ pub(super) async fn send(runs: &[ImportedRun], config: KafkaConfig, progress: &P
     let mut acks = FuturesOrdered::new();
     for run in runs {
         let partition = partition_of(&run.run_id, journal.partitions);
-        for batch in batches(run) {
+        for batch in batches(run, framing) {
             if acks.len() >= APPENDS_MAX {
                 appended += acked(acks.next().await, progress)?;
             }
@@ -72,11 +83,11 @@ fn acked(ack: Option<Result<Vec<u64>, runlog_log::Error>>, progress: &Progress) 
 }
 
 /// The run's records as entries, in appends of bounded size.
-fn batches(run: &ImportedRun) -> impl Iterator<Item = Vec<Entry>> {
+fn batches(run: &ImportedRun, framing: Framing) -> impl Iterator<Item = Vec<Entry>> {
     let mut entries = records(run)
-        .map(|record| Entry {
+        .map(move |record| Entry {
             key: run.run_id.clone().into_bytes(),
-            value: codec::encode(&record),
+            value: codec::encode_as(&record, framing),
             headers: runlog_projector::journal::headers(&record),
         })
         .peekable();
@@ -94,7 +105,7 @@ fn batches(run: &ImportedRun) -> impl Iterator<Item = Vec<Entry>> {
 }
 
 /// The topic's first record, which says what journal it is.
-async fn genesis(log: &KafkaLog) -> Result<Genesis, Error> {
+async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis, Error> {
     let bounds = log.bounds(0, GENESIS_WAIT).await?;
     let not = |found: &str| {
         let what = format!(
@@ -118,7 +129,17 @@ async fn genesis(log: &KafkaLog) -> Result<Genesis, Error> {
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
     };
-    let payload = codec::read(&first.value).map(|envelope| envelope.payload());
+    let framed = match registry {
+        Some(registry) => registry.restate(&first.value).await,
+        None => codec::restate(&first.value, &NoRegistry),
+    };
+    let framed = framed.map_err(|error| {
+        let waits = matches!(error, Unreadable::Unresolved { .. });
+        let kind = if waits { ErrorKind::Unavailable } else { ErrorKind::Invalid };
+        let what = "the topic's first record cannot be read; --registry names the registry of its ids";
+        Error::new(kind, what).because(error)
+    })?;
+    let payload = codec::read(&framed).map(|envelope| envelope.payload());
     match payload {
         Ok(Ok(Payload::Genesis(genesis))) => Ok(genesis),
         _ => Err(not("does not begin with a genesis")),

@@ -58,6 +58,12 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         Payload::Genesis(_) => {
             return Err(invalid("a genesis is written by the server that makes a journal", "/payload/type"));
         }
+        Payload::RetentionHorizon(_) => {
+            return Err(invalid(
+                "a retention horizon belongs to a partition, and this version appends none",
+                "/payload/type",
+            ));
+        }
         Payload::Skip(skip) => {
             let partition = members.get("partition").and_then(|raw| serde_json::from_str(raw.get()).ok());
             let partition =

@@ -1,0 +1,161 @@
+//! `schema`: the versions of the record's schema, and whether one reads what was written with another.
+
+use super::Answer;
+use crate::{
+    Error,
+    args::{Schema, SchemaAction, SchemaCheck, SchemaShow},
+    output::Output,
+    text::{Cell, Text},
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    datum::hex,
+    evolution::{self, Incompatibility},
+    schema::{self, Version},
+};
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+use std::path::Path;
+
+pub(super) fn run(args: Schema, output: &Output) -> Result<Answer, Error> {
+    match args.action {
+        SchemaAction::List => list(output),
+        SchemaAction::Show(args) => show(&args, output),
+        SchemaAction::Check(args) => check(&args, output),
+    }
+}
+
+/// One version.
+#[derive(Debug, Serialize)]
+struct Listed {
+    name: &'static str,
+    version: u16,
+    /// The Rabin fingerprint as on the wire, hexadecimal.
+    fingerprint: String,
+    /// Nothing about a released version changes any more.
+    released: bool,
+    /// Whether it is the one that is written.
+    current: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<Box<RawValue>>,
+}
+
+impl Listed {
+    fn of(version: &Version, schema: Option<Box<RawValue>>) -> Self {
+        Self {
+            name: schema::NAME,
+            version: version.number,
+            fingerprint: hex(&version.fingerprint),
+            released: version.released,
+            current: version == schema::current(),
+            schema,
+        }
+    }
+}
+
+fn list(output: &Output) -> Result<Answer, Error> {
+    let schemas: Vec<Listed> = schema::versions().iter().map(|version| Listed::of(version, None)).collect();
+    output.answer(&serde_json::json!({ "schemas": schemas }), |_, text| {
+        let rows = schemas.iter().map(|one| {
+            [
+                Cell::from(format!("{}/v{}", one.name, one.version)),
+                Cell::from(&one.fingerprint),
+                if one.released { Cell::from("yes").good() } else { Cell::from("no").warn() },
+                Cell::from(if one.current { "yes" } else { "no" }),
+            ]
+        });
+        text.table(["SCHEMA", "FINGERPRINT", "RELEASED", "WRITTEN"], rows.collect(), "none");
+    })?;
+    Ok(Answer::Yes)
+}
+
+fn show(args: &SchemaShow, output: &Output) -> Result<Answer, Error> {
+    let version = match &args.which {
+        None => schema::current(),
+        Some(which) => named(which).ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, format!("no schema {which}; `runlog schema list` names what there is"))
+        })?,
+    };
+    let damaged = |error| Error::new(ErrorKind::Internal, "the schema is not JSON").because(error);
+    let compact: Value = serde_json::from_str(version.text).map_err(damaged)?;
+    let schema = serde_json::value::to_raw_value(&compact).map_err(damaged)?;
+    output.answer(&Listed::of(version, Some(schema)), |_, text| {
+        for line in version.text.lines() {
+            text.line([Cell::from(line)]);
+        }
+    })?;
+    Ok(Answer::Yes)
+}
+
+/// Reads `JournalRecord/v1`, `JournalRecord`, `v1` or `1`.
+fn named(which: &str) -> Option<&'static Version> {
+    let (name, version) = match which.split_once('/') {
+        Some((name, version)) => (name, Some(version)),
+        None if which.starts_with(|c: char| c.is_ascii_uppercase()) => (which, None),
+        None => (schema::NAME, Some(which)),
+    };
+    let number = version.map(|version| version.strip_prefix('v').unwrap_or(version));
+    if name != schema::NAME {
+        return None;
+    }
+    match number {
+        None => Some(schema::current()),
+        Some(number) => schema::versions().iter().find(|version| version.number.to_string() == number),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Checked {
+    compatible: bool,
+    /// Fingerprints of the two.
+    old: String,
+    new: String,
+    incompatibilities: Vec<Incompatibility>,
+}
+
+fn check(args: &SchemaCheck, output: &Output) -> Result<Answer, Error> {
+    let (old, new) = (text(&args.old)?, text(&args.new)?);
+    let found = evolution::check(&old, &new).map_err(|error| {
+        let file = if error.which == "old" { &args.old } else { &args.new };
+        Error::new(ErrorKind::Invalid, "nothing was compared").with("file", file.display().to_string()).because(error)
+    })?;
+    let fingerprint = |text| schema::fingerprint_of(text).map(|bytes| hex(&bytes)).unwrap_or_default();
+    let compatible = found.is_empty();
+    let checked = Checked { compatible, old: fingerprint(&old), new: fingerprint(&new), incompatibilities: found };
+    output.answer(&checked, human)?;
+    Ok(Answer::from_bool(compatible))
+}
+
+fn text(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let named = file.display().to_string();
+        Error::new(ErrorKind::Invalid, format!("{named} cannot be read")).with("file", named.as_str()).because(error)
+    })
+}
+
+fn human(checked: &Checked, text: &mut Text) {
+    if checked.compatible {
+        text.line([Cell::from("compatible").good(), Cell::from("all that was written with the old one is read")]);
+        return;
+    }
+    text.line([Cell::from("incompatible").bad()]);
+    for one in &checked.incompatibilities {
+        let rule = if one.rule == evolution::Rule::InPlace { " (this journal's readers)" } else { "" };
+        text.line([Cell::from(format!("  {}:", one.path)), Cell::from(format!("{}{rule}", one.reason))]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_named_in_several_ways() {
+        for which in ["JournalRecord", "JournalRecord/v1", "JournalRecord/1", "v1", "1"] {
+            assert_eq!(named(which).map(|version| version.number), Some(1), "{which}");
+        }
+        for which in ["JournalRecord/v99", "Other/v1", "v", ""] {
+            assert!(named(which).is_none(), "{which}");
+        }
+    }
+}

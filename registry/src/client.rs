@@ -1,0 +1,198 @@
+//! The interface: Confluent Schema Registry's REST API, as far as it is needed.
+//!
+//! | asked | request | answers besides 200 |
+//! |---|---|---|
+//! | the schema of an id | `GET /schemas/ids/{id}` | 404 with code 40403 |
+//! | the id of a schema | `POST /subjects/{subject}` | 404 with code 40401 or 40403 |
+//! | a new id | `POST /subjects/{subject}/versions` | 409, 422 with code 42201 |
+//! | may it be registered | `POST /compatibility/subjects/{subject}/versions/latest` | 404 with code 40401 or 40402 |
+//!
+//! Every one of them may be repeated. A 404 without such a code comes from something else than a registry, and is no
+//! answer.
+
+use crate::{Auth, Config, Error, Kind};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How often a request is sent at the most.
+const ATTEMPTS_MAX: u32 = 4;
+/// What is waited before the second time; doubled each time.
+const BACKOFF: Duration = Duration::from_millis(100);
+/// The largest body that is read, bytes.
+const BODY_BYTES_MAX: usize = 8 << 20;
+/// What Confluent's interface calls its media type.
+const MEDIA: &str = "application/vnd.schemaregistry.v1+json";
+
+/// The interface's "no such subject", "no such version", "no such schema".
+const NOT_FOUND: [u64; 3] = [40401, 40402, 40403];
+
+/// A registry. Keeps nothing; see [`crate::Registry`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    config: Config,
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    error_code: u64,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct SchemaOf {
+    schema: String,
+    #[serde(default, rename = "schemaType")]
+    schema_type: Option<String>,
+    #[serde(default)]
+    references: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct IdOf {
+    id: u32,
+}
+
+#[derive(Deserialize)]
+struct Compatibility {
+    is_compatible: bool,
+}
+
+impl Client {
+    /// Makes a client; asks nothing yet.
+    pub fn new(config: Config) -> Result<Self, Error> {
+        let mut builder = reqwest::Client::builder().connect_timeout(config.request).timeout(config.request);
+        if matches!(config.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
+            builder = builder.no_proxy();
+        }
+        let http = builder
+            .build()
+            .map_err(|error| Error::new(Kind::Invalid, format!("no HTTP client could be made: {error}")))?;
+        Ok(Self { http, config })
+    }
+
+    /// What it was made from.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The text of the Avro schema that `id` names. One of another type, or with references to others, is `Refused`.
+    pub async fn schema(&self, id: u32) -> Result<String, Error> {
+        let found: SchemaOf = self.ask(Method::GET, &["schemas", "ids", &id.to_string()], None).await?;
+        match found.schema_type.as_deref() {
+            None | Some("AVRO") if found.references.is_empty() => Ok(found.schema),
+            None | Some("AVRO") => Err(Error::new(Kind::Refused, format!("id {id} is a schema that refers to others"))),
+            Some(other) => Err(Error::new(Kind::Refused, format!("id {id} is not an Avro schema but {other}"))),
+        }
+    }
+
+    /// The id under which the subject has `schema`.
+    pub async fn look_up(&self, schema: &str) -> Result<u32, Error> {
+        let body = json!({ "schema": schema });
+        Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject], Some(body)).await?.id)
+    }
+
+    /// Registers `schema` with the subject, which must take it; the id it has now, or had already.
+    pub async fn register(&self, schema: &str) -> Result<u32, Error> {
+        let body = json!({ "schema": schema });
+        Ok(self.ask::<IdOf>(Method::POST, &["subjects", &self.config.subject, "versions"], Some(body)).await?.id)
+    }
+
+    /// Whether the subject would take `schema`, by its own rule against its latest version. True for a new subject.
+    pub async fn is_compatible(&self, schema: &str) -> Result<bool, Error> {
+        let at = ["compatibility", "subjects", &self.config.subject, "versions", "latest"];
+        match self.ask::<Compatibility>(Method::POST, &at, Some(json!({ "schema": schema }))).await {
+            Ok(answer) => Ok(answer.is_compatible),
+            Err(error) if error.kind() == Kind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks until there is an answer, a bounded number of times within the deadline.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        at: &[&str],
+        body: Option<serde_json::Value>,
+    ) -> Result<T, Error> {
+        let until = Instant::now() + self.config.deadline;
+        let mut wait = BACKOFF;
+        for attempt in 1.. {
+            let mut request = self.http.request(method.clone(), self.config.resource(at));
+            if let Some(body) = &body {
+                request = request.json(body);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            let once = self.once(request.header("accept", MEDIA));
+            let error = match tokio::time::timeout(left, once).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(error)) => error,
+                Err(_) => self.unavailable("gave no answer in time"),
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            if error.kind() != Kind::Unavailable || attempt >= ATTEMPTS_MAX || left <= wait {
+                return Err(error);
+            }
+            tracing::debug!(attempt, "{error}; asking again");
+            tokio::time::sleep(wait).await;
+            wait *= 2;
+        }
+        Err(self.unavailable("was not asked"))
+    }
+
+    async fn once<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, Error> {
+        let request = match &self.config.auth {
+            Auth::None => request,
+            Auth::Basic { user, password } => request.basic_auth(user, Some(password)),
+            Auth::Bearer(token) => request.bearer_auth(token),
+        };
+        let response = request.send().await.map_err(|error| self.unavailable(cause(&error)))?;
+        let status = response.status();
+        let body = self.body(response).await?;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| {
+                self.unavailable(format!("answered {status} with what is not the interface's: {error}"))
+            });
+        }
+        let refusal: Option<Refusal> = serde_json::from_slice(&body).ok();
+        let code = refusal.as_ref().map(|refusal| refusal.error_code);
+        let said = refusal.map_or_else(|| "nothing about it".to_owned(), |refusal| refusal.message);
+        let message = format!("registry {} answered {status}: {said}", self.config.shown());
+        Err(match (status, code) {
+            (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => Error::new(Kind::Denied, message),
+            (StatusCode::NOT_FOUND, Some(code)) if NOT_FOUND.contains(&code) => Error::new(Kind::NotFound, message),
+            (StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY, Some(_)) => Error::new(Kind::Refused, message),
+            _ => Error::new(Kind::Unavailable, message),
+        })
+    }
+
+    async fn body(&self, mut response: Response) -> Result<Vec<u8>, Error> {
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(|error| self.unavailable(cause(&error)))? {
+            if body.len() + chunk.len() > BODY_BYTES_MAX {
+                return Err(self.unavailable(format!("answered with more than {BODY_BYTES_MAX} bytes")));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    fn unavailable(&self, what: impl std::fmt::Display) -> Error {
+        Error::new(Kind::Unavailable, format!("registry {} {what}", self.config.shown()))
+    }
+}
+
+/// The innermost reason; the outer ones repeat the URL.
+fn cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "gave no answer in time".to_owned();
+    }
+    let mut source: &dyn std::error::Error = error;
+    while let Some(inner) = source.source() {
+        source = inner;
+    }
+    format!("does not answer: {source}")
+}

@@ -1,0 +1,149 @@
+//! Where the registry is, and how it is asked.
+
+use crate::{Error, Kind};
+use reqwest::Url;
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// Who asks.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub enum Auth {
+    /// Nobody in particular.
+    #[default]
+    None,
+    /// HTTP's basic authentication.
+    Basic {
+        /// The user, or API key.
+        user: String,
+        /// The password, or API secret.
+        password: String,
+    },
+    /// A bearer token.
+    Bearer(String),
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Basic { .. } => "Basic(…)",
+            Self::Bearer(_) => "Bearer(…)",
+        })
+    }
+}
+
+impl Auth {
+    /// Reads `USER:PASSWORD`.
+    pub fn basic(text: &str) -> Option<Self> {
+        let (user, password) = text.split_once(':')?;
+        Some(Self::Basic { user: user.to_owned(), password: password.to_owned() })
+    }
+}
+
+/// All that a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The base of the interface, without credentials.
+    pub(crate) url: Url,
+    /// Who asks. Default: what the URL says.
+    pub auth: Auth,
+    /// The subject of the journal's records.
+    pub subject: String,
+    /// The folder in which answers are kept; none keeps them in memory only. Default none.
+    pub dir: Option<PathBuf>,
+    /// How long one request may take. Default 5 s.
+    pub request: Duration,
+    /// How long a question may take, its repetitions included. Default 20 s.
+    pub deadline: Duration,
+    /// How long an id is left alone after a question that had no answer. Default 2 s.
+    pub pause: Duration,
+}
+
+impl Config {
+    /// The defaults for the registry at `url` (`http` or `https`, credentials allowed) and the records of `topic`.
+    pub fn new(url: &str, topic: &str) -> Result<Self, Error> {
+        // The text is not repeated: it may hold a password.
+        let wrong = |why: &dyn fmt::Display| {
+            Error::new(Kind::Invalid, format!("the registry's URL is not one, such as http://host:8081: {why}"))
+        };
+        let mut url = Url::parse(url).map_err(|error| wrong(&error))?;
+        if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+            return Err(wrong(&"it begins with http:// or https:// and names a host"));
+        }
+        let auth = match (url.username(), url.password()) {
+            ("", None) => Auth::None,
+            (user, password) => {
+                Auth::Basic { user: percent_decoded(user), password: percent_decoded(password.unwrap_or_default()) }
+            }
+        };
+        if url.set_username("").is_err() || url.set_password(None).is_err() {
+            return Err(wrong(&"its credentials cannot be told from it"));
+        }
+        // Paths are appended: a base with a path keeps it.
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&base);
+        Ok(Self {
+            url,
+            auth,
+            subject: format!("{topic}-value"),
+            dir: None,
+            request: Duration::from_secs(5),
+            deadline: Duration::from_secs(20),
+            pause: Duration::from_secs(2),
+        })
+    }
+
+    /// The URL of a resource; segments are percent-encoded.
+    pub(crate) fn resource(&self, segments: &[&str]) -> Url {
+        let mut url = self.url.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// The URL as it may be shown.
+    pub(crate) fn shown(&self) -> &str {
+        self.url.as_str().trim_end_matches('/')
+    }
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let digits = tail.get(..2).filter(|_| *first == b'%').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_taken_from_the_url_and_never_shown() {
+        let config = Config::new("http://me:s%40cret@host:8081/api/", "t").unwrap();
+        assert_eq!(config.auth, Auth::Basic { user: "me".into(), password: "s@cret".into() });
+        assert_eq!((config.shown(), config.subject.as_str()), ("http://host:8081/api", "t-value"));
+        assert!(!format!("{config:?}").contains("cret"));
+        let error = Config::new("me:s@cret@host", "t").unwrap_err();
+        assert!(error.kind() == Kind::Invalid && !error.to_string().contains("cret"), "{error}");
+    }
+
+    #[test]
+    fn segments_are_encoded_behind_the_base() {
+        let at = |url: &str| Config::new(url, "t").unwrap().resource(&["subjects", "a/b c-value", "versions"]);
+        assert_eq!(at("http://h").as_str(), "http://h/subjects/a%2Fb%20c-value/versions");
+        assert_eq!(at("http://h/base/").as_str(), "http://h/base/subjects/a%2Fb%20c-value/versions");
+    }
+}

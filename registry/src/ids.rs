@@ -1,0 +1,274 @@
+//! What the ids in a journal name, and the id that this build writes.
+//!
+//! ```text
+//!   version(id):  known ──▶ the version, or that it is none        asked ──▶ a task ──▶ disk ──▶ known
+//!                 being asked, or asked in vain a moment ago ──▶ unresolved, ask me again
+//! ```
+//!
+//! Invariant: only the registry's answers become known. What is no answer is forgotten after [`Config::pause`].
+
+use crate::{Client, Config, Error, Kind, cache::Cache};
+use runlog_schemas::{
+    codec::{self, Framing, Schemas, Unreadable},
+    datum::hex,
+    schema::{self, Version},
+};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+use tokio::runtime::Handle;
+
+/// Questions under way at the same time.
+const ASKING_MAX: usize = 16;
+/// Ids that are remembered as naming nothing that can be read; more of them and all are forgotten.
+const UNKNOWN_MAX: usize = 1 << 16;
+
+/// A registry and what it said so far. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    runtime: Handle,
+    cache: Mutex<Cache>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ids: HashMap<u32, Id>,
+    own: Option<Id>,
+}
+
+/// What is known of an id; of the id that is written, `Names(_, id)`.
+#[derive(Clone, Debug)]
+enum Id {
+    Names(&'static Version, u32),
+    /// It names nothing that this build can read, by the registry's own word.
+    Unknown(String),
+    /// The question ends before `until`; past that its task is lost, and it is asked again.
+    Asking {
+        until: Instant,
+    },
+    /// There was no answer.
+    Paused {
+        until: Instant,
+        why: String,
+    },
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    /// Reads what was kept; asks nothing. Questions run on the current runtime, which must outlive their answers.
+    ///
+    /// Errors: `Invalid` where the folder cannot be used or the client not be made.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        let folder = config.dir.clone();
+        let unusable = |error: std::io::Error| {
+            let dir = folder.clone().unwrap_or_default();
+            Error::new(Kind::Invalid, format!("schemas cannot be kept in {}: {error}", dir.display()))
+        };
+        let cache = Cache::open(folder.as_deref()).map_err(unusable)?;
+        let mut state = State::default();
+        for (id, text) in &cache.schemas {
+            state.ids.insert(*id, meaning(*id, text));
+        }
+        let own = cache.own.get(&hex(&schema::fingerprint()));
+        state.own = own.and_then(|id| state.ids.get(id)).filter(|id| writes(id)).cloned();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                client: Client::new(config)?,
+                runtime: Handle::current(),
+                cache: Mutex::new(cache),
+                state: Mutex::new(state),
+                changed: Condvar::new(),
+            }),
+        })
+    }
+
+    /// The id of the schema that this build writes: known, looked up, or registered now.
+    ///
+    /// Errors: `Refused` where the subject does not take it, `Denied`, `Unavailable` past the deadline.
+    pub async fn register(&self) -> Result<u32, Error> {
+        if let Some(Id::Names(_, id)) = &locked(&self.inner.state).own {
+            return Ok(*id);
+        }
+        let result = self.inner.register().await;
+        self.inner.learn_own(&result);
+        result
+    }
+
+    /// What `id` names, waiting for the registry's answer where it is not known.
+    pub async fn resolve(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        match self.version(id) {
+            Err(Unreadable::Unresolved { .. }) => {
+                self.inner.ask(id).await;
+                self.version(id)
+            }
+            known => known,
+        }
+    }
+
+    /// [`codec::restate`], waiting for the registry's answer where it takes one.
+    pub async fn restate<'a>(&self, framed: &'a [u8]) -> Result<Cow<'a, [u8]>, Unreadable> {
+        if let Some(id) = codec::confluent_id(framed) {
+            self.resolve(id).await?;
+        }
+        codec::restate(framed, self)
+    }
+}
+
+/// What a schema is to this build.
+fn meaning(id: u32, text: &str) -> Id {
+    match schema::by_text(text) {
+        Some(version) => Id::Names(version, id),
+        None => {
+            let fingerprint = schema::fingerprint_of(text).map_or_else(|error| error, |bytes| hex(&bytes));
+            Id::Unknown(format!("id {id}, which is not a version that this build reads (fingerprint {fingerprint})"))
+        }
+    }
+}
+
+fn writes(id: &Id) -> bool {
+    matches!(id, Id::Names(version, _) if *version == schema::current())
+}
+
+impl Inner {
+    /// At most four questions, each within the deadline, and time to keep what they said.
+    fn asking(&self) -> Id {
+        Id::Asking { until: Instant::now() + 5 * self.client.config().deadline }
+    }
+
+    fn paused(&self, error: &Error) -> Id {
+        Id::Paused { until: Instant::now() + self.client.config().pause, why: error.to_string() }
+    }
+
+    /// Asks for `id` and remembers the answer, if it is one.
+    async fn ask(&self, id: u32) {
+        let known = match self.client.schema(id).await {
+            Ok(text) => {
+                let known = meaning(id, &text);
+                self.keep(|cache| {
+                    cache.schemas.insert(id, text);
+                });
+                known
+            }
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Refused) => {
+                Id::Unknown(format!("id {id} ({error})"))
+            }
+            Err(error) => {
+                tracing::warn!(id, "what a schema id names is not known yet: {error}");
+                self.paused(&error)
+            }
+        };
+        locked(&self.state).ids.insert(id, known);
+        self.changed.notify_all();
+    }
+
+    async fn register(&self) -> Result<u32, Error> {
+        let id = match self.client.look_up(schema::JOURNAL_RECORD).await {
+            Err(error) if error.kind() == Kind::NotFound => self.client.register(schema::JOURNAL_RECORD).await?,
+            found => found?,
+        };
+        // Whoever trusted a wrong id here would write records that nobody can read.
+        let text = self.client.schema(id).await?;
+        let known = meaning(id, &text);
+        if !writes(&known) {
+            let subject = &self.client.config().subject;
+            let what = format!("the registry gave id {id} in subject {subject}, and another schema for it");
+            return Err(Error::new(Kind::Refused, what));
+        }
+        self.keep(|cache| {
+            cache.schemas.insert(id, text);
+            cache.own.insert(hex(&schema::fingerprint()), id);
+        });
+        locked(&self.state).ids.insert(id, known);
+        Ok(id)
+    }
+
+    fn learn_own(&self, result: &Result<u32, Error>) {
+        let own = match result {
+            Ok(id) => Id::Names(schema::current(), *id),
+            Err(error) => self.paused(error),
+        };
+        locked(&self.state).own = Some(own);
+        self.changed.notify_all();
+    }
+
+    /// On disk before it is known, so that what was applied can be applied again without the registry.
+    fn keep(&self, change: impl FnOnce(&mut Cache)) {
+        let mut cache = locked(&self.cache);
+        change(&mut cache);
+        if let Err(error) = cache.keep() {
+            tracing::warn!("a schema could not be kept on disk, the registry will be needed again: {error}");
+        }
+    }
+}
+
+impl Schemas for Registry {
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        let mut state = locked(&self.inner.state);
+        let unresolved = |what: String, failing| Err(Unreadable::Unresolved { what, failing });
+        match state.ids.get(&id) {
+            Some(Id::Names(version, _)) => return Ok(version),
+            Some(Id::Unknown(what)) => return Err(Unreadable::UnknownSchema(what.clone())),
+            Some(Id::Asking { until }) if *until > Instant::now() => {
+                return unresolved(format!("id {id}: the registry is being asked"), false);
+            }
+            Some(Id::Paused { until, why }) if *until > Instant::now() => {
+                return unresolved(format!("id {id}: {why}"), true);
+            }
+            Some(Id::Asking { .. } | Id::Paused { .. }) | None => {}
+        }
+        if state.ids.values().filter(|known| matches!(known, Id::Asking { .. })).count() >= ASKING_MAX {
+            return unresolved(format!("id {id}: the registry is being asked for others"), false);
+        }
+        if state.ids.len() > UNKNOWN_MAX {
+            state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Asking { .. }));
+        }
+        let failing = match state.ids.insert(id, self.inner.asking()) {
+            // What failed goes on being reported until there is an answer.
+            Some(Id::Paused { why, .. }) => Some(why),
+            _ => None,
+        };
+        drop(state);
+        let inner = self.inner.clone();
+        self.inner.runtime.spawn(async move { inner.ask(id).await });
+        let failed = failing.is_some();
+        unresolved(format!("id {id}: {}", failing.unwrap_or_else(|| "the registry is being asked".into())), failed)
+    }
+
+    fn framing(&self) -> Result<Framing, String> {
+        let mut state = locked(&self.inner.state);
+        let why = match &state.own {
+            Some(Id::Names(_, id)) => return Ok(Framing::Confluent(*id)),
+            Some(Id::Paused { until, why }) if *until > Instant::now() => return Err(why.clone()),
+            Some(Id::Asking { until }) if *until > Instant::now() => return Err("the registry is being asked".into()),
+            Some(Id::Paused { why, .. } | Id::Unknown(why)) => why.clone(),
+            Some(Id::Asking { .. }) | None => "the registry is being asked".into(),
+        };
+        state.own = Some(self.inner.asking());
+        drop(state);
+        let inner = self.inner.clone();
+        self.inner.runtime.spawn(async move {
+            let result = inner.register().await;
+            inner.learn_own(&result);
+        });
+        Err(why)
+    }
+
+    fn wait(&self, longest: Duration) {
+        let state = locked(&self.inner.state);
+        drop(self.inner.changed.wait_timeout(state, longest));
+    }
+}

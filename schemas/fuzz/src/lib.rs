@@ -1,0 +1,148 @@
+//! What must hold of any bytes: checked by the fuzz targets, and by `replay` over a corpus without a fuzzer.
+
+#![allow(unsafe_code, reason = "an allocator that counts has no other way")]
+
+use runlog_schemas::{
+    codec::{self, Framing, Schemas, Unreadable},
+    datum::{Datum, Sha256},
+    draft::Draft,
+    record::JournalRecord,
+    schema::{self, Version},
+};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    time::Duration,
+};
+
+/// Counts what the current thread holds.
+pub struct Counting;
+
+thread_local! {
+    static HELD: Cell<usize> = const { Cell::new(0) };
+    static PEAK: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.get() + layout.size();
+        HELD.set(held);
+        PEAK.set(PEAK.get().max(held));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.set(HELD.get().saturating_sub(layout.size()));
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Memory per byte of input that the densest values take: a byte can stand for an empty string.
+const FACTOR: usize = 64;
+/// Memory that does not depend on the input: messages, and the few small vectors of a record.
+const FIXED: usize = 16 << 10;
+
+/// Runs `read` and sees to it that it held no more than a small multiple of its input.
+fn bounded<T>(input: usize, read: impl FnOnce() -> T) -> T {
+    let before = HELD.get();
+    PEAK.set(before);
+    let out = read();
+    let peak = PEAK.get().saturating_sub(before);
+    assert!(peak <= FACTOR * input + FIXED, "{peak} bytes held for {input} of input");
+    out
+}
+
+/// A registry that gave the current schema one id and knows no other.
+#[derive(Debug)]
+struct OneId;
+
+/// That id.
+pub const ID: u32 = 1;
+
+impl Schemas for OneId {
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        let unknown = || Unreadable::UnknownSchema(id.to_string());
+        if id == ID { Ok(schema::current()) } else { Err(unknown()) }
+    }
+
+    fn framing(&self) -> Result<Framing, String> {
+        Ok(Framing::Confluent(ID))
+    }
+
+    fn wait(&self, _: Duration) {}
+}
+
+/// Bytes off the wire: as they are, and their datum in either framing, so that a mutation of the framing is not the end of
+/// it.
+pub fn wire(bytes: &[u8]) {
+    let single = [&[0xC3, 0x01], &schema::fingerprint()[..]].concat();
+    framed(bytes);
+    let datum = bytes.get(single.len()..).unwrap_or_default();
+    let single = [&single[..], datum].concat();
+    let confluent = [&[0x00], &ID.to_be_bytes()[..], datum].concat();
+    framed(&confluent);
+    assert_eq!(restated(&confluent), restated(&single), "the framing is no part of a record");
+}
+
+fn restated(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    codec::restate(bytes, &OneId).map(std::borrow::Cow::into_owned)
+}
+
+fn framed(bytes: &[u8]) {
+    let Ok(single) = bounded(bytes.len(), || restated(bytes)) else { return };
+    let read = bounded(single.len(), || codec::read(&single).map(drop));
+    let decoded = bounded(single.len(), || codec::unframe(&single).map(codec::decode));
+    let Ok(Ok(record)) = decoded else {
+        assert!(read.is_err(), "the envelope was taken, and its record does not decode");
+        return;
+    };
+    let written = codec::encode(&record);
+    let datum = codec::unframe(&written).expect("what was written is framed").datum;
+    assert_eq!(codec::decode(datum).as_ref(), Ok(&record), "written and read again");
+    assert_eq!(Ok(written.clone()), restated(&codec::encode_as(&record, Framing::Confluent(ID))));
+    let Ok(envelope) = codec::read(&single) else { return };
+    assert_eq!(envelope.payload().as_ref(), Ok(&record.payload));
+    assert_eq!((envelope.writer_id, envelope.run_id), (&*record.place.writer_id, &*record.body.run_id));
+    assert_eq!((envelope.record_id, envelope.kind), (&*record.body.record_id, record.body.record_kind));
+    assert_eq!(envelope.facts, record.body.facts);
+    if written == single {
+        assert_eq!(envelope.content_hash(), record.content_hash());
+        assert_eq!(envelope.record_hash(), Sha256::of(datum));
+        assert_eq!(envelope.payload_hash(), Sha256::of(&record.payload.to_bytes()));
+    }
+    as_json(&record);
+}
+
+/// A record that was read can be printed, and what of it is taken as JSON stays what it is.
+fn as_json(record: &JournalRecord) {
+    let text = serde_json::to_string(record).expect("a record serialises");
+    if let Ok(draft) = Draft::parse(&text) {
+        settled(&draft.record);
+    }
+}
+
+/// A record taken from JSON is printed and taken as itself, and travels.
+fn settled(record: &JournalRecord) {
+    let text = serde_json::to_string(record).expect("a record serialises");
+    let again = Draft::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(again.record, *record, "printed and parsed again");
+    let written = codec::encode(record);
+    if written.len() <= codec::RECORD_BYTES_MAX {
+        let envelope = codec::read(&written).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(codec::decode(envelope.datum()).as_ref(), Ok(record), "written and read again");
+    }
+}
+
+/// JSON as a client sends it.
+pub fn draft(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(draft) = Draft::parse(text) {
+        settled(&draft.record);
+    }
+}

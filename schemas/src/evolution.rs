@@ -1,0 +1,106 @@
+//! Which changes of a schema are legal: whether readers with the new one take all that was written with the old one.
+//!
+//! ```text
+//!   old ─┐                      ┌─▶ resolution   Avro's schema resolution: would *an* Avro reader take it?
+//!        ├─▶ model (parsed) ────┼─▶ defaults     are the new schema's defaults values of their types?
+//!   new ─┘                      └─▶ in_place     of journal records: would *our* reader take it?
+//! ```
+//!
+//! Our reader does not resolve: it reads the bytes of every released version in place, field by field, and knows for
+//! each field since which version it is there (`datum!`). That holds hashes of old records as they are and costs nothing,
+//! and asks for more than Avro does: see [`in_place`]. Backward compatible against *every* released version is what
+//! Avro and registries call `BACKWARD_TRANSITIVE`.
+//!
+//! Written here because the verdicts of `apache-avro` 0.22's `SchemaCompatibility` are not the specification's on seven
+//! rows of `tests/evolution.json`. It compares two references to a named type by name only, and so takes a changed type
+//! for the same one; it takes a definition and a reference to that very type for different ones; it knows no aliases of
+//! types; it lets defaults pass that most readers refuse; and it names the first thing that is wrong only.
+
+use crate::{
+    datum::{Sha256, hex},
+    schema,
+};
+use model::Schema;
+use serde::Serialize;
+
+mod defaults;
+pub mod in_place;
+mod model;
+mod resolution;
+
+/// Whose rule a change breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Avro's schema resolution.
+    Avro,
+    /// Reading older journal records in place.
+    InPlace,
+}
+
+/// One thing that makes the new schema unfit to read what was written with the old one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Incompatibility {
+    /// Where: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
+    pub path: String,
+    /// Whose rule.
+    pub rule: Rule,
+    /// Why.
+    pub reason: String,
+}
+
+/// A text that is not a schema.
+#[derive(Debug, thiserror::Error)]
+#[error("the {which} schema is not an Avro schema: {reason}")]
+pub struct Unparsable {
+    /// `old` or `new`.
+    pub which: &'static str,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Checks that whatever was written with `old` is read with `new`. Empty: compatible.
+///
+/// Where `old` is a version of the journal's record, the rules of [`in_place`] are checked as well.
+pub fn check(old: &str, new: &str) -> Result<Vec<Incompatibility>, Unparsable> {
+    let parse = |which, text| Schema::parse(text).map_err(|reason| Unparsable { which, reason });
+    let (old, new) = (parse("old", old)?, parse("new", new)?);
+    let mut found = resolution::check(&old, &new);
+    found.extend(defaults::check(&new));
+    if old.root_name() == Some(in_place::JOURNAL_RECORD) {
+        found.extend(in_place::check(&old, &new));
+    }
+    Ok(found)
+}
+
+fn broken(rule: Rule, path: &str, reason: impl Into<String>) -> Incompatibility {
+    Incompatibility { path: path.to_owned(), rule, reason: reason.into() }
+}
+
+/// What forbids this build: a released version that was changed, is not compiled in, or is not read by the last of
+/// `versions` (a number and a schema each, oldest first). `list` is `avsc/RELEASED`.
+pub fn gate(list: &'static str, versions: &[(u16, &str)]) -> Vec<String> {
+    let Some((_, current)) = versions.last() else { return vec!["there is no version".to_owned()] };
+    let mut wrong = Vec::new();
+    for line in schema::lines(list) {
+        let folder = line.folder;
+        let Some((_, text)) = versions.iter().find(|(number, _)| format!("v{number}") == folder) else {
+            wrong.push(format!("{folder} is released and not compiled in"));
+            continue;
+        };
+        let fingerprint = schema::fingerprint_of(text).map(|bytes| hex(&bytes)).unwrap_or_default();
+        if (fingerprint.as_str(), Sha256::of(text.as_bytes()).to_string().as_str()) != (line.fingerprint, line.sha256) {
+            wrong.push(format!("{folder} is released and was changed; a change is a new version"));
+        }
+        match check(text, current) {
+            Ok(found) => wrong.extend(found.iter().map(|one| format!("{folder}: {}: {}", one.path, one.reason))),
+            Err(error) => wrong.push(format!("{folder}: {error}")),
+        }
+    }
+    for (number, _) in versions.iter().rev().skip(1) {
+        if !schema::lines(list).any(|line| line.folder == format!("v{number}")) {
+            wrong.push(format!("v{number} has a version behind it and is not released"));
+        }
+    }
+    wrong
+}

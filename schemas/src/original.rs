@@ -1,0 +1,37 @@
+//! The JSON that a record came from: the contract's members, with what the schema has no field for put back.
+
+use crate::record::JournalRecord;
+use serde_json::{Map, Value};
+
+/// Members of the envelope that are Runlog's own.
+const OWN: [&str; 8] =
+    ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "key_id", "validity", "facts", "unknown_fields"];
+
+/// The record as its SDK wrote it: equal to the JSON that [`crate::draft::Draft::parse`] read, as parsed values, but for
+/// absent members, which may have been null or an empty list.
+pub fn original(record: &JournalRecord) -> Result<Value, serde_json::Error> {
+    let mut json = serde_json::to_value(record)?;
+    if let Some(members) = json.as_object_mut() {
+        OWN.iter().for_each(|name| drop(members.remove(*name)));
+    }
+    if let Some(kept) = &record.body.unknown_fields {
+        let kept: Map<String, Value> = serde_json::from_str(kept)?;
+        kept.into_iter().for_each(|(pointer, value)| put(&mut json, &pointer, value));
+    }
+    Ok(json)
+}
+
+/// Sets what `pointer` points at. Its parent is there: of an unknown object only the object itself is kept.
+fn put(json: &mut Value, pointer: &str, value: Value) {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    match json.pointer_mut(parent) {
+        Some(Value::Object(members)) => {
+            members.insert(name.replace("~1", "/").replace("~0", "~"), value);
+        }
+        Some(Value::Array(items)) => match name.parse::<usize>().ok().and_then(|index| items.get_mut(index)) {
+            Some(item) => *item = value,
+            None => items.push(value),
+        },
+        _ => {}
+    }
+}

@@ -1,0 +1,55 @@
+//! How long things last: erasures, forks, retention horizons.
+
+use crate::{datum, datum::Sha256};
+use serde::{Deserialize, Serialize};
+
+/// The keys of an erasable run are destroyed. What was encrypted under them is gone; every status and number stays.
+/// Needs no claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Erasure {
+    /// The keys, as in the envelopes' `key_id`; empty for all of the run's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_ids: Vec<String>,
+    /// Who had it erased.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(Erasure { key_ids, who, why });
+
+/// The first record of a run that goes on from a point in another one. The other run is not changed by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fork {
+    /// The other run.
+    pub from_run_id: String,
+    /// Its last `journal_seq` that this run shares, inclusive.
+    pub from_journal_seq: u64,
+    /// The partition of the other run.
+    pub from_partition: u32,
+    /// The offset of the last shared record in that partition.
+    pub from_offset: u64,
+    /// The other run's hash behind that record: that it is the history which this one shares can be checked.
+    pub from_hash: Sha256,
+    /// The checkpoint of the other run that an agent goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_checkpoint_id: Option<String>,
+    /// Who forked it.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(Fork { from_run_id, from_journal_seq, from_partition, from_offset, from_hash, from_checkpoint_id, who, why });
+
+/// Content of a family that the log took before a point in time may be dropped from this partition's rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetentionHorizon {
+    /// What it applies to: a payload type.
+    pub family: String,
+    /// Log time, exclusive, milliseconds since the Unix epoch.
+    pub until_millis: i64,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(RetentionHorizon { family, until_millis, who, why });

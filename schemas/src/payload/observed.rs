@@ -1,0 +1,61 @@
+//! Facts that other journals observe: proposals, retractions, and whole tool calls. When such a fact is valid stands in
+//! the envelope's `validity`, in clear.
+
+use crate::{contract, datum, json::Json, scalar::Finite, symbols};
+use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// Where a proposal stands.
+    open ProposalStatus {
+        Pending = "pending", Approved = "approved", Denied = "denied", Applied = "applied", Reverted = "reverted",
+    }
+}
+
+/// A code edit that an agent proposes. Each state is a fact of its own; the latest one by valid time counts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeEditProposal {
+    /// The proposal's identity: the request that it answers.
+    pub request_id: String,
+    /// The edits as their source has them.
+    pub diffs: Json,
+    /// From 0 to 1, as its source means it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confidence: Option<Finite>,
+    /// Where it stands.
+    pub status: ProposalStatus,
+    /// When it was decided, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_at_millis: Option<i64>,
+    /// When it was applied, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_at_millis: Option<i64>,
+    /// The commit that it became.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_hash: Option<String>,
+}
+datum!(CodeEditProposal { request_id, diffs, confidence, status, decided_at_millis, applied_at_millis, commit_hash });
+
+/// A fact that is no longer claimed to be true, from the envelope's valid time on. Needs no claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retraction {
+    /// The `record_id` of the fact.
+    pub retracted_record_id: String,
+    /// Who retracts it.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(Retraction { retracted_record_id, who, why });
+
+contract! {
+    /// A tool call and its result in one, as the tool-call journal records them: after the effect.
+    ToolJournalEntry {
+        session_id: String,
+        call_fingerprint: String,
+        tool_name: String,
+        arguments: Json,
+        result: Json,
+        is_error: bool,
+        timestamp_ms: u64,
+    }
+}

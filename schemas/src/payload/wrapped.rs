@@ -1,0 +1,109 @@
+//! Payloads that hold others: batches, ciphertext, and bytes that another SDK owns.
+
+use crate::{
+    datum,
+    datum::{Datum, Input, Malformed},
+    draft::Draft,
+    payload::Payload,
+    record::JournalRecord,
+    scalar::Bytes,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The most records that a batch holds.
+pub const BATCH_RECORDS_MAX: usize = 4096;
+
+/// Records of one run that take effect together or not at all. Their `writer_seq`s are consecutive from the envelope's;
+/// none of them is a batch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Batch {
+    /// The records, in order.
+    pub records: Vec<JournalRecord>,
+}
+
+impl Batch {
+    fn each<'a>(
+        input: &mut Input<'a>,
+        mut record: impl FnMut(&mut Input<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        // One level is all the recursion that the schema's own reference to itself is worth.
+        if std::mem::replace(&mut input.in_batch, true) {
+            return Err(input.malformed("a batch within a batch"));
+        }
+        let mut left = BATCH_RECORDS_MAX;
+        datum::blocks(input, |input| {
+            left = left.checked_sub(1).ok_or_else(|| input.malformed("too many records in a batch"))?;
+            record(input)
+        })?;
+        input.in_batch = false;
+        Ok(())
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Raw {
+            records: Vec<Box<RawValue>>,
+        }
+        let raw = Raw::deserialize(d)?;
+        let record = |raw: &RawValue| match Draft::parse(raw.get()) {
+            Ok(draft) if matches!(draft.record.payload, Payload::Batch(_)) => {
+                Err(serde::de::Error::custom("a batch within a batch"))
+            }
+            Ok(draft) => Ok(draft.record),
+            Err(error) => Err(serde::de::Error::custom(error)),
+        };
+        if raw.records.len() > BATCH_RECORDS_MAX {
+            return Err(serde::de::Error::custom("too many records in a batch"));
+        }
+        Ok(Self { records: raw.records.iter().map(|raw| record(raw)).collect::<Result<_, _>>()? })
+    }
+}
+
+impl Datum for Batch {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.records.put(out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let mut records = Vec::new();
+        Self::each(input, |input| {
+            records.push(JournalRecord::take(input)?);
+            Ok(())
+        })?;
+        Ok(Self { records })
+    }
+    fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+        Self::each(input, JournalRecord::skip)
+    }
+}
+
+/// A payload encrypted under the run's key, which the envelope's `key_id` names. Kind and facts are those of what is
+/// within, and the content hash covers the ciphertext.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encrypted {
+    /// How, by name.
+    pub algorithm: String,
+    /// Unique under the key.
+    pub nonce: Bytes,
+    /// The payload's encoding with its union branch, then that of its unknown fields.
+    pub ciphertext: Bytes,
+}
+datum!(Encrypted { algorithm, nonce, ciphertext });
+
+/// A payload that another SDK owns and that no index reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPayload {
+    /// Whose it is.
+    pub family: String,
+    /// Its type within the family.
+    pub payload_type: String,
+    /// That type's version.
+    pub schema_version: u32,
+    /// The media type of `bytes`.
+    pub content_type: String,
+    /// The payload as its owner wrote it.
+    pub bytes: Bytes,
+}
+datum!(HostPayload { family, payload_type, schema_version, content_type, bytes });

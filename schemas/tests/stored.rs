@@ -19,13 +19,17 @@ fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
         let mut left = whole.clone();
         left.detach(0).map(|content| (whole, left, content))
     };
-    full::records().into_iter().map(|(_, record)| record).filter_map(detached).collect()
+    // An encrypted payload is not held elsewhere yet: a claim check has the type that the facts name.
+    let whole = full::records().into_iter().map(|(_, record)| record);
+    whole.filter(|record| !matches!(record.payload, Payload::Encrypted(_))).filter_map(detached).collect()
 }
 
 #[test]
 fn a_record_is_judged_alike_wherever_its_payload_is() {
     let all = taken_out();
-    assert_eq!(all.len(), Payload::TYPES.len() - 4, "all but claim, skip, genesis and what is stored already");
+    let stays = |tag: &&&str| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **tag);
+    let stay: Vec<_> = Payload::TYPES.iter().filter(stays).copied().collect();
+    assert_eq!(stay, ["run_claim", "skip", "genesis", "retention_horizon", "batch", "encrypted", "stored_payload"]);
     for (whole, left, content) in all {
         let (inline, stored) = (codec::encode(&whole), codec::encode(&left));
         let (inline, stored) = (codec::read(&inline).unwrap(), codec::read(&stored).unwrap());

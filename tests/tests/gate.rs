@@ -16,7 +16,7 @@ mod local {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_checkpoint_brings_what_is_new_and_builds_on_the_recovered_one_behind_a_takeover() {
         let (_dir, runlog) = journal().await;
-        // Two of these and a little more fit a record: a list that is written whole at some point is refused.
+        // Each is over what a record holds itself: its payload is in the content store.
         let message = |n: usize| Json::from(json!({"n": n, "content": "x".repeat(400_000)}));
         let mut state = LoopState::default();
         let mut run = runlog.open("r").await.expect("open");
@@ -37,8 +37,8 @@ mod local {
                 state.messages = saved.messages.clone().expect("messages");
             }
         }
-        // What does not fit is refused before it is numbered, and the handle goes on.
-        state.messages.extend((20..24).map(message));
+        // What not even the content store takes is refused before it is numbered, and the handle goes on.
+        state.messages.push(Json::from(json!("x".repeat(65 << 20))));
         let error = run.checkpoint(&state).await.expect_err("too large");
         assert_eq!((error.kind(), error.action()), (ErrorKind::TooLarge, runlog_producer::Action::FixTheInput));
         state.messages.truncate(9);

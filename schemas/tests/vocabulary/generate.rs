@@ -331,14 +331,13 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
                 checkpoint.state_hash = checkpoint.content_hash();
                 checkpoint.into()
             }
+            Payload::StoredPayload(stored) => StoredPayload { payload_type: "message".into(), ..stored }.into(),
             other => other,
         };
-        if let Payload::StoredPayload(stored) = &payload {
+        if matches!(payload, Payload::StoredPayload(_)) {
             // Kind and facts are what they were before the payload went elsewhere.
-            record.body.facts.payload_type.clone_from(&stored.payload_type);
-            if !record.body.record_kind.may_be_stored() || stored.payload_type == Payload::STORED {
-                return None;
-            }
+            record.body.facts.payload_type = "message".into();
+            record.body.record_kind = RecordKind::Message;
         } else if matches!(payload, Payload::Encrypted(_)) {
             record.body.facts = Facts { payload_type: "message".into(), ..Facts::default() };
             record.body.record_kind = RecordKind::Message;

@@ -38,8 +38,7 @@ need_test() {
   elif ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     need python3-venv
   fi
-  # valgrind counts instructions. A Java reads the golden files. The image that we build ourselves takes the same and a shell.
-  has valgrind || need valgrind
+  # A Java reads the golden files. The image that we build ourselves takes the same and a shell.
   has mvn || need maven
   if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi

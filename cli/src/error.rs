@@ -118,6 +118,12 @@ impl From<runlog_log::Error> for Error {
     }
 }
 
+impl From<runlog_producer::content::Error> for Error {
+    fn from(source: runlog_producer::content::Error) -> Self {
+        Self::new(source.error_kind(), "the content store cannot be used").because(source)
+    }
+}
+
 impl From<crate::import::Error> for Error {
     fn from(source: crate::import::Error) -> Self {
         use crate::import::Error as E;

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use runlog_schemas::canonical;
-use runlog_schemas::codec::{RECORD_BYTES_MAX, encode};
+use runlog_schemas::codec::encode;
 
 #[cfg(test)]
 use plan::Event;
@@ -51,9 +51,10 @@ pub(crate) enum Error {
     Collision { run_id: String, first: String, second: String },
     /// The journal would not take one of the records.
     #[error(
-        "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {RECORD_BYTES_MAX}"
+        "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
+         a content store, where the journal has one, takes payloads up to 64 MiB"
     )]
-    TooLarge { run_id: String, origin: String, event: usize, payload_type: &'static str, bytes: usize },
+    TooLarge { run_id: String, origin: String, event: usize, payload_type: &'static str, bytes: u64, most: u64 },
 }
 
 /// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.
@@ -70,7 +71,6 @@ pub(crate) fn plan_files(
     for file in files {
         runs.append(&mut plan_file(format, file, run_prefix.unwrap_or(""))?);
     }
-    runs.iter().try_for_each(check_sizes)?;
     let mut seen: HashMap<&str, &ImportedRun> = HashMap::new();
     for run in &runs {
         match seen.insert(&run.run_id, run) {
@@ -112,13 +112,14 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
     Ok(runs)
 }
 
-fn check_sizes(run: &ImportedRun) -> Result<(), Error> {
-    let sizes = records(run).map(|record| (record.payload.payload_type(), encode(&record).len()));
-    match sizes.enumerate().find(|(_, (_, bytes))| *bytes > RECORD_BYTES_MAX) {
-        Some((event, (payload_type, bytes))) => {
+/// Whether the journal takes all records of all runs: those of `most` bytes, single-object form.
+pub(crate) fn check_sizes(runs: &[ImportedRun], most: u64) -> Result<(), Error> {
+    for run in runs {
+        let sizes = records(run).map(|record| (record.payload.payload_type(), encode(&record).len() as u64));
+        if let Some((event, (payload_type, bytes))) = sizes.enumerate().find(|(_, (_, bytes))| *bytes > most) {
             let (run_id, origin) = (run.run_id.clone(), run.origin.clone());
-            Err(Error::TooLarge { run_id, origin, event, payload_type, bytes })
+            return Err(Error::TooLarge { run_id, origin, event, payload_type, bytes, most });
         }
-        None => Ok(()),
     }
+    Ok(())
 }

@@ -15,7 +15,7 @@ use axum::{
 use http_body_util::LengthLimitError;
 use runlog_schemas::{
     answer::{ErrorKind, Journal},
-    codec::Framing,
+    codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
     schema,
 };
@@ -210,6 +210,7 @@ async fn journal(State(app): State<App>) -> Json<Journal> {
         partitions: journal.partitions,
         schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
         schema_ids,
+        payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
     })
 }
 

@@ -490,6 +490,15 @@ pub struct Journal {
     /// is among them frames its records with the id.
     #[serde(default)]
     pub schema_ids: BTreeMap<String, u32>,
+    /// The longest payload that is taken, bytes of its Avro encoding: what a record holds, or where there is a content
+    /// store what that holds.
+    #[serde(default = "inline_only")]
+    pub payload_bytes_max: u64,
+}
+
+/// What a server takes that does not say.
+fn inline_only() -> u64 {
+    crate::codec::RECORD_BYTES_MAX as u64
 }
 
 /// A claim that was applied.

@@ -103,6 +103,17 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     let found = runlog.answer(&lookup)?;
     ensure!(found["status"] == "completed" && missing(&found), "{found}");
     ensure!(missing(&runlog.json(&["recover", "r"])?.exits(1)?.json()?));
+    // An import straight to Kafka puts its content there as well.
+    let said = text(2 << 20, 7);
+    let recorded = json!([{"task_id": 1, "trial": 0, "reward": 1.0, "traj": [{"role": "user", "content": said}]}]);
+    let path = folder.path().join("recorded.json");
+    std::fs::write(&path, recorded.to_string())?;
+    let path = path.to_str().context("UTF-8")?;
+    let import = ["import", "tau-bench", path, "--brokers", &kafka.brokers, "--topic", &kafka.topic];
+    ensure!(runlog.json(&import)?.exits(3)?.error_kind()? == "invalid", "without the store it is too large");
+    runlog.answer(&[&["--config", named_config][..], &import[..]].concat())?;
+    let checkpoint = runlog.answer(&["checkpoint", "tau-bench:1:0"])?;
+    ensure!(checkpoint["messages"] == recorded[0]["traj"], "by way of S3");
     // A store that does not answer says nothing about what it has: no older checkpoint, no "missing".
     drop(s3);
     let found = runlog.answer(&lookup)?;

@@ -95,6 +95,9 @@ pub(crate) struct Import {
     /// The journal's topic, with --brokers [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,
+    /// The journal's content store, with --brokers: what `runlog serve` was given
+    #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
+    pub(crate) content: Option<String>,
     #[command(flatten)]
     pub(crate) of: OfRegistry,
     /// Put before every run id, as it is

@@ -3,12 +3,15 @@
 use super::{APPEND_WAIT, Answer, Session};
 use crate::{
     Error, args,
-    import::{ImportedRun, plan_files},
+    client::Target,
+    import::{ImportedRun, check_sizes, plan_files},
     output::Progress,
     registry,
     text::Text,
 };
 use runlog_log::kafka::KafkaConfig;
+use runlog_producer::content;
+use runlog_schemas::{answer::Journal, codec::RECORD_BYTES_MAX};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -43,9 +46,18 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
             kafka.properties.clone_from(&session.config.kafka);
             let registry =
                 registry::settings(args.of.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
-            kafka::send(&runs, kafka, registry, &progress).await?
+            let named = session.config.content(args.content, None);
+            let content = named.as_ref().map(content::Store::open).transpose()?;
+            let most = if content.is_some() { content::CONTENT_BYTES_MAX } else { RECORD_BYTES_MAX };
+            check_sizes(&runs, most as u64)?;
+            kafka::send(&runs, kafka, registry, content.as_ref(), &progress).await?
         }
-        None => server::send(&session.client, session.wait(&args.wait, APPEND_WAIT), &runs, &progress).await?,
+        None => {
+            let wait = session.wait(&args.wait, APPEND_WAIT);
+            let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
+            check_sizes(&runs, journal.payload_bytes_max)?;
+            server::send(&session.client, wait, &runs, &progress).await?
+        }
     };
     drop(progress);
     let report = Report {

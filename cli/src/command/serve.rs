@@ -164,12 +164,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         ids: crate::random_id,
         weaknesses: Vec::new(),
         clock: crate::now_millis,
-        content: settings
-            .content
-            .as_ref()
-            .map(content::Store::open)
-            .transpose()
-            .map_err(|error| Error::new(error.error_kind(), "the content store cannot be used").because(error))?,
+        content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
     };
     Ok(match settings.log {

@@ -88,7 +88,11 @@ fn a_record_that_the_journal_would_not_take_is_refused_before_any_is_written() {
     let run = |content: &str| {
         format!(r#"[{{"task_id":1,"trial":0,"reward":0,"traj":[{{"role":"user","content":"{content}"}}]}}]"#)
     };
-    assert!(plan_of(Format::TauBench, &[("a.json", &run(&"x".repeat(1_000_000)))], None).is_ok());
-    let error = plan_of(Format::TauBench, &[("a.json", &run(&"x".repeat(1 << 20)))], None).unwrap_err();
+    let checked = |content: usize, most| {
+        check_sizes(&plan_of(Format::TauBench, &[("a.json", &run(&"x".repeat(content)))], None).unwrap(), most)
+    };
+    assert!(checked(1_000_000, 1 << 20).is_ok());
+    assert!(checked(1 << 20, 1 << 26).is_ok());
+    let error = checked(1 << 20, 1 << 20).unwrap_err();
     assert!(matches!(error, Error::TooLarge { event: 1, payload_type: "conversation_turn", .. }), "{error}");
 }

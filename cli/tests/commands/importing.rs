@@ -54,6 +54,21 @@ fn importing_again_changes_nothing_and_every_call_is_found() {
 }
 
 #[test]
+fn what_is_too_large_for_a_record_goes_to_the_content_store_and_is_found_again() {
+    let (folder, server) = server();
+    let large = "x".repeat(3 << 20);
+    let run = trajectory(1, &large).replace("[1, 2]", &large);
+    let path = file(folder.path(), "a.json", &format!("[{run}]"));
+    let report = import(&server, &path, &[]).is(0);
+    let lookup = server.ask(&["lookup", "tau-bench:1:0", "--tool", "find", "--args", "{\"n\":1}"]).is(0);
+    assert_eq!((&lookup["status"], &lookup["result"]), (&json!("completed"), &json!(large)));
+    let checkpoint = server.ask(&["checkpoint", "tau-bench:1:0"]).is(0);
+    assert_eq!(checkpoint["messages"], serde_json::from_str::<Value>(&run).unwrap()["traj"]);
+    let again = import(&server, &path, &[]).is(0);
+    assert_eq!((&again["records"], &again["duplicates"]), (&json!(0), &report["records"]));
+}
+
+#[test]
 fn one_run_with_other_content_and_nothing_of_any_file_is_written() {
     let (folder, server) = server();
     let first = file(folder.path(), "first.json", &format!("[{}]", trajectory(1, "no")));

@@ -8,9 +8,10 @@ use crate::{
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use runlog_log::{
-    Entry, Log,
+    Ack, Entry, Log,
     kafka::{KafkaConfig, KafkaLog},
 };
+use runlog_producer::content::Store;
 use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
@@ -31,6 +32,7 @@ pub(super) async fn send(
     runs: &[ImportedRun],
     config: KafkaConfig,
     registry: Option<runlog_registry::Config>,
+    content: Option<&Store>,
     progress: &Progress,
 ) -> Result<Tally, Error> {
     let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
@@ -55,53 +57,85 @@ pub(super) async fn send(
         let what = format!("journal {} has {count} partitions, its topic {topic} {live}", journal.journal_id);
         return Err(Error::new(ErrorKind::Invalid, what));
     }
-    let mut appended = 0;
-    let mut acks = FuturesOrdered::new();
+    let mut appends = Appends { log: &log, progress, under_way: FuturesOrdered::new(), appended: 0 };
     for run in runs {
         let partition = partition_of(&run.run_id, journal.partitions);
-        for batch in batches(run, framing) {
-            if acks.len() >= APPENDS_MAX {
-                appended += acked(acks.next().await, progress)?;
+        let mut batch = Batch::default();
+        for record in records(run) {
+            let record = match content {
+                Some(store) => store.stow(record).await?,
+                None => record,
+            };
+            let entry = Entry {
+                key: run.run_id.clone().into_bytes(),
+                value: codec::encode_as(&record, framing),
+                headers: runlog_projector::journal::headers(&record),
+            };
+            if !batch.has_room(&entry) {
+                appends.add(partition, std::mem::take(&mut batch)).await?;
             }
-            acks.push_back(log.append(partition, batch));
-        }
-    }
-    while !acks.is_empty() {
-        appended += acked(acks.next().await, progress)?;
-    }
-    Ok(Tally { appended, duplicates: None })
-}
-
-fn acked(ack: Option<Result<Vec<u64>, runlog_log::Error>>, progress: &Progress) -> Result<u64, Error> {
-    let offsets = ack.transpose().map_err(|error| {
-        let what = "the import stopped halfway; run it again, what is there is not written twice";
-        Error::new(ErrorKind::Unavailable, what).because(error)
-    })?;
-    let count = offsets.map_or(0, |offsets| offsets.len());
-    advance(progress, count);
-    Ok(count as u64)
-}
-
-/// The run's records as entries, in appends of bounded size.
-fn batches(run: &ImportedRun, framing: Framing) -> impl Iterator<Item = Vec<Entry>> {
-    let mut entries = records(run)
-        .map(move |record| Entry {
-            key: run.run_id.clone().into_bytes(),
-            value: codec::encode_as(&record, framing),
-            headers: runlog_projector::journal::headers(&record),
-        })
-        .peekable();
-    std::iter::from_fn(move || {
-        let (mut batch, mut bytes) = (Vec::new(), 0);
-        while let Some(entry) = entries.next_if(|entry| {
-            let fits = batch.len() < BATCH_ENTRIES_MAX && bytes + entry.value.len() <= BATCH_BYTES_MAX;
-            fits || batch.is_empty()
-        }) {
-            bytes += entry.value.len();
             batch.push(entry);
         }
-        (!batch.is_empty()).then_some(batch)
-    })
+        appends.add(partition, batch).await?;
+    }
+    Ok(Tally { appended: appends.end().await?, duplicates: None })
+}
+
+/// What one append carries.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Entry>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// Whether the entry fits as well; the first one always does.
+    fn has_room(&self, entry: &Entry) -> bool {
+        let fits = self.entries.len() < BATCH_ENTRIES_MAX && self.bytes + entry.value.len() <= BATCH_BYTES_MAX;
+        fits || self.entries.is_empty()
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.bytes += entry.value.len();
+        self.entries.push(entry);
+    }
+}
+
+/// Appends under way, acknowledged in their order.
+struct Appends<'a> {
+    log: &'a KafkaLog,
+    progress: &'a Progress,
+    under_way: FuturesOrdered<Ack>,
+    appended: u64,
+}
+
+impl Appends<'_> {
+    async fn add(&mut self, partition: u32, batch: Batch) -> Result<(), Error> {
+        while self.under_way.len() >= APPENDS_MAX {
+            self.acked().await?;
+        }
+        self.under_way.push_back(self.log.append(partition, batch.entries));
+        Ok(())
+    }
+
+    /// How many records were appended.
+    async fn end(mut self) -> Result<u64, Error> {
+        while !self.under_way.is_empty() {
+            self.acked().await?;
+        }
+        Ok(self.appended)
+    }
+
+    async fn acked(&mut self) -> Result<(), Error> {
+        let offsets = self.under_way.next().await.transpose().map_err(|error| {
+            let what = "the import stopped halfway; run it again, what is there is not written twice";
+            Error::new(ErrorKind::Unavailable, what).because(error)
+        })?;
+        let count = offsets.map_or(0, |offsets| offsets.len());
+        advance(self.progress, count);
+        self.appended += count as u64;
+        Ok(())
+    }
 }
 
 /// The topic's first record, which says what journal it is.

@@ -95,11 +95,29 @@ pub(crate) enum Command {
     Bench(Later),
 }
 
+impl Cli {
+    /// Whether answers and errors are printed as JSON.
+    pub(crate) fn json(&self) -> bool {
+        let later = match &self.command {
+            Command::Rebuild(later) | Command::Snapshot(later) | Command::Bench(later) => later.json(),
+            _ => false,
+        };
+        self.global.json || later
+    }
+}
+
 /// Whatever is typed behind a command that comes later.
 #[derive(Debug, Args)]
 pub(crate) struct Later {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     rest: Vec<String>,
+}
+
+impl Later {
+    /// Whether what was typed asks for JSON: clap gives all of it to the command.
+    fn json(&self) -> bool {
+        self.rest.iter().any(|argument| argument == "--json")
+    }
 }
 
 /// The schema registry of the journal.

@@ -177,6 +177,15 @@ fn place(position: &Position) -> Cell {
     if *index == 0 { format!("{partition}:{offset}").into() } else { format!("{partition}:{offset}.{index}").into() }
 }
 
+/// Of which partitions a list tells only what was known before they stopped.
+fn unavailable(partitions: &[u32], text: &mut Text) {
+    if !partitions.is_empty() {
+        let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let missing = format!("partitions that could not be asked: {}; see runlog doctor", partitions.join(", "));
+        text.line([Cell::from(missing).warn()]);
+    }
+}
+
 /// Says where a list goes on.
 fn more(cursor: Option<&str>, text: &mut Text) {
     if let Some(cursor) = cursor {

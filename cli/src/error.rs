@@ -130,7 +130,7 @@ impl From<crate::import::Error> for Error {
         let error = match &source {
             E::Unreadable { file, .. } => refused(file.display().to_string()),
             E::Malformed { file, path, .. } => refused(file.display().to_string()).with("path", path.as_str()),
-            E::Collision { run_id, .. } | E::TooLarge { run_id, .. } => {
+            E::Collision { run_id, .. } | E::TooLarge { run_id, .. } | E::NoRecord { run_id, .. } => {
                 Self::new(ErrorKind::Invalid, "nothing was imported").with("run_id", run_id.as_str())
             }
         };

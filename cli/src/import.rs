@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use runlog_schemas::canonical;
 use runlog_schemas::codec::encode;
+use runlog_schemas::draft::{self, Draft};
 
 #[cfg(test)]
 use plan::Event;
@@ -28,6 +29,9 @@ mod swe_agent;
 mod tau_bench;
 #[cfg(test)]
 mod tests;
+
+/// What a gzip file begins with (RFC 1952, section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Who wrote the files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
@@ -49,6 +53,9 @@ pub(crate) enum Error {
         "two runs named {run_id} with different content, at {first} and at {second}: import them apart, with --run-prefix"
     )]
     Collision { run_id: String, first: String, second: String },
+    /// Nor would the journal take this.
+    #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is no record of a journal: {why}")]
+    NoRecord { run_id: String, origin: String, event: usize, payload_type: &'static str, why: draft::Invalid },
     /// The journal would not take one of the records.
     #[error(
         "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
@@ -94,8 +101,12 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
         path: malformed.path,
         what: malformed.what,
     };
+    if bytes.starts_with(&GZIP) {
+        return Err(malformed(json::Malformed::at_top("the file is compressed by gzip: unpack it first")));
+    }
     let text = String::from_utf8(bytes).map_err(|error| malformed(json::Malformed::at_top(error.utf8_error())))?;
-    let text = canonical::compact(&text).map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
+    let text = canonical::compact(text.strip_prefix('\u{feff}').unwrap_or(&text))
+        .map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
     let top = json::Value::whole(&text);
     let mut runs = match format {
         Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
@@ -112,13 +123,21 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
     Ok(runs)
 }
 
-/// Whether the journal takes all records of all runs: those of `most` bytes, single-object form.
-pub(crate) fn check_sizes(runs: &[ImportedRun], most: u64) -> Result<(), Error> {
+/// Makes every record of all runs once, before any is written: those that the journal takes have up to `most` bytes in
+/// single-object form, and are read back as what they are.
+pub(crate) fn check(runs: &[ImportedRun], most: u64) -> Result<(), Error> {
     for run in runs {
-        let sizes = records(run).map(|record| (record.payload.payload_type(), encode(&record).len() as u64));
-        if let Some((event, (payload_type, bytes))) = sizes.enumerate().find(|(_, (_, bytes))| *bytes > most) {
-            let (run_id, origin) = (run.run_id.clone(), run.origin.clone());
-            return Err(Error::TooLarge { run_id, origin, event, payload_type, bytes, most });
+        for (event, record) in records(run).enumerate() {
+            let (run_id, origin, payload_type) =
+                (run.run_id.clone(), run.origin.clone(), record.payload.payload_type());
+            let bytes = encode(&record).len() as u64;
+            if bytes > most {
+                return Err(Error::TooLarge { run_id, origin, event, payload_type, bytes, most });
+            }
+            let text = serde_json::to_string(&record).unwrap_or_default();
+            if let Err(why) = Draft::parse(&text) {
+                return Err(Error::NoRecord { run_id, origin, event, payload_type, why });
+            }
         }
     }
     Ok(())

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(refusal) => return misused(&refusal),
     };
-    let json = cli.global.json;
+    let json = cli.json();
     match command::run(cli) {
         Ok(answer) => answer.into(),
         Err(error) if error.is_output_closed() => Answer::Yes.into(),

@@ -36,8 +36,10 @@ impl Projector {
     /// same record ids.
     ///
     /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
+    /// To a stopped partition nothing is appended: nobody could say what became of it.
     pub async fn append(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
+        self.running(self.partition_of(run_id))?;
         let drafts = self.stowed(drafts, deadline).await?;
         let deadline = deadline.saturating_sub(begun.elapsed());
         let partition = self.partition_of(run_id);
@@ -208,12 +210,10 @@ impl Projector {
             record.place.writer_epoch = claim.epoch;
             return record;
         }
-        if !given.has_writer_epoch {
-            record.place.writer_epoch = head.epoch;
-        }
+        // Who wrote it is never filled in from the run: an old writer that says nothing would pass for the new one. It is
+        // of epoch 0, and fenced where the run was claimed.
         if !given.has_writer_id {
-            let unclaimed = if head.epoch == 0 { "runlog" } else { head.writer_id.as_str() };
-            unclaimed.clone_into(&mut record.place.writer_id);
+            "runlog".clone_into(&mut record.place.writer_id);
         }
         if !given.has_writer_seq && !kind.unclaimed() && !known {
             record.place.writer_seq = head.next_writer_seq;
@@ -342,7 +342,5 @@ fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: &str, draft: &Draft) -> Res
 fn given(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;
     matches!(draft.record.payload, Payload::RunClaim(_))
-        || (draft.has_writer_epoch
-            && (draft.has_writer_seq || kind.unclaimed())
-            && (draft.has_journal_seq || !kind.numbered()))
+        || ((draft.has_writer_seq || kind.unclaimed()) && (draft.has_journal_seq || !kind.numbered()))
 }

@@ -34,30 +34,33 @@ pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
 
 /// Finds the journal of `log`, or makes one where the log is empty.
 ///
-/// Errors: `Invalid` where `config.partitions` is not the journal's count, or where the topic holds something else.
+/// Errors: `Invalid` where `config.partitions` is not the journal's count, where the topic has fewer partitions than its
+/// genesis says, or where it holds something else.
 pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
-    let count = log.partitions();
-    if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            format!(
-                "topic {} has {count} partitions, asked for {wanted}; a journal keeps its count for ever",
-                log.topic()
-            ),
-        ));
-    }
+    let live = log.partitions();
+    let differs = |what: &str, count: u32, wanted: u32| {
+        let message = format!("{what} has {count} partitions, asked for {wanted}; a journal keeps its count for ever");
+        Error::new(ErrorKind::Invalid, message)
+    };
     let bounds = log.bounds(0, DEADLINE).await?;
     if bounds.start == bounds.end && bounds.end == 0 {
-        append(log, 0, &(config.ids)(), count, config).await?;
+        if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
+            return Err(differs(&format!("topic {}", log.topic()), live, wanted));
+        }
+        append(log, 0, &(config.ids)(), live, config).await?;
     }
     let journal = first(log, 0, &config.schemas).await?;
-    if journal.partitions != count {
+    let count = journal.partitions;
+    if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
+        return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
+    }
+    // One that grew keeps serving: a run's partition follows from the genesis, and what others are for nobody knows.
+    if live < count {
         return Err(Error::new(
             ErrorKind::Invalid,
             format!(
-                "journal {} was created with {} partitions, topic {} has {count}; a run's partition would change",
+                "journal {} was created with {count} partitions, topic {} has {live}: it is another topic",
                 journal.journal_id,
-                journal.partitions,
                 log.topic()
             ),
         ));

@@ -71,7 +71,7 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .fallback(unknown)
-        .method_not_allowed_fallback(unknown)
+        .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
         .with_state(App(projector, Arc::new(Semaphore::new(ROOM_BYTES >> 10))))
@@ -91,6 +91,13 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         problem(&self)
     }
+}
+
+async fn not_so(uri: Uri, request: Request) -> Response {
+    let message = format!("{} does not take {}", uri.path(), request.method());
+    let mut response = problem(&Error::new(ErrorKind::Usage, message));
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
 }
 
 async fn unknown(uri: Uri, request: Request) -> Error {
@@ -113,6 +120,7 @@ async fn reshape(response: Response) -> Response {
 
 /// What every query takes.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Ask {
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -212,6 +220,12 @@ async fn journal(State(app): State<App>) -> Json<Journal> {
         schema_ids,
         payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
     })
+}
+
+/// A request's body as what it should be, whatever content type it came with.
+fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
+    serde_json::from_str(body)
+        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {error}")))
 }
 
 /// A page's size as asked for, within bounds.

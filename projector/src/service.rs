@@ -246,7 +246,7 @@ impl Projector {
 
     /// Waits until `partition` is as fresh as `consistency` asks. `latest` asks the log for its end after this call
     /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
-    /// once, unless what was asked for is applied.
+    /// once, even where the index is that far: it may have been built from another log than the one that was asked.
     pub async fn wait(&self, partition: u32, consistency: Consistency, deadline: Duration) -> Result<(), Error> {
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
@@ -264,10 +264,17 @@ impl Projector {
         let left = until.saturating_duration_since(Instant::now());
         let fresh = progress.wait_for(|progress| progress.applied >= target || progress.stopped.is_some());
         match tokio::time::timeout(left, fresh).await {
-            Ok(Ok(progress)) if progress.applied >= target => Ok(()),
-            Ok(Ok(progress)) => Err(stopped(partition, progress.stopped.as_ref())),
+            Ok(Ok(progress)) => match &progress.stopped {
+                None => Ok(()),
+                Some(stop) => Err(stopped(partition, stop)),
+            },
             Ok(Err(_)) | Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
         }
+    }
+
+    /// Refuses a partition that is stopped.
+    pub(crate) fn running(&self, partition: u32) -> Result<(), Error> {
+        self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(stopped(partition, stop)))
     }
 }
 
@@ -277,8 +284,8 @@ impl Drop for Projector {
     }
 }
 
-fn stopped(partition: u32, stop: Option<&Stop>) -> Error {
-    let why = stop.map_or("", |stop| stop.error.as_str());
+fn stopped(partition: u32, stop: &Stop) -> Error {
+    let why = &stop.error;
     Error::new(
         ErrorKind::PartitionStopped,
         format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, `eventual` still answers"),

@@ -375,6 +375,9 @@ pub struct Anomaly {
 pub struct Anomalies {
     /// The page.
     pub anomalies: Vec<Anomaly>,
+    /// Partitions that are stopped: of them this is what was known before.
+    #[serde(default)]
+    pub unavailable_partitions: Vec<u32>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }
@@ -397,6 +400,9 @@ pub struct DeadLetter {
 pub struct DeadLetters {
     /// The page.
     pub records: Vec<DeadLetter>,
+    /// Partitions that are stopped: of them this is what was known before.
+    #[serde(default)]
+    pub unavailable_partitions: Vec<u32>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }

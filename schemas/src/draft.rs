@@ -2,7 +2,7 @@
 
 use crate::{
     datum::{Datum, Sha256},
-    json::Json,
+    json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload},
     record::{Body, Facts, JournalRecord, Place, RecordKind},
@@ -151,6 +151,17 @@ fn seal(payload: Payload) -> Result<Payload, Invalid> {
             }
             Ok(Payload::ToolCallRequested(call))
         }
+        Payload::EffectResolution(resolution) => {
+            let invalid = |what: &str, member: &str| Err(invalid(what, &format!("/payload/{member}")));
+            match resolution.decision.as_str() {
+                "done" if resolution.result.is_none() => invalid("done says the result, be it null", "result"),
+                "done" | "adopt" | "not_done" | "give_up" if resolution.who.is_empty() || resolution.why.is_empty() => {
+                    invalid("a resolution says who decided and why", "who")
+                }
+                "done" | "adopt" | "not_done" | "give_up" => Ok(Payload::EffectResolution(resolution)),
+                _ => invalid("not one of done, adopt, not_done, give_up", "decision"),
+            }
+        }
         Payload::LoopCheckpoint(checkpoint) => seal_checkpoint(checkpoint).map(Payload::LoopCheckpoint),
         other => Ok(other),
     }
@@ -190,7 +201,8 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
         if matches!(name.as_str(), "payload" | "facts" | "unknown_fields") {
             continue;
         }
-        let value = Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?.to_value();
+        Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
+        let value: Value = serde_json::from_str(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
         if !value.is_null() {
             all.insert(name.clone(), value);
         }
@@ -213,10 +225,10 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
 
 /// The members that no field took, as a JSON object from pointer to value; none when all were taken.
 fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
-    let taken = serde_json::to_value(record).map_err(|e| invalid(e, ""))?;
+    let taken = serde_json::to_string(record).and_then(|text| json::value(&text)).map_err(|e| invalid(e, ""))?;
     let mut left = Map::new();
     for (name, raw) in members {
-        let given: Value = serde_json::from_str(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
+        let given = json::value(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
         if !matches!(name.as_str(), "facts" | "unknown_fields") {
             let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
             diff(&given, taken.get(name), &mut format!("/{}", escape(name)), &mut left);
@@ -228,7 +240,14 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
         let kept: Map<String, Value> = serde_json::from_str(&text).map_err(|e| invalid(e, "/unknown_fields"))?;
         left.extend(kept);
     }
-    Ok((!left.is_empty()).then(|| Value::Object(left).to_string()))
+    let left = (!left.is_empty()).then(|| Value::Object(left).to_string());
+    if left.as_ref().is_some_and(|left| left.contains('\u{fffd}')) {
+        // What a field takes keeps its text; this is kept as a value, and would be another one.
+        for (name, raw) in members {
+            serde_json::from_str::<Value>(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
+        }
+    }
+    Ok(left)
 }
 
 /// The symbol that stands for any that this build does not know.

@@ -30,9 +30,9 @@ impl Json {
         &self.0
     }
 
-    /// The parsed value; integers beyond 64 bits become floating point, as `serde_json` does it.
+    /// The parsed value, as [`value`] has it.
     pub fn to_value(&self) -> serde_json::Value {
-        serde_json::from_str(&self.0).unwrap_or(serde_json::Value::Null)
+        value(&self.0).unwrap_or(serde_json::Value::Null)
     }
 }
 
@@ -56,8 +56,45 @@ impl<'de> serde::Deserialize<'de> for Json {
     }
 }
 
-/// For a member that may be absent and may be null, which are not the same: null is a value.
-pub(crate) fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
+/// The value of a JSON text, for looking at. Not all of it is kept: integers beyond 64 bits become floating point, as
+/// `serde_json` does it, and a lone surrogate, which no Rust string holds, U+FFFD. Recorded terminals have them.
+///
+/// Errors: what is not JSON, and numbers beyond a double's range.
+pub fn value(text: &str) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_str(text).or_else(|error| match without_lone_surrogates(text) {
+        Some(replaced) => serde_json::from_str(&replaced),
+        None => Err(error),
+    })
+}
+
+/// The text with U+FFFD for each escape of a surrogate that has no other half; none where there is none.
+fn without_lone_surrogates(text: &str) -> Option<String> {
+    let unit = |at: usize| {
+        let digits = text.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let (mut replaced, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(escape) = text.as_bytes()[at..].iter().position(|byte| *byte == b'\\') {
+        at += escape;
+        let pair =
+            |high: u16, low: Option<u16>| high < 0xdc00 && low.is_some_and(|low| (0xdc00..0xe000).contains(&low));
+        at += match unit(at) {
+            Some(high @ 0xd800..0xe000) if pair(high, unit(at + 6)) => 12,
+            Some(0xd800..0xe000) => {
+                replaced += &text[copied..at];
+                replaced += "\\ufffd";
+                copied = at + 6;
+                6
+            }
+            _ => 2.min(text.len() - at),
+        };
+    }
+    (copied > 0).then(|| replaced + &text[copied..])
+}
+
+/// For a member that may be absent and may be null, which are not the same: null is a value. With `default` and
+/// `deserialize_with`.
+pub fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Json>, D::Error> {
     serde::Deserialize::deserialize(d).map(Some)
 }
 
@@ -88,4 +125,23 @@ fn check(text: &str, at: usize) -> Result<(), Malformed> {
         return Err(Malformed { what: "JSON nests too deep", at });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::value;
+
+    #[test]
+    fn only_a_surrogate_without_its_other_half_is_replaced() {
+        for (text, seen) in [
+            (r#""\ud83d\ude00 \\ud83d \u00e9\n""#, "\u{1f600} \\ud83d \u{e9}\n"),
+            (r#""\ud83d \ude00 \ud83d\ud83d\ude00""#, "\u{fffd} \u{fffd} \u{fffd}\u{1f600}"),
+            (r#""\udc00\udc00\\""#, "\u{fffd}\u{fffd}\\"),
+        ] {
+            assert_eq!(value(text).unwrap(), seen, "{text}");
+        }
+        for text in [r#""\ud83d"#, "1e999", r#""\u12""#, "\"\\é\"", "\\"] {
+            assert!(value(text).is_err(), "{text}");
+        }
+    }
 }

@@ -7,18 +7,22 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::answer::Anomalies;
+use std::collections::BTreeSet;
 
 pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answer, Error> {
+    let mut unavailable = BTreeSet::new();
     let (anomalies, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
         let target = Target::new("/v1/anomalies")
             .with_some("run", args.run.as_deref())
             .with("limit", limit)
             .with_some("cursor", cursor);
         let page: Anomalies = session.read(target, &args.reading).await?;
+        unavailable.extend(page.unavailable_partitions);
         Ok((page.anomalies, page.next_cursor))
     })
     .await?;
-    session.output.answer(&Anomalies { anomalies, next_cursor }, human)?;
+    let unavailable_partitions = unavailable.into_iter().collect();
+    session.output.answer(&Anomalies { anomalies, unavailable_partitions, next_cursor }, human)?;
     Ok(Answer::Yes)
 }
 
@@ -35,5 +39,6 @@ fn human(page: &Anomalies, text: &mut Text) {
     });
     let heads = ["POSITION", "REASON", "RUN", "RECORD", "EPOCH", "WRITER"];
     text.table(heads, rows.collect(), "nothing was refused");
+    super::unavailable(&page.unavailable_partitions, text);
     super::more(page.next_cursor.as_deref(), text);
 }

@@ -8,15 +8,19 @@ use crate::{
 };
 use runlog_schemas::answer::{DeadLetters, Outcome, Position};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Result<Answer, Error> {
+    let mut unavailable = BTreeSet::new();
     let (records, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
         let target = Target::new("/v1/dead-letters").with("limit", limit).with_some("cursor", cursor);
         let page: DeadLetters = session.read(target, &args.reading).await?;
+        unavailable.extend(page.unavailable_partitions);
         Ok((page.records, page.next_cursor))
     })
     .await?;
-    session.output.answer(&DeadLetters { records, next_cursor }, |page, text| {
+    let unavailable_partitions = unavailable.into_iter().collect();
+    session.output.answer(&DeadLetters { records, unavailable_partitions, next_cursor }, |page, text| {
         let rows = page.records.iter().map(|letter| {
             [
                 super::place(&letter.position),
@@ -26,6 +30,7 @@ pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Resul
             ]
         });
         text.table(["POSITION", "REASON", "BYTES", "SHA256"], rows.collect(), "everything could be read");
+        super::unavailable(&page.unavailable_partitions, text);
         super::more(page.next_cursor.as_deref(), text);
     })?;
     Ok(Answer::Yes)

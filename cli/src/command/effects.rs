@@ -55,11 +55,7 @@ fn human(page: &Effects, text: &mut Text) {
     });
     let heads = ["RUN", "TOOL", "N", "STATUS", "CLASS", "EVIDENCE", "POSITION", "ID"];
     text.table(heads, rows.collect(), "no effects");
-    if !page.unavailable_partitions.is_empty() {
-        let partitions: Vec<String> = page.unavailable_partitions.iter().map(u32::to_string).collect();
-        let missing = format!("partitions that could not be asked: {}; see runlog doctor", partitions.join(", "));
-        text.line([Cell::from(missing).warn()]);
-    }
+    super::unavailable(&page.unavailable_partitions, text);
     super::more(page.next_cursor.as_deref(), text);
 }
 

@@ -4,7 +4,7 @@ use super::{APPEND_WAIT, Answer, Session};
 use crate::{
     Error, args,
     client::Target,
-    import::{ImportedRun, check_sizes, plan_files},
+    import::{ImportedRun, check, plan_files},
     output::Progress,
     registry,
     text::Text,
@@ -49,13 +49,13 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
             let named = session.config.content(args.content, None);
             let content = named.as_ref().map(content::Store::open).transpose()?;
             let most = if content.is_some() { content::CONTENT_BYTES_MAX } else { RECORD_BYTES_MAX };
-            check_sizes(&runs, most as u64)?;
+            check(&runs, most as u64)?;
             kafka::send(&runs, kafka, registry, content.as_ref(), &progress).await?
         }
         None => {
             let wait = session.wait(&args.wait, APPEND_WAIT);
             let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
-            check_sizes(&runs, journal.payload_bytes_max)?;
+            check(&runs, journal.payload_bytes_max)?;
             server::send(&session.client, wait, &runs, &progress).await?
         }
     };

@@ -80,11 +80,15 @@ impl Publisher<'_> {
             Err(error) if batch.len() > 1 && error.kind().exit_code() == 3 => {
                 for item in &batch {
                     let sent = self.send(std::slice::from_ref(item)).await;
-                    let outcomes = sent.map_err(|error| self.told(item.at_fault(error)))?;
+                    let outcomes = sent.map_err(|error| match landed_perhaps(error.kind()) {
+                        true => self.told(unknown(std::slice::from_ref(item), error)),
+                        false => self.told(item.at_fault(error)),
+                    })?;
                     self.print(&outcomes)?;
                 }
                 Ok(())
             }
+            Err(error) if landed_perhaps(error.kind()) => Err(self.told(unknown(&batch, error))),
             Err(error) => Err(self.told(batch[0].at_fault(error))),
         }
     }
@@ -119,13 +123,35 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Adds to an error what was done before it.
+    /// Adds to an error what was told to be done before it.
     fn told(&self, error: Error) -> Error {
         let before = match self.published {
-            0 => "nothing was published".to_owned(),
+            0 => "nothing was published before it".to_owned(),
             1 => "1 record before it was published".to_owned(),
             published => format!("{published} records before it were published"),
         };
         Error::new(error.kind(), before).with_details_of(&error).with("published", self.published).because(error)
     }
+}
+
+/// Whether what was sent may be in the log though the answer was an error.
+fn landed_perhaps(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Internal)
+}
+
+/// An error that leaves open what landed: the ids make it safe to send the same records again.
+fn unknown(batch: &[Item], error: Error) -> Error {
+    let (first, last) = (&batch[0], &batch[batch.len() - 1]);
+    let lines = match batch {
+        [only] => format!("line {}", only.line),
+        _ => format!("lines {} to {}", first.line, last.line),
+    };
+    let ids: Vec<&str> = batch.iter().filter_map(|item| item.record_id.as_deref()).collect();
+    let message =
+        format!("{lines} may have been published; send the same again with these record ids: {}", ids.join(" "));
+    Error::new(error.kind(), message)
+        .with_details_of(&error)
+        .with("line", first.line)
+        .with("record_ids", ids)
+        .because(error)
 }

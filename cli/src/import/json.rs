@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 
 use runlog_schemas::canonical;
-use runlog_schemas::json::Json;
+use runlog_schemas::json::{Json, value};
 use serde::Deserialize;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -57,8 +57,9 @@ impl<'a> Value<'a> {
         self.text
     }
 
-    /// The value as records carry it.
+    /// The value as records carry it. A number beyond a double's range is none.
     pub(super) fn json(&self) -> Result<Json, Malformed> {
+        value(self.text).map_err(|error| self.malformed(error))?;
         Json::parse(self.text).map_err(|error| self.malformed(error))
     }
 

@@ -109,7 +109,11 @@ impl Call {
     pub(super) fn from_tool_call(call: &Value<'_>) -> Result<Self, Malformed> {
         let fields = call.object()?;
         let function = fields.required("function")?.object()?;
-        let tool_name = function.required("name")?.string()?;
+        let name = function.required("name")?;
+        let tool_name = name.string()?;
+        if tool_name.is_empty() {
+            return Err(name.malformed("a tool's name is not empty"));
+        }
         let source_id = fields.optional("id").map(|id| id.string()).transpose()?;
         let arguments = function.required("arguments")?;
         if arguments.is_object() {

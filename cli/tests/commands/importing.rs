@@ -87,6 +87,28 @@ fn one_run_with_other_content_and_nothing_of_any_file_is_written() {
     assert!(error["path"].as_str().unwrap().starts_with("$[0]") && error["file"].is_string(), "{error}");
 }
 
+#[test]
+fn what_no_record_can_say_is_found_before_anything_is_written_however_late_it_comes() {
+    let (folder, server) = server();
+    let early = r#"{"role":"user","content":"x"},"#.repeat(600);
+    for (late, path) in [
+        (r#"{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"","arguments":"{}"}}]}"#, "name"),
+        (r#"{"role":"user","content":1e999}"#, "$[0].traj[600]"),
+    ] {
+        let run = format!(r#"[{{"task_id":1,"trial":0,"reward":0.0,"traj":[{early}{late}]}}]"#);
+        let file = file(folder.path(), "late.json", &run);
+        let error = import(&server, &file, &[]).is(3)["error"].clone();
+        assert!(error["path"].as_str().unwrap().contains(path) && error["file"].is_string(), "{error}");
+        assert_eq!(server.ask(&["runs"]).is(0)["runs"], json!([]), "{late}");
+    }
+    // As some editors leave a file, and as some terminals leave what they saw.
+    let run = trajectory(1, "no").replace("hello", r"\ud83d");
+    let odd = file(folder.path(), "odd.json", &format!("\u{feff}[{run}]"));
+    assert_eq!(import(&server, &odd, &[]).code, 0);
+    let checkpoint = server.ask(&["checkpoint", "tau-bench:1:0"]);
+    assert!(checkpoint.stdout.contains(r#"{"role":"user","content":"\ud83d"}"#), "{checkpoint:?}");
+}
+
 /// A line of a timeline as the record that it shows, content unchanged to the letter.
 fn record(line: &str) -> String {
     let mut members: BTreeMap<&str, Box<RawValue>> = serde_json::from_str(line).unwrap();

@@ -1,4 +1,4 @@
-use super::harness::{file, server};
+use super::harness::{Server, file, server};
 use runlog_schemas::{datum::Sha256, json::Json, messages::MessageList};
 use serde_json::{Value, json};
 use std::{
@@ -47,6 +47,38 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
         reasons["anomalies"].as_array().unwrap().iter().map(|anomaly| anomaly["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["conflict", "transition", "ended"]);
     assert_eq!(server.ask(&["anomalies", "other"]).is(0)["anomalies"], json!([]));
+}
+
+#[test]
+fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
+    let (_folder, server) = server();
+    let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
+    server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
+    server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"call","result":1}}"#;
+    assert_eq!(outcomes(&server.publish(late).lines()), [("refused", Some("fenced"))]);
+    let pending = &server.ask(&["recover", "r"]).is(1)["pending"][0];
+    assert_eq!(pending["evidence"][0]["record_id"], "late", "{pending}");
+    let own = late.replace("late", "own").replacen('{', r#"{"writer_epoch":1,"writer_id":"w","#, 1);
+    assert_eq!(outcomes(&server.publish(&own).lines()), [("applied", None)]);
+}
+
+#[test]
+fn what_may_have_been_published_is_named_by_the_ids_that_make_it_safe_to_send_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let paused = Server::start(&data, &["--paused"]);
+    let line = r#"{"run_id":"r","payload":{"type":"run_lifecycle","status":"started"}}"#;
+    let path = file(folder.path(), "one.ndjson", line);
+    let publish = ["publish", path.to_str().unwrap(), "--deadline", "1s"];
+    let error = paused.ask(&publish).is(4)["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("line 1 may have been published"), "{error}");
+    let id = error["record_ids"][0].as_str().unwrap().to_owned();
+    drop(paused);
+    let server = Server::start(&data, &[]);
+    let again = line.replacen('{', &format!(r#"{{"record_id":"{id}","#), 1);
+    assert!(["applied", "repeat"].contains(&server.publish(&again).is(0)["outcome"].as_str().unwrap()));
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 1);
 }
 
 #[test]

@@ -142,3 +142,33 @@ fn settings_come_from_the_file_unless_flag_or_environment_say_otherwise() {
     assert_eq!(refused.error(3), "invalid");
     assert!(refused.stdout.contains("sever"), "{refused:?}");
 }
+
+#[test]
+fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
+    let lookup = ["lookup", "r", "--tool", "pay", "--args", "{}"];
+    let server = Server::start(&data, &[]);
+    server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
+    assert_eq!(server.ask(&lookup).is(1)["status"], "pending");
+    drop(server);
+    // Another log, which is shorter: all that it has is behind what the index knows.
+    std::fs::remove_dir_all(data.join("log")).unwrap();
+    let server = Server::start(&data, &[]);
+    for consistency in ["latest", "at-least=0:0"] {
+        let asked = server.ask(&[&lookup[..], &["--consistency", consistency]].concat());
+        assert_eq!(asked.error(4), "partition_stopped", "{consistency}");
+    }
+    let refused =
+        server.publish(r#"{"run_id":"r","record_id":"x","payload":{"type":"run_lifecycle","status":"failed"}}"#);
+    assert_eq!(refused.error(4), "partition_stopped");
+    assert_eq!(server.ask(&[&lookup[..], &["--consistency", "eventual"]].concat()).is(1)["status"], "pending");
+    let ends = |doctor: &serde_json::Value| -> Vec<u64> {
+        doctor["partitions"].as_array().unwrap().iter().map(|partition| partition["end"].as_u64().unwrap()).collect()
+    };
+    assert!(
+        ends(&server.ask(&["doctor"]).is(1)).iter().all(|end| *end == 1),
+        "nothing was appended behind the genesis"
+    );
+}

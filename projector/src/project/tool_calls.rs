@@ -60,7 +60,7 @@ pub fn ended_as<R: Rows>(record: &Envelope<'_>, changes: &Changes<'_, R>) -> Res
         ("effect_resolution", Some("adopt")) => {
             let request = record.facts.answers.as_deref().unwrap_or_default();
             let effect: Option<EffectRow> = changes.get(&store::effects::pending(record.run_id, request))?;
-            effect.and_then(|effect| effect.evidence.last().map(|evidence| evidence.status))
+            effect.and_then(|effect| effect.adopted().map(|evidence| evidence.status))
         }
         _ => None,
     })

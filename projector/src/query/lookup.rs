@@ -126,7 +126,7 @@ impl<R: Rows> Fill<'_, R> {
     /// What the evidence says that a decision adopted.
     fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
         let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, self.id))?;
-        let Some(evidence) = effect.as_ref().and_then(|effect| effect.evidence.last()) else { return Ok(()) };
+        let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
         let Ok(payload) = super::envelope(&evidence.framed.0)?.payload() else { return Ok(()) };
         match self.open(&evidence.record_id, (evidence.offset, evidence.index), payload, answer) {
             // Only a result is ever evidence, so that this ends here.

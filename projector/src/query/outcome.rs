@@ -23,7 +23,7 @@ pub fn one<R: Rows>(
         position: place.at(offset, index),
         outcome: outcome.to_owned(),
         reason: reason.map(str::to_owned),
-        record_id: Some(record_id.to_owned()),
+        record_id: Some(record_id).filter(|id| !id.is_empty()).map(str::to_owned),
     };
     let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
     if let Some(row) = refused.filter(|row| row.run_id == run_id) {

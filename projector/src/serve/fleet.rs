@@ -1,6 +1,6 @@
 //! Across all runs and partitions.
 
-use super::{App, Ask, limit};
+use super::{App, Ask, limit, parsed};
 use crate::{
     Consistency, Error,
     query::{self, parse_partition_cursor},
@@ -21,6 +21,7 @@ use std::time::Instant;
 const SHOWN_BYTES_MAX: usize = 4096;
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct FleetQuery {
     limit: Option<usize>,
     cursor: Option<String>,
@@ -98,20 +99,19 @@ pub(super) async fn anomalies(
     State(app): State<App>,
     Query(query): Query<FleetQuery>,
 ) -> Result<Json<Anomalies>, Error> {
-    match &query.run {
+    let unavailable_partitions = match &query.run {
         Some(run_id) => {
             app.fresh(run_id, &query.ask()).await?;
+            Vec::new()
         }
-        None => {
-            app.all_fresh(&query.ask()).await?;
-        }
-    }
+        None => app.all_fresh(&query.ask()).await?,
+    };
     app.read(move |app| {
         let (anomalies, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::anomalies::page(&store.view(), app.place(partition), query.run.as_deref(), cursor, limit)
         })?;
-        Ok(Json(Anomalies { anomalies, next_cursor }))
+        Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
     })
     .await
 }
@@ -120,13 +120,13 @@ pub(super) async fn dead_letters(
     State(app): State<App>,
     Query(query): Query<FleetQuery>,
 ) -> Result<Json<DeadLetters>, Error> {
-    app.all_fresh(&query.ask()).await?;
+    let unavailable_partitions = app.all_fresh(&query.ask()).await?;
     app.read(move |app| {
         let (records, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
         })?;
-        Ok(Json(DeadLetters { records, next_cursor }))
+        Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
     })
     .await
 }
@@ -163,6 +163,7 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct SkipBody {
     partition: u32,
     offset: u64,
@@ -172,11 +173,8 @@ pub(super) struct SkipBody {
     why: String,
 }
 
-pub(super) async fn skip(
-    State(app): State<App>,
-    Query(ask): Query<Ask>,
-    Json(body): Json<SkipBody>,
-) -> Result<Json<Outcome>, Error> {
+pub(super) async fn skip(State(app): State<App>, Query(ask): Query<Ask>, body: String) -> Result<Json<Outcome>, Error> {
+    let body: SkipBody = parsed(&body, "a skip")?;
     if body.who.is_empty() || body.why.is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
     }

@@ -8,6 +8,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
+use futures_util::future::join_all;
 use runlog_schemas::answer::{Doctor, Finding, PartitionHealth};
 use serde_json::json;
 use std::{fmt::Write as _, time::Duration};
@@ -33,12 +34,9 @@ impl App {
         }
     }
 
+    /// Of all partitions, asked at the same time: where nobody answers it takes [`PATIENCE`] and not that for each.
     async fn health(&self) -> Vec<PartitionHealth> {
-        let mut all = Vec::new();
-        for partition in 0..self.0.journal().partitions {
-            all.push(self.partition_health(partition).await);
-        }
-        all
+        join_all((0..self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
     }
 }
 
@@ -90,7 +88,10 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
         if !letters.is_empty() {
             findings.push(Finding {
                 severity: "warning".into(),
-                what: format!("partition {} has {} records that nobody can read", health.partition, letters.len()),
+                what: match letters.len() {
+                    1 => format!("partition {} has a record that nobody can read", health.partition),
+                    count => format!("partition {} has {count} records that nobody can read", health.partition),
+                },
                 fix: "see `runlog dead-letter list`; find out which client writes them".into(),
             });
         }

@@ -1,6 +1,6 @@
 //! One run, or a page of runs.
 
-use super::{App, Ask, limit};
+use super::{App, Ask, limit, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
@@ -15,6 +15,7 @@ use runlog_schemas::{
     answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
     canonical,
     draft::Draft,
+    json,
     payload::EffectResolution,
 };
 use serde::Deserialize;
@@ -25,37 +26,19 @@ fn no_run(run_id: &str) -> Error {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     limit: Option<usize>,
     cursor: Option<String>,
     status: Option<String>,
     #[serde(default)]
     prefix: String,
-    #[serde(flatten)]
-    ask: Flat,
-}
-
-/// `Ask` where other members are flattened beside it: query strings carry text only.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Flat {
     consistency: Option<String>,
-    deadline_ms: Option<String>,
-}
-
-impl Flat {
-    pub(super) fn ask(self) -> Result<Ask, Error> {
-        let deadline_ms = self
-            .deadline_ms
-            .map(|text| {
-                text.parse().map_err(|_| Error::new(ErrorKind::Usage, format!("deadline_ms {text:?} is not a number")))
-            })
-            .transpose()?;
-        Ok(Ask { consistency: self.consistency, deadline_ms })
-    }
+    deadline_ms: Option<u64>,
 }
 
 pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
-    let ask = query.ask.ask()?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let limit = limit(query.limit);
     let consistency = ask.consistency(Consistency::Eventual)?;
     for partition in 0..app.0.journal().partitions {
@@ -100,6 +83,7 @@ pub(super) async fn one(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
     limit: Option<usize>,
     cursor: Option<String>,
@@ -131,6 +115,7 @@ pub(super) async fn records(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct AppendQuery {
     #[serde(default)]
     check: bool,
@@ -164,6 +149,10 @@ pub(super) async fn append(
             let kind = draft.record.body.record_kind.as_str();
             return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
         }
+        if !draft.has_record_id {
+            let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
+            return Err(invalid(format!("record {index} needs a record_id: {why}")));
+        }
         drafts.push(draft);
     }
     let outcomes = if query.check {
@@ -180,6 +169,7 @@ pub(super) async fn append(
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
     #[serde(default)]
     claimed_by: String,
@@ -189,13 +179,14 @@ pub(super) async fn claim(
     State(app): State<App>,
     Path(run_id): Path<String>,
     Query(ask): Query<Ask>,
-    body: Option<Json<ClaimBody>>,
+    body: String,
 ) -> Result<Json<Claim>, Error> {
-    let body = body.map(|Json(body)| body).unwrap_or_default();
+    let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
     app.0.claim(&run_id, &body.claimed_by, ask.deadline()).await.map(Json)
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct LookupQuery {
     tool: String,
     args: Option<String>,
@@ -245,6 +236,7 @@ pub(super) async fn call(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct CheckpointQuery {
     at_or_before: Option<u64>,
     consistency: Option<String>,
@@ -274,6 +266,7 @@ pub(super) async fn checkpoint(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct RecoveryQuery {
     #[serde(default)]
     full: bool,
@@ -310,6 +303,7 @@ pub(super) async fn recovery(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct OutcomeQuery {
     position: String,
     #[serde(default)]
@@ -336,9 +330,12 @@ pub(super) async fn outcome(
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct ResolutionBody {
     decision: String,
-    result: Option<runlog_schemas::json::Json>,
+    /// Null is a result.
+    #[serde(default, deserialize_with = "json::present")]
+    result: Option<json::Json>,
     #[serde(default)]
     who: String,
     #[serde(default)]
@@ -351,8 +348,10 @@ pub(super) async fn resolve(
     Query(ask): Query<Ask>,
     body: String,
 ) -> Result<Json<answer::Outcome>, Error> {
-    let body: ResolutionBody = serde_json::from_str(&body)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not a resolution: {error}")))?;
+    let body: ResolutionBody = parsed(&body, "a resolution")?;
+    if body.decision == "done" && body.result.is_none() {
+        return Err(Error::new(ErrorKind::Usage, "a resolution as done says the result, be it null"));
+    }
     if body.who.is_empty() || body.why.is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a resolution says who decided and why"));
     }

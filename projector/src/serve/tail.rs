@@ -7,6 +7,7 @@ use crate::{
 };
 use axum::{
     extract::{Path, Query, State},
+    http::HeaderMap,
     response::sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, stream};
@@ -20,6 +21,7 @@ const PAGE: usize = 100;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct TailQuery {
     from: Option<String>,
     #[serde(default)]
@@ -46,10 +48,13 @@ pub(super) async fn one(
     State(app): State<App>,
     Path(run_id): Path<String>,
     Query(query): Query<TailQuery>,
+    headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(&run_id, &ask).await?;
-    let cursor = match query.from.as_deref() {
+    // A browser that connects again asks the same URL, and says what it had last.
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    let cursor = match last.or(query.from.as_deref()) {
         None | Some("beginning") => None,
         Some("end") => timeline::end(&app.0.store(partition).view(), &run_id)?,
         cursor => parse_cursor(cursor)?,

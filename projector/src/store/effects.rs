@@ -73,6 +73,15 @@ datum!(EffectRow {
     evidence,
 });
 
+impl EffectRow {
+    /// What a decision to adopt the evidence adopts: where refused results contradict one another, that the effect
+    /// happened, whatever came of a later try; among equals the last.
+    pub fn adopted(&self) -> Option<&EvidenceRow> {
+        let completed = self.evidence.iter().rev().find(|evidence| evidence.status == CallStatus::Completed);
+        completed.or_else(|| self.evidence.last())
+    }
+}
+
 /// A refused result. Its content is kept here, since no other index has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceRow {

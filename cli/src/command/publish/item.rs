@@ -22,6 +22,8 @@ pub(super) enum To {
 pub(super) struct Item {
     pub(super) line: u64,
     pub(super) to: To,
+    /// None for what belongs to a partition.
+    pub(super) record_id: Option<String>,
     pub(super) body: String,
 }
 
@@ -54,6 +56,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let invalid = |what: &str, pointer: &str| Invalid { what: what.to_owned(), pointer: pointer.to_owned() };
     let mut members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text).map_err(|error| invalid(&error.to_string(), ""))?;
+    let given = draft.record.body.record_id;
     let to = match draft.record.payload {
         Payload::Genesis(_) => {
             return Err(invalid("a genesis is written by the server that makes a journal", "/payload/type"));
@@ -73,12 +76,13 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         _ => To::Run(draft.record.body.run_id),
     };
     if draft.has_record_id || matches!(to, To::Partition { .. }) {
-        return Ok(Item { line: 0, to, body: text.to_owned() });
+        return Ok(Item { line: 0, to, record_id: draft.has_record_id.then_some(given), body: text.to_owned() });
     }
-    let id = serde_json::value::to_raw_value(&crate::random_id());
+    let record_id = crate::random_id();
+    let id = serde_json::value::to_raw_value(&record_id);
     members.insert("record_id".to_owned(), id.map_err(|error| invalid(&error.to_string(), "/record_id"))?);
     let body = serde_json::to_string(&members).map_err(|error| invalid(&error.to_string(), ""))?;
-    Ok(Item { line: 0, to, body })
+    Ok(Item { line: 0, to, record_id: Some(record_id), body })
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ fn read(mut source: impl BufRead, mut pass: impl FnMut(Result<Numbered, Error>) 
                 Err(failed("is longer than any record"))
             }
             Ok(_) => match String::from_utf8(bytes) {
-                Ok(text) => Ok(Numbered { number, text }),
+                Ok(text) => Ok(Numbered { number, text: without_mark(number, text) }),
                 Err(error) => Err(failed("is not UTF-8").because(error)),
             },
             Err(error) => Err(failed("cannot be read").because(error)),
@@ -58,6 +58,14 @@ fn read(mut source: impl BufRead, mut pass: impl FnMut(Result<Numbered, Error>) 
         if !pass(line) || last {
             return;
         }
+    }
+}
+
+/// The line without the byte order mark that some editors put before a file's first.
+fn without_mark(number: u64, text: String) -> String {
+    match text.strip_prefix('\u{feff}') {
+        Some(rest) if number == 1 => rest.to_owned(),
+        _ => text,
     }
 }
 

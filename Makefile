@@ -55,6 +55,11 @@ verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null
 
+.PHONY: codec
+codec: ## our codec beside apache-avro and serde_avro_fast, on the recorded runs of tau-bench in RUNLOG_SAMPLES
+	@scripts/setup.sh build
+	@scripts/codec.sh </dev/null
+
 .PHONY: checkpoints
 checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
 	@cargo build --quiet --workspace --bin checkpoints

@@ -42,6 +42,8 @@ need_test() {
   has mvn || need maven
   if ! has jlink || ! at_least 17 "$(jlink --version)"; then need openjdk-17-jdk-headless; fi
   if [ "$RUNLOG_KAFKA_IMAGE" = "$kafka_image_ours" ]; then need busybox-static; fi
+  # Counts the instructions of the codec (schemas/tests/instructions.rs).
+  has valgrind || need valgrind
 }
 
 need_compose() {
@@ -92,7 +94,7 @@ if has dpkg-query && has apt-get; then
 elif ! has cmake || ! has clang; then
   say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, cmake, clang and libclang's headers,"
   say "pkg-config, and the headers of openssl, zlib, zstd, cyrus-sasl and curl. The tests also take Docker, Maven,"
-  say "a JDK of 17 or newer with jlink, a static busybox, and Python 3 with venv."
+  say "a JDK of 17 or newer with jlink, a static busybox, Python 3 with venv, and valgrind."
   exit 1
 fi
 check_rust

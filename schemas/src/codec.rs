@@ -232,11 +232,12 @@ pub struct Envelope<'a> {
     /// The payload's privacy.
     pub privacy: PrivacyClass,
     /// Makes a pending effect safe to run again.
-    pub idempotency_key: Option<String>,
+    pub idempotency_key: Option<&'a str>,
     /// Likewise.
-    pub dedupe_key: Option<String>,
+    pub dedupe_key: Option<&'a str>,
     /// What statuses are judged by.
     pub facts: Facts,
+    stored: Option<StoredPayload>,
     content_at: usize,
     payload_at: usize,
     version: &'static Version,
@@ -244,7 +245,10 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the envelope at the start of a datum and leaves the payload unread.
+    /// Reads the envelope at the start of a datum and leaves the payload unread, but for a claim check.
+    ///
+    /// Allocates for the strings and lists of the facts and for a claim check: the other fields are borrowed, or checked
+    /// and not kept.
     pub fn read(datum: impl Into<Unframed<'a>>) -> Result<Self, Malformed> {
         let Unframed { version, datum } = datum.into();
         let mut input = Input::of_version(datum, version.number);
@@ -275,14 +279,15 @@ impl<'a> Envelope<'a> {
         let privacy = PrivacyClass::take(at)?;
         Vec::<String>::skip(at)?; // content_refs
         String::skip(at)?; // redaction_policy_id
-        let idempotency_key = Datum::take(at)?;
-        let dedupe_key = Datum::take(at)?;
+        let idempotency_key = at.optional_str()?;
+        let dedupe_key = at.optional_str()?;
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
         Option::<Validity>::skip(at)?;
         let facts = Facts::take(at)?;
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
+        let stored = claim_check(at);
         Ok(Self {
             writer_id,
             writer_epoch,
@@ -296,6 +301,7 @@ impl<'a> Envelope<'a> {
             idempotency_key,
             dedupe_key,
             facts,
+            stored,
             content_at,
             payload_at,
             version,
@@ -316,14 +322,12 @@ impl<'a> Envelope<'a> {
 
     /// SHA-256 of the payload's encoding, wherever that is held: what "the same completion" is compared by.
     pub fn payload_hash(&self) -> Sha256 {
-        self.stored().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
+        self.stored.as_ref().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
 
     /// The claim check, where the payload is in the content store.
-    pub fn stored(&self) -> Option<StoredPayload> {
-        let mut input = self.payload_input();
-        let branch = input.branch(Payload::TYPES.len()).ok()?;
-        (Payload::TYPES[branch] == Payload::STORED).then(|| StoredPayload::take(&mut input).ok())?
+    pub fn stored(&self) -> Option<&StoredPayload> {
+        self.stored.as_ref()
     }
 
     /// Decodes the payload, or its claim check where it is in the content store.
@@ -344,6 +348,12 @@ impl<'a> Envelope<'a> {
     pub fn datum(&self) -> &'a [u8] {
         self.datum
     }
+}
+
+/// The claim check, if the payload that comes next is one.
+fn claim_check(input: &mut Input<'_>) -> Option<StoredPayload> {
+    let branch = input.branch(Payload::TYPES.len()).ok()?;
+    (Payload::TYPES[branch] == Payload::STORED).then(|| StoredPayload::take(input).ok())?
 }
 
 /// Unframes `bytes`, reads the envelope and checks the payload to the last byte.

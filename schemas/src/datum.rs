@@ -51,11 +51,13 @@ impl<'a> Input<'a> {
     }
 
     /// Bytes consumed so far.
+    #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
     /// Bytes left.
+    #[inline]
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -66,6 +68,7 @@ impl<'a> Input<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
         if n > self.left() {
             return Err(self.malformed("length runs past the end"));
@@ -76,7 +79,20 @@ impl<'a> Input<'a> {
     }
 
     /// An Avro `int` or `long`.
+    #[inline]
     pub fn long(&mut self) -> Result<i64, Malformed> {
+        // Most are lengths and branches, which take a byte.
+        match self.bytes.get(self.at) {
+            Some(&byte) if byte & 0x80 == 0 => {
+                self.at += 1;
+                Ok(i64::from(byte >> 1) ^ -i64::from(byte & 1))
+            }
+            _ => self.longer(),
+        }
+    }
+
+    #[inline(never)]
+    fn longer(&mut self) -> Result<i64, Malformed> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let Some(&byte) = self.bytes.get(self.at) else { return Err(self.malformed("number runs past the end")) };
@@ -92,7 +108,16 @@ impl<'a> Input<'a> {
         Err(self.malformed("number longer than 64 bits"))
     }
 
+    /// Steps over a zero byte if one comes next: the null of an optional value, the end of an array.
+    #[inline]
+    fn zero(&mut self) -> bool {
+        let there = self.bytes.get(self.at) == Some(&0);
+        self.at += usize::from(there);
+        there
+    }
+
     /// A length or count: a `long` that is not negative.
+    #[inline]
     pub fn length(&mut self) -> Result<usize, Malformed> {
         let at = self.at;
         usize::try_from(self.long()?).map_err(|_| Malformed { what: "negative length", at })
@@ -105,7 +130,23 @@ impl<'a> Input<'a> {
         std::str::from_utf8(self.bytes(n)?).map_err(|_| Malformed { what: "string is not UTF-8", at })
     }
 
+    /// An Avro `string` or null, borrowed.
+    pub fn optional_str(&mut self) -> Result<Option<&'a str>, Malformed> {
+        if self.zero() || self.branch(2)? == 0 { Ok(None) } else { self.str().map(Some) }
+    }
+
+    /// Steps over an Avro `string`.
+    pub fn skip_str(&mut self) -> Result<(), Malformed> {
+        let n = self.length()?;
+        let at = self.at;
+        let bytes = self.bytes(n)?;
+        // Most are ASCII, and proving that is quicker than proving UTF-8.
+        let is_text = bytes.is_ascii() || std::str::from_utf8(bytes).is_ok();
+        if is_text { Ok(()) } else { Err(Malformed { what: "string is not UTF-8", at }) }
+    }
+
     /// Reads the branch of a union with `branches` branches.
+    #[inline]
     pub fn branch(&mut self, branches: usize) -> Result<usize, Malformed> {
         let at = self.at;
         let index = self.length()?;
@@ -163,7 +204,7 @@ impl Datum for String {
         input.str().map(str::to_owned)
     }
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
-        input.str().map(drop)
+        input.skip_str()
     }
 }
 
@@ -207,11 +248,13 @@ impl<T: Datum> Datum for Option<T> {
             }
         }
     }
+    #[inline]
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        if input.branch(2)? == 0 { Ok(None) } else { T::take(input).map(Some) }
+        if input.zero() || input.branch(2)? == 0 { Ok(None) } else { T::take(input).map(Some) }
     }
+    #[inline]
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
-        if input.branch(2)? == 0 { Ok(()) } else { T::skip(input) }
+        if input.zero() || input.branch(2)? == 0 { Ok(()) } else { T::skip(input) }
     }
 }
 
@@ -257,14 +300,18 @@ impl<T: Datum> Datum for Vec<T> {
     }
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
         let mut items = Vec::new();
+        if input.zero() {
+            return Ok(items);
+        }
         blocks(input, |input| {
             items.push(T::take(input)?);
             Ok(())
         })?;
         Ok(items)
     }
+    #[inline]
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
-        blocks(input, T::skip)
+        if input.zero() { Ok(()) } else { blocks(input, T::skip) }
     }
 }
 

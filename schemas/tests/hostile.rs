@@ -2,14 +2,11 @@
 //! panics, and none makes the reader allocate more than a small multiple of what it was given.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
-#![allow(unsafe_code, reason = "an allocator that counts has no other way")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    fs,
-    path::PathBuf,
-};
+#[path = "memory/counting.rs"]
+mod counting;
+
+use std::{fs, path::PathBuf};
 
 use proptest::prelude::*;
 use runlog_schemas::{
@@ -22,34 +19,6 @@ use runlog_schemas::{
     schema::{self, Version},
 };
 
-/// Counts what the current thread holds.
-struct Counting;
-
-thread_local! {
-    static HELD: Cell<usize> = const { Cell::new(0) };
-    static PEAK: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.get() + layout.size();
-        HELD.set(held);
-        PEAK.set(PEAK.get().max(held));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.set(HELD.get().saturating_sub(layout.size()));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
 /// Memory per byte of input that the densest values take: a byte can stand for an empty string.
 const FACTOR: usize = 64;
 /// Memory that does not depend on the input: messages, and the few small vectors of a record.
@@ -59,11 +28,11 @@ const FIXED: usize = 16 << 10;
 fn read(framed: &[u8]) -> Result<(), Unreadable> {
     // Computed once, from the schema.
     schema::fingerprint();
-    let before = HELD.get();
-    PEAK.set(before);
-    let read = codec::read(framed).map(drop);
-    let decoded = codec::unframe(framed).map(|datum| codec::decode(datum).map(drop));
-    let peak = PEAK.get() - before;
+    let ((read, decoded), allocated) = counting::during(|| {
+        let read = codec::read(framed).map(drop);
+        (read, codec::unframe(framed).map(|datum| codec::decode(datum).map(drop)))
+    });
+    let peak = allocated.peak;
     assert!(peak <= FACTOR * framed.len() + FIXED, "{peak} bytes for {} of input", framed.len());
     // Stepping over a payload finds what decoding it finds.
     if let Ok(Ok(decoded)) = &decoded.map(|decoded| decoded.map_err(Unreadable::from)) {

@@ -162,7 +162,7 @@ proptest! {
         prop_assert_eq!((envelope.writer_seq, envelope.journal_seq), (place.writer_seq, place.journal_seq));
         prop_assert_eq!((envelope.timestamp_millis, envelope.kind), (place.timestamp_millis, body.record_kind));
         prop_assert_eq!((envelope.record_id, envelope.run_id), (body.record_id.as_str(), body.run_id.as_str()));
-        prop_assert_eq!((&envelope.idempotency_key, &envelope.dedupe_key), (&body.idempotency_key, &body.dedupe_key));
+        prop_assert_eq!((envelope.idempotency_key, envelope.dedupe_key), (body.idempotency_key.as_deref(), body.dedupe_key.as_deref()));
         prop_assert_eq!((envelope.privacy, &envelope.facts), (body.privacy, &body.facts));
         prop_assert_eq!(&envelope.payload().unwrap(), payload);
         prop_assert_eq!(envelope.content_hash(), record.content_hash());

@@ -39,7 +39,7 @@ fn a_record_is_judged_alike_wherever_its_payload_is() {
         assert_eq!((inline.content_hash(), stored.content_hash()), (whole.content_hash(), left.content_hash()));
         assert_eq!(inline.payload_hash(), stored.payload_hash());
         assert_ne!(inline.record_hash(), stored.record_hash());
-        assert_eq!((inline.stored(), stored.stored().map(Payload::from)), (None, Some(left.payload.clone())));
+        assert_eq!((inline.stored(), stored.stored().cloned().map(Payload::from)), (None, Some(left.payload.clone())));
         assert_eq!(stored.stored().unwrap().open(&content), Ok(whole.payload.clone()));
         // Sent as JSON by a producer with a store of its own, it is the same record.
         assert_eq!(Draft::parse(&serde_json::to_string(&left).unwrap()).unwrap().record, left);

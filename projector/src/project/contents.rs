@@ -10,7 +10,7 @@ use runlog_schemas::codec::Envelope;
 /// Takes in the claim check of a record that is kept, applied or as evidence.
 pub fn kept<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) {
     if let Some(stored) = record.stored() {
-        let row = ContentRow { record_id: record.record_id.to_owned(), stored };
+        let row = ContentRow { record_id: record.record_id.to_owned(), stored: stored.clone() };
         changes.put(key(record.run_id, at.offset, at.index), &row);
     }
 }

@@ -44,7 +44,7 @@ fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'
         fingerprint: call.fingerprint,
         occurrence: call.occurrence,
         status: CallStatus::Pending,
-        idempotency_key: record.idempotency_key.clone(),
+        idempotency_key: record.idempotency_key.map(str::to_owned),
         has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
         cleared: false,
         attempts: 1,

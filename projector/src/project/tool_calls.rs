@@ -45,7 +45,7 @@ fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'
         status_offset: at.offset,
         status_index: at.index,
         outcome_hash: None,
-        idempotency_key: record.idempotency_key.clone(),
+        idempotency_key: record.idempotency_key.map(str::to_owned),
         has_evidence: false,
     };
     changes.put(key(run, record.record_id), &row);

@@ -1,6 +1,7 @@
 //! What must hold of any bytes: checked by the fuzz targets, and by `replay` over a corpus without a fuzzer.
 
-#![allow(unsafe_code, reason = "an allocator that counts has no other way")]
+#[path = "../../tests/memory/counting.rs"]
+mod counting;
 
 use runlog_schemas::{
     codec::{self, Framing, Schemas, Unreadable},
@@ -10,39 +11,7 @@ use runlog_schemas::{
     record::JournalRecord,
     schema::{self, Version},
 };
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
-
-/// Counts what the current thread holds.
-pub struct Counting;
-
-thread_local! {
-    static HELD: Cell<usize> = const { Cell::new(0) };
-    static PEAK: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let held = HELD.get() + layout.size();
-        HELD.set(held);
-        PEAK.set(PEAK.get().max(held));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        HELD.set(HELD.get().saturating_sub(layout.size()));
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use std::time::Duration;
 
 /// Memory per byte of input that the densest values take: a byte can stand for an empty string.
 const FACTOR: usize = 64;
@@ -51,10 +20,8 @@ const FIXED: usize = 16 << 10;
 
 /// Runs `read` and sees to it that it held no more than a small multiple of its input.
 fn bounded<T>(input: usize, read: impl FnOnce() -> T) -> T {
-    let before = HELD.get();
-    PEAK.set(before);
-    let out = read();
-    let peak = PEAK.get().saturating_sub(before);
+    let (out, allocated) = counting::during(read);
+    let peak = allocated.peak;
     assert!(peak <= FACTOR * input + FIXED, "{peak} bytes held for {input} of input");
     out
 }

@@ -1,0 +1,177 @@
+//! What reading and writing a record takes, in instructions: callgrind counts the same however busy the machine is.
+//!
+//! ```text
+//!   this test ─▶ valgrind ─▶ this test again, 10 rounds over the records ──▶ a ─┐
+//!            └─▶ valgrind ─▶ this test again, 110 rounds ──────────────────▶ b ─┴─▶ (b - a) / 100 / records
+//! ```
+//! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write cargo test --workspace --test instructions` writes
+//! it. Counts depend on the compiler, so with another one than wrote the file there is more slack.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, hint::black_box, path::PathBuf, process::Command};
+
+use runlog_schemas::{
+    codec::{self, Envelope},
+    datum::Sha256,
+    json::Json,
+    payload::{
+        ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+    },
+    record::{JournalRecord, Place},
+};
+use serde_json::json;
+
+const SLACK_PERCENT: u64 = 5;
+/// With another compiler or on another processor than those that the file was written with.
+const SLACK_PERCENT_OTHER: u64 = 25;
+const ROUNDS: [u64; 2] = [10, 110];
+const NAME: &str = "a_record_takes_no_more_instructions_than_are_accepted";
+
+/// A job, and how it is done once with each record.
+type Job = (&'static str, fn(&JournalRecord, &[u8]));
+
+const JOBS: [Job; 4] = [
+    ("encode", |record, _| drop(black_box(codec::encode(record)))),
+    ("decode", |_, framed| drop(black_box(codec::decode(codec::unframe(framed).unwrap()).unwrap()))),
+    ("envelope", |_, framed| drop(black_box(Envelope::read(codec::unframe(framed).unwrap()).unwrap()))),
+    // The envelope, and the payload checked to its last byte: what the projector does.
+    ("read", |_, framed| drop(black_box(codec::read(framed).unwrap()))),
+];
+
+/// Like those of an imported run of tau-bench: their kinds, their ids, texts of such lengths.
+fn records() -> Vec<JournalRecord> {
+    let id = |n: u64| format!("{n:08x}-4f3c-5a2e-9d71-0c6b8e2f{n:04x}");
+    let text = |length: usize| Json::from(json!("a word, and more. ".repeat(1 + length / 18)[..length].to_owned()));
+    let turn = |kind: &str, length: usize| ConversationTurn {
+        message_id: "message-12".into(),
+        parent_id: Some("message-11".into()),
+        thread_id: None,
+        kind: kind.into(),
+        content: text(length),
+    };
+    let requested = ToolCallRequested {
+        request_id: "request-6".into(),
+        call_id: "call_f3KQ9wTz1LxYbN6dRm0aHc2v".into(),
+        parent_id: Some("message-12".into()),
+        vendor: None,
+        tool_name: "get_booking_details".into(),
+        args_sha256: String::new(),
+        fingerprint: String::new(),
+        arguments: Some(Json::from(json!({ "booking_id": "B7QX21" }))),
+    };
+    let checkpoint = LoopCheckpoint {
+        checkpoint_id: "checkpoint-6".into(),
+        checkpoint_seq: 6,
+        covers_journal_seq: 21,
+        base: Some("checkpoint-5".into()),
+        unanswered: Vec::new(),
+        schema_version: 1,
+        session_id: String::new(),
+        turn: 4,
+        messages: vec![text(300), text(900)],
+        spans: Vec::new(),
+        total_usage: None,
+        tool_calls_count: 4,
+        verification_reports: Vec::new(),
+        state: None,
+        state_hash: "0".repeat(64),
+        created_at_millis: 22_000,
+    };
+    let (latency_ms, request_record_id) = (None, id(7));
+    let payloads: [Payload; 8] = [
+        RunLifecycle { status: "started".into(), reason: String::new() }.into(),
+        turn("user", 120).into(),
+        turn("assistant", 350).into(),
+        requested.seal().unwrap().into(),
+        ToolCallCompleted { request_record_id: request_record_id.clone(), result: Some(text(700)), latency_ms }.into(),
+        ToolCallFailed {
+            request_record_id,
+            error_kind: "tool_error".into(),
+            error_message: "x".repeat(60),
+            latency_ms,
+        }
+        .into(),
+        turn("tool", 700).into(),
+        checkpoint.into(),
+    ];
+    let placed = |(payload, n): (Payload, u64)| {
+        let mut record = JournalRecord::new("tau-bench:12:0", id(n), "tau-bench", payload);
+        record.place = Place {
+            writer_id: id(99),
+            writer_epoch: 0,
+            writer_seq: n,
+            prev_hash: Some(Sha256::of(b"the one before")),
+            journal_seq: if record.body.record_kind.numbered() { n } else { 0 },
+            timestamp_millis: n * 1000,
+        };
+        record
+    };
+    payloads.into_iter().zip(1..).map(placed).collect()
+}
+
+/// The process that is counted: `work` is a job and a number of rounds.
+fn work(work: &str) {
+    let (job, rounds) = work.split_once(' ').unwrap();
+    let (_, take) = JOBS.iter().find(|(name, _)| *name == job).unwrap();
+    let records: Vec<_> = records().into_iter().map(|record| (codec::encode(&record), record)).collect();
+    for _ in 0..rounds.parse::<u64>().unwrap() {
+        for (framed, record) in &records {
+            take(black_box(record), black_box(framed));
+        }
+    }
+}
+
+/// Instructions of a process that does `job` for so many rounds.
+fn count(job: &str, rounds: u64) -> u64 {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(env::current_exe().unwrap());
+    command.args(["--exact", NAME, "--test-threads=1"]).env("RUNLOG_WORK", format!("{job} {rounds}"));
+    let output = command.output().expect("valgrind does not start; scripts/setup.sh test installs it");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
+    let collected = said.lines().find_map(|line| line.split_once("Collected : "));
+    collected.unwrap_or_else(|| panic!("no count: {said}")).1.trim().parse().unwrap()
+}
+
+fn compiler() -> String {
+    let told = Command::new("rustc").arg("-vV").output().expect("rustc does not start").stdout;
+    let told = String::from_utf8(told).unwrap();
+    let line = |name: &str| told.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    format!("rustc {} for {}", line("release:"), line("host:"))
+}
+
+#[test]
+fn a_record_takes_no_more_instructions_than_are_accepted() {
+    if let Ok(job) = env::var("RUNLOG_WORK") {
+        return work(&job);
+    }
+    let [few, many] = ROUNDS;
+    let takes = (many - few) * records().len() as u64;
+    let counts = JOBS.map(|(job, _)| (job, (count(job, many) - count(job, few)) / takes));
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.txt");
+    if env::var("RUNLOG_INSTRUCTIONS").as_deref() == Ok("write") {
+        let mut text = format!("# Instructions per record. See instructions.rs.\ncompiler {}\n", compiler());
+        counts.iter().for_each(|(job, count)| writeln!(text, "{job} {count}").unwrap());
+        fs::write(&file, text).unwrap();
+    }
+    let text = fs::read_to_string(&file).unwrap();
+    let accepted: BTreeMap<&str, &str> = text.lines().filter_map(|line| line.split_once(' ')).collect();
+    let slack = if accepted["compiler"] == compiler() { SLACK_PERCENT } else { SLACK_PERCENT_OTHER };
+    let mut over = String::new();
+    for (job, count) in counts {
+        let limit: u64 = accepted[job].parse().unwrap();
+        println!("{job}: {count} instructions per record, accepted {limit}");
+        if count * 100 > limit * (100 + slack) {
+            writeln!(over, "{job}: {count} instructions per record, accepted {limit} and {slack} % more").unwrap();
+        }
+    }
+    assert!(
+        over.is_empty(),
+        "{over}accepted by {}, counted with {}. If it is meant, accept it and commit {}:\n  \
+         RUNLOG_INSTRUCTIONS=write cargo test --workspace --test instructions",
+        accepted["compiler"],
+        compiler(),
+        file.display()
+    );
+}

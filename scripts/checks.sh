@@ -21,6 +21,7 @@ step cargo fmt --all --check
 step cargo fmt --manifest-path schemas/fuzz/Cargo.toml --check
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
+step scripts/model-alone.sh
 
 if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
   say "installing cargo-deny $deny_version into $tools (some minutes, once)"

@@ -1,6 +1,7 @@
 //! What a reader of the log gets: the model's only input.
 
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The journal that a log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +35,8 @@ pub struct Delivery {
 pub enum What {
     /// A record, as `publish` takes it, with its place filled in.
     Record {
-        /// The JSON.
-        record: Value,
+        /// The JSON, shared by whoever holds the delivery.
+        record: Arc<Value>,
         /// Hexadecimal SHA-256 of the datum, from whoever encoded it: runs are hashed over these. Without one the run has
         /// no hash, since the encoding is not the model's.
         datum_sha256: Option<String>,

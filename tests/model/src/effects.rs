@@ -147,7 +147,7 @@ fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, rea
         Reason::Ended => Rule::EvidenceEnded,
         _ => return,
     };
-    let records = if entry.kind == "batch" { inner(&entry.record) } else { std::slice::from_ref(&entry.record) };
+    let records = if entry.kind == "batch" { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
     for record in records.iter().filter(|record| is_result(record)) {
         let Some(effect) = pending(effects, record) else { continue };
         let kept = effect.evidence.iter().any(|(_, other)| text(other, "/record_id") == text(record, "/record_id"));

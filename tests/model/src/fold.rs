@@ -5,7 +5,7 @@ use crate::{
     hashes, judge,
     record::{number, of_partition, payload_type, text},
     rule::{Rule, Rules},
-    run::{Entry, Reason, Run, Verdict},
+    run::{Entry, Place, Reason, Run, Verdict},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -202,6 +202,7 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
         index: 0,
         log_millis: delivery.log_millis,
         record: record.clone(),
+        places: Place::all(record),
         kind: payload_type(record).to_owned(),
         id: text(record, "/record_id").to_owned(),
         datum_sha256: datum_sha256.clone(),

@@ -13,7 +13,7 @@ mod troubles;
 mod world;
 
 use crate::delivery::{Delivery, Journal, What};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 use world::World;
 
 /// What an appender is told.
@@ -212,5 +212,5 @@ impl Event {
 
 /// A record as something to append.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    What::Record { record, datum_sha256: None }
+    What::Record { record: Arc::new(record), datum_sha256: None }
 }

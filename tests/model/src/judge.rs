@@ -4,9 +4,10 @@ use crate::{
     content,
     record::{inner, needs_claim, number, payload_type, text},
     rule::{Rule, Rules},
-    run::{Entry, Reason, Run, Verdict},
+    run::{Entry, Place, Reason, Run, Verdict},
 };
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Judges one record and adds it to its run, with what is within.
 pub(crate) fn take(rules: &Rules, run: &mut Run, mut entry: Entry) {
@@ -78,7 +79,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         return;
     }
     let mut with = run.clone();
-    with.entries.push(Entry { verdict: Verdict::Applied, envelope: true, ..batch.clone() });
+    with.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch.clone() });
     for (index, record) in inner(&batch.record).iter().enumerate() {
         let verdict = verdict(rules, &with, record);
         let reason = match verdict {
@@ -98,7 +99,8 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         }
         with.entries.push(Entry {
             index: u32::try_from(index).unwrap_or(u32::MAX),
-            record: record.clone(),
+            record: Arc::new(record.clone()),
+            places: Place::all(record),
             kind: payload_type(record).to_owned(),
             id: text(record, "/record_id").to_owned(),
             datum_sha256: None,
@@ -111,7 +113,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     if rules.fires(Rule::BatchApplied, true) {
         *run = with;
     } else {
-        run.entries.push(Entry { verdict: Verdict::Applied, envelope: true, ..batch });
+        run.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch });
     }
 }
 

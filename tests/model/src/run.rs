@@ -1,10 +1,11 @@
 //! A run as the list of all that was ever judged of it. There is no other state: every question walks the list.
 
 use crate::{
-    record::{inner, needs_claim, number, numbered, same_content, text},
+    record::{inner, needs_claim, number, numbered, payload_type, same_content, text},
     rule::{Rule, Rules},
 };
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Why a record has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +66,48 @@ pub(crate) enum Verdict {
     Refused(Reason),
 }
 
+/// Where a record stands in its writer's order and in the run's.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    writer_id: String,
+    writer_epoch: u64,
+    writer_seq: u64,
+    journal_seq: u64,
+    needs_claim: bool,
+    numbered: bool,
+}
+
+impl Place {
+    fn of(record: &Value) -> Self {
+        Self {
+            writer_id: text(record, "/writer_id").to_owned(),
+            writer_epoch: number(record, "/writer_epoch"),
+            writer_seq: number(record, "/writer_seq"),
+            journal_seq: number(record, "/journal_seq"),
+            needs_claim: needs_claim(record),
+            numbered: numbered(record),
+        }
+    }
+
+    /// The places of a record: the records of a batch that is applied have entries of their own.
+    pub(crate) fn all(record: &Value) -> Vec<Self> {
+        if payload_type(record) == "batch" {
+            inner(record).iter().map(Self::of).collect()
+        } else {
+            vec![Self::of(record)]
+        }
+    }
+}
+
 /// One judged record. An applied batch has an entry for itself (`envelope`) and then one for each record within.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) offset: u64,
     pub(crate) index: u32,
     pub(crate) log_millis: i64,
-    pub(crate) record: Value,
+    pub(crate) record: Arc<Value>,
+    /// The places that it takes: its own, or of a batch those of the records within.
+    pub(crate) places: Vec<Place>,
     /// The record's payload type.
     pub(crate) kind: String,
     /// The record's id.
@@ -105,10 +141,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Whether a record is this writer's. Before any claim everybody writes at epoch 0.
+    /// Whether a place is this writer's. Before any claim everybody writes at epoch 0.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        place.writer_epoch == self.epoch && self.id.as_ref().is_none_or(|id| *id == place.writer_id)
+    }
+
+    /// Whether a record is this writer's.
     pub(crate) fn wrote(&self, record: &Value) -> bool {
-        number(record, "/writer_epoch") == self.epoch
-            && self.id.as_deref().is_none_or(|id| id == text(record, "/writer_id"))
+        self.has(&Place::of(record))
     }
 }
 
@@ -151,12 +191,9 @@ impl Run {
                 next = 1;
                 continue;
             }
-            if !needs_claim(&entry.record) {
-                continue;
-            }
-            for record in parts(entry) {
-                let is_next = number(record, "/writer_seq") == next;
-                let own = writer.wrote(record);
+            for place in entry.places.iter().filter(|place| place.needs_claim) {
+                let is_next = place.writer_seq == next;
+                let own = writer.has(place);
                 let consumes = match entry.verdict {
                     Verdict::Applied => own,
                     Verdict::Refused(reason) => {
@@ -177,8 +214,8 @@ impl Run {
     pub(crate) fn next_journal_seq(&self, rules: &Rules) -> u64 {
         let mut next = 1;
         for entry in &self.entries {
-            for record in parts(entry) {
-                let is_next = numbered(record) && number(record, "/journal_seq") == next;
+            for place in &entry.places {
+                let is_next = place.numbered && place.journal_seq == next;
                 let consumes = match entry.verdict {
                     Verdict::Applied => true,
                     Verdict::Refused(reason) => {
@@ -217,13 +254,4 @@ impl Run {
     pub(crate) fn knows(&self, id: &str) -> bool {
         self.entries.iter().any(|entry| entry.known() && entry.id == id)
     }
-}
-
-/// The records of an entry that have numbers: of a refused or repeated batch those within. The records of an applied one
-/// have entries of their own.
-fn parts(entry: &Entry) -> Vec<&Value> {
-    if entry.kind != "batch" {
-        return vec![&entry.record];
-    }
-    if entry.envelope { Vec::new() } else { inner(&entry.record).iter().collect() }
 }

@@ -29,7 +29,7 @@ impl Log {
     }
 
     fn add(&mut self, record: Value) -> u64 {
-        self.take(What::Record { record, datum_sha256: None })
+        self.take(What::Record { record: record.into(), datum_sha256: None })
     }
 
     /// A record of the run by a writer and its numbers: epoch, `writer_seq`, `journal_seq`.

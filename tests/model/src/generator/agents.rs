@@ -45,7 +45,7 @@ impl World {
 
     pub(super) fn agent_writes(&mut self) {
         let at = self.any_agent();
-        if self.random.percent(85) {
+        if self.random.percent(92) {
             self.look_up(at);
         }
         if self.random.percent(8) {

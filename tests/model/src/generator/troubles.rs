@@ -28,7 +28,7 @@ impl World {
             (12, Trouble::Release),
             (3, Trouble::MoveStart),
             (2, Trouble::Overtake),
-            (12, Trouble::Crash),
+            (30, Trouble::Crash),
             (12, Trouble::Unreadable),
             (6, Trouble::UnknownSchema),
             (4, Trouble::Genesis),

@@ -32,9 +32,15 @@ impl World {
         if self.random.percent(92) { current } else { self.random.pick(&of_run).unwrap_or(current) }
     }
 
-    /// An agent that wonders where it stands asks, as `reopen` does.
+    /// An agent that wonders where it stands asks, as `reopen` does. Where the server is behind, it gets no answer and goes
+    /// on by its own count.
     fn look_up(&mut self, at: usize) {
         let agent = &self.agents[at];
+        let partition = self.partition_of(&self.runs[agent.run]);
+        let stopped = self.model.partitions.get(partition as usize).is_none_or(|read| read.stopped.is_some());
+        if stopped || self.reader.holds(partition) {
+            return;
+        }
         let (epoch, writer_seq, journal_seq) = self.head(agent.run);
         if epoch == agent.epoch {
             let agent = &mut self.agents[at];
@@ -145,7 +151,7 @@ impl World {
             0 => records.clear(),
             1 => records[1]["writer_seq"] = (first + 5).into(),
             2 => records[1]["run_id"] = "another run".into(),
-            3 => records[1]["payload"] = payloads::batch(&[]),
+            3 => records[1]["writer_epoch"] = (self.agents[at].epoch + 1).into(),
             4 => records[1]["record_id"] = records[0]["record_id"].clone(),
             5 => records[1]["journal_seq"] = (numbers + 7).into(),
             _ => {}

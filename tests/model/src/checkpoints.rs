@@ -56,7 +56,9 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
 fn prune(rules: &Rules, checkpoints: &mut [Checkpoint], record: &Value) {
     let before = number(record, "/payload/prune_covered_before");
     let flag = crate::record::at(record, "/payload/preserve_latest_terminal") == Some(&Value::Bool(true));
-    let terminal = checkpoints.iter().rposition(|checkpoint| checkpoint.behind_end && !checkpoint.pruned);
+    // Of those that are answered: the contract's own do not stand for one.
+    let kept = |checkpoint: &Checkpoint| checkpoint.of_loop && checkpoint.behind_end && !checkpoint.pruned;
+    let terminal = checkpoints.iter().rposition(kept);
     for (at, checkpoint) in checkpoints.iter_mut().enumerate() {
         let covered = checkpoint.covers < before && !checkpoint.pruned;
         let preserved = covered && flag && terminal == Some(at);

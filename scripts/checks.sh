@@ -24,6 +24,7 @@ step cargo clippy --workspace --all-targets --all-features -- -D warnings
 # What is measured beside us is no dependency of ours, and has to compile with us all the same.
 step cargo clippy --locked --manifest-path schemas/bench/Cargo.toml -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
+step scripts/model-alone.sh
 
 if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
   say "installing cargo-deny $deny_version into $tools (some minutes, once)"

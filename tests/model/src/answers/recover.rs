@@ -1,0 +1,122 @@
+//! `recover`: one view of a run, from which a process goes on.
+
+use super::Seen;
+use crate::{
+    checkpoints,
+    effects::{self, Effect},
+    fold::Model,
+    lifecycles,
+    record::{list, text},
+    rule::Rule,
+    run::Entry,
+};
+use serde_json::{Value, json};
+
+impl Seen<'_> {
+    /// An effect whose end is not recorded.
+    pub(crate) fn pending(&self, effect: &Effect) -> Value {
+        let safe = effect.retry_safe(&self.model.rules);
+        let reason = match (safe, effect.not_done) {
+            (true, true) => "not_done",
+            (true, false) => "key",
+            _ => "unknown_outcome",
+        };
+        let evidence = |(at, result): &(usize, Value)| {
+            let entry = &self.run.entries[*at];
+            let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
+            json!({
+                "record_id": text(result, "/record_id"),
+                "status": effects::status_of(result),
+                "reason": reason.as_str(),
+                "position": self.position(entry),
+            })
+        };
+        json!({
+            "kind": effect.kind,
+            "id": effect.id,
+            "tool_name": effect.tool_name,
+            "fingerprint": effect.fingerprint,
+            "occurrence": effect.occurrence,
+            "class": if safe { "retry_safe" } else { "reconcile_required" },
+            "reason": reason,
+            "evidence": effect.evidence.iter().map(evidence).collect::<Vec<_>>(),
+            "attempts": effect.starts,
+            "journal_seq": effects::request_seq(self.run, effect),
+        })
+    }
+
+    fn completed(&self, effect: &Effect) -> Value {
+        json!({
+            "tool_name": effect.tool_name,
+            "fingerprint": effect.fingerprint,
+            "occurrence": effect.occurrence,
+            "status": effect.status,
+            "position": self.position(&self.run.entries[effect.set_by]),
+            "id": effect.id,
+            "journal_seq": effects::request_seq(self.run, effect),
+        })
+    }
+
+    fn waiting(&self, family: &str, states: &[&str]) -> Vec<Value> {
+        let row = |(key, entry): (&str, &Entry)| {
+            let state = lifecycles::key_and_state(&entry.record).1;
+            states.contains(&state).then(|| json!({"id": key, "state": state, "position": self.position(entry)}))
+        };
+        lifecycles::states(self.run, family).into_iter().filter_map(row).collect()
+    }
+
+    fn write_backs(&self) -> Vec<Value> {
+        let row = |entry: &Entry| {
+            let (session_id, txn) = lifecycles::transaction(&entry.record);
+            json!({"session_id": session_id, "txn": txn, "position": self.position(entry)})
+        };
+        lifecycles::open_write_backs(&self.model.rules, self.run).into_iter().map(row).collect()
+    }
+
+    fn recovery(&self) -> Value {
+        let rules = &self.model.rules;
+        let checkpoint = self.latest(u64::MAX);
+        let at = checkpoint.as_ref().map(|checkpoint| &self.run.entries[checkpoint.at]);
+        let covers = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.covers);
+        let unanswered = at.map(|entry| list(&entry.record, "/payload/unanswered")).unwrap_or_default();
+        let covered = |call: &Effect| {
+            let below = effects::request_seq(self.run, call) <= covers;
+            let listed = below && unanswered.iter().any(|id| id.as_str() == Some(&call.id));
+            below && !rules.fires(Rule::CheckpointUnanswered, listed)
+        };
+        let all = self.effects();
+        let (pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.iter().partition(|effect| effect.pending());
+        let calls = ended.into_iter().filter(|effect| effect.kind == "tool_call" && !covered(effect));
+        let completed: Vec<Value> = calls.map(|effect| self.completed(effect)).collect();
+        let reason = if self.run.end().is_some() {
+            Some("ended")
+        } else if pending.iter().any(|effect| !effect.retry_safe(rules)) {
+            Some("reconcile_required")
+        } else {
+            None
+        };
+        let behind = |entry: &&Entry| at.is_none_or(|at| (entry.offset, entry.index) > (at.offset, at.index));
+        let mut answer = self.head();
+        answer["checkpoint"] = checkpoint.as_ref().map_or(Value::Null, |checkpoint| self.checkpoint(checkpoint));
+        answer["records_after"] = self.run.applied().filter(behind).count().into();
+        answer["unclaimed"] = completed.len().into();
+        answer["completed"] = completed.into();
+        answer["pending"] = pending.iter().map(|effect| self.pending(effect)).collect();
+        answer["approvals"] = self.waiting("approval", &["requested", "dispatch_intent", "dispatch_result"]).into();
+        answer["wakes"] = self.waiting("wake", &["registered"]).into();
+        answer["messages"] = self.waiting("run_message", &["accepted"]).into();
+        answer["write_backs"] = self.write_backs().into();
+        answer["missing_content"] = Value::Array(Vec::new());
+        answer["next_checkpoint_seq"] = (checkpoints::highest_seq(self.run) + 1).into();
+        answer["resumable"] = reason.is_none().into();
+        answer["reason"] = reason.into();
+        answer
+    }
+}
+
+impl Model {
+    /// `recover --full`; null where the run is unknown.
+    pub fn recover(&self, run_id: &str) -> Value {
+        self.run(run_id).map_or(Value::Null, |seen| seen.recovery())
+    }
+}

@@ -1,0 +1,150 @@
+//! Checkpoints: what they cover, what their message lists are, which of them are hidden or not to be trusted.
+
+use crate::{
+    hashes,
+    record::{list, number, payload_member, payload_type, text},
+    rule::{Rule, Rules},
+    run::{Reason, Run},
+};
+use serde_json::Value;
+
+/// The newest schema version of a loop checkpoint that is known.
+const SCHEMA_VERSION_KNOWN: u64 = 1;
+
+/// One applied checkpoint of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Checkpoint {
+    /// The entry.
+    pub(crate) at: usize,
+    pub(crate) id: String,
+    pub(crate) covers: u64,
+    /// The whole message list; none where it was made of something that is not there.
+    pub(crate) messages: Option<Vec<Value>>,
+    pub(crate) pruned: bool,
+    /// The contract's own checkpoints have no list, and are never answered.
+    pub(crate) of_loop: bool,
+    behind_end: bool,
+}
+
+/// All checkpoints of a run, in log order.
+pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
+    let mut checkpoints: Vec<Checkpoint> = Vec::new();
+    let end = run.end();
+    for (at, entry) in run.entries.iter().enumerate().filter(|(_, entry)| entry.counts()) {
+        let record = &entry.record;
+        match entry.kind.as_str() {
+            kind @ ("loop_checkpoint" | "checkpoint") => {
+                let base = text(record, "/payload/base");
+                let base = checkpoints.iter().rev().find(|other| other.id == base);
+                checkpoints.push(Checkpoint {
+                    at,
+                    id: text(record, "/payload/checkpoint_id").to_owned(),
+                    covers: number(record, "/payload/covers_journal_seq"),
+                    messages: messages(record, base),
+                    pruned: false,
+                    of_loop: kind == "loop_checkpoint",
+                    behind_end: end.is_some_and(|end| end < at),
+                });
+            }
+            "checkpoint_prune" => prune(rules, &mut checkpoints, record),
+            _ => {}
+        }
+    }
+    checkpoints
+}
+
+fn prune(rules: &Rules, checkpoints: &mut [Checkpoint], record: &Value) {
+    let before = number(record, "/payload/prune_covered_before");
+    let flag = crate::record::at(record, "/payload/preserve_latest_terminal") == Some(&Value::Bool(true));
+    // Of those that are answered: the contract's own do not stand for one.
+    let kept = |checkpoint: &Checkpoint| checkpoint.of_loop && checkpoint.behind_end && !checkpoint.pruned;
+    let terminal = checkpoints.iter().rposition(kept);
+    for (at, checkpoint) in checkpoints.iter_mut().enumerate() {
+        let covered = checkpoint.covers < before && !checkpoint.pruned;
+        let preserved = covered && flag && terminal == Some(at);
+        if covered && !rules.fires(Rule::PrunePreserves, preserved) && rules.fires(Rule::PruneHides, true) {
+            checkpoint.pruned = true;
+        }
+    }
+}
+
+/// A span's part of the list it names; none where it is not within it.
+fn part<'a>(span: &Value, base: &'a [Value], own: &'a [Value]) -> Option<&'a [Value]> {
+    let whole = if span["from_base"] == Value::Bool(true) { base } else { own };
+    let from = usize::try_from(number(span, "/from")).ok()?;
+    let end = from.checked_add(usize::try_from(number(span, "/count")).ok()?)?;
+    whole.get(from..end)
+}
+
+fn messages(record: &Value, base: Option<&Checkpoint>) -> Option<Vec<Value>> {
+    let based = !text(record, "/payload/base").is_empty();
+    let base = match base {
+        Some(base) => base.messages.as_deref()?,
+        None if based => return None,
+        None => &[],
+    };
+    let own = list(record, "/payload/messages");
+    let spans = list(record, "/payload/spans");
+    if spans.is_empty() {
+        return Some(base.iter().chain(own).cloned().collect());
+    }
+    let parts: Option<Vec<&[Value]>> = spans.iter().map(|span| part(span, base, own)).collect();
+    Some(parts?.concat())
+}
+
+/// Whether a checkpoint names what is not there.
+pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
+    if !matches!(payload_type(record), "loop_checkpoint" | "checkpoint") {
+        return None;
+    }
+    let before = of(rules, run);
+    let head = run.next_journal_seq(rules) - 1;
+    let base_id = text(record, "/payload/base");
+    let base = before.iter().rev().find(|other| other.id == base_id);
+    let base_missing = !base_id.is_empty() && base.is_none_or(|base| base.pruned || !base.of_loop);
+    let spans_outside = !base_missing && messages(record, base).is_none();
+    let wrong = rules.fires(Rule::CheckpointCovers, number(record, "/payload/covers_journal_seq") > head)
+        || rules.fires(
+            Rule::CheckpointIdTaken,
+            before.iter().any(|other| other.id == text(record, "/payload/checkpoint_id")),
+        )
+        || rules.fires(Rule::CheckpointBase, base_missing)
+        || rules.fires(Rule::CheckpointSpans, spans_outside);
+    wrong.then_some(Reason::Checkpoint)
+}
+
+/// The latest valid one that covers at most `covers`: by what it covers, its number, its writer's time, the log.
+///
+/// `gone` says whether the content of an entry was taken away.
+pub(crate) fn latest(rules: &Rules, run: &Run, covers: u64, gone: impl Fn(usize) -> bool) -> Option<Checkpoint> {
+    let mut valid: Vec<Checkpoint> = of(rules, run)
+        .into_iter()
+        .filter(|checkpoint| checkpoint.of_loop && !checkpoint.pruned && checkpoint.covers <= covers)
+        .filter(|checkpoint| is_valid(rules, run, checkpoint) && !gone(checkpoint.at))
+        .collect();
+    valid.sort_by_key(|checkpoint| {
+        let record = &run.entries[checkpoint.at].record;
+        let by = ["/payload/covers_journal_seq", "/payload/checkpoint_seq", "/payload/created_at_millis"];
+        (by.map(|pointer| number(record, pointer)), checkpoint.at)
+    });
+    valid.pop()
+}
+
+fn is_valid(rules: &Rules, run: &Run, checkpoint: &Checkpoint) -> bool {
+    let record = &run.entries[checkpoint.at].record;
+    let version = number(record, "/payload/schema_version");
+    if rules.fires(Rule::CheckpointVersion, version > SCHEMA_VERSION_KNOWN) {
+        return false;
+    }
+    let given = text(record, "/payload/state_hash");
+    let right = checkpoint.messages.as_ref().is_some_and(|messages| {
+        // Where it is left out, whoever takes the record fills it in.
+        given.is_empty() || hashes::state_hash(messages, &payload_member(record, "state")) == given
+    });
+    !rules.fires(Rule::CheckpointHash, !right)
+}
+
+/// The highest `checkpoint_seq` of a run's applied checkpoints, hidden ones too.
+pub(crate) fn highest_seq(run: &Run) -> u64 {
+    run.of_type("loop_checkpoint").map(|entry| number(&entry.record, "/payload/checkpoint_seq")).max().unwrap_or(0)
+}

@@ -1,0 +1,68 @@
+//! What a reader of the log gets: the model's only input.
+
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The journal that a log is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// The topic's name, as positions carry it.
+    pub topic: String,
+    /// As the genesis has it.
+    pub journal_id: String,
+    /// How many partitions.
+    pub partitions: u32,
+}
+
+/// One offset of the log, as a reader gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delivery {
+    /// The partition.
+    pub partition: u32,
+    /// The offset; those of a partition grow, except where the log delivers again.
+    pub offset: u64,
+    /// The log's timestamp, milliseconds since the Unix epoch.
+    pub log_millis: i64,
+    /// What stands there.
+    pub what: What,
+}
+
+/// What stands at an offset.
+///
+/// Content is compared as JSON, without the place fields: a hash made by the product's codec would be the product's word
+/// on what is equal, which is one of the things to check. So equal records must come as equal JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// A record, as `publish` takes it, with its place filled in.
+    Record {
+        /// The JSON, shared by whoever holds the delivery.
+        record: Arc<Value>,
+        /// Hexadecimal SHA-256 of the datum, from whoever encoded it: runs are hashed over these. Without one the run has
+        /// no hash, since the encoding is not the model's.
+        datum_sha256: Option<String>,
+    },
+    /// Bytes that are no record.
+    Unreadable {
+        /// `not_framed`, `undecodable` or `too_large`.
+        reason: String,
+        /// Hexadecimal SHA-256 of the bytes.
+        sha256: String,
+        /// How many.
+        bytes: u64,
+    },
+    /// A record of a schema, or with a payload, that the reader does not know.
+    UnknownSchema {
+        /// What the reader does not know.
+        what: String,
+    },
+}
+
+impl What {
+    /// The record, where it is one.
+    pub fn record(&self) -> Option<&Value> {
+        match self {
+            Self::Record { record, .. } => Some(record),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The fold: deliveries, in the order in which a reader gets them, to runs and the partitions' own rows.
+
+use crate::{
+    delivery::{Delivery, Journal, What},
+    hashes, judge,
+    record::{number, of_partition, payload_type, text},
+    rule::{Rule, Rules},
+    run::{Entry, Place, Reason, Run, Verdict},
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why a partition stands still whose reader is behind the log's start.
+const TRUNCATED: &str = "log_truncated";
+
+/// A record outside its run's partition, or a dead letter: rows that belong to no run.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) delivery: Delivery,
+}
+
+/// Content that is taken away: by which record, and from which ones.
+#[derive(Clone, Debug)]
+pub(crate) enum Taken {
+    /// Records of a payload type, in front of it in the log, that the log took before a time.
+    Horizon { family: String, until_millis: i64, offset: u64 },
+    /// Encrypted records of a run, all or those of the named keys.
+    Erasure { run_id: String, key_ids: Vec<String>, offset: u64 },
+}
+
+/// One partition.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Partition {
+    /// Everything that was delivered, once each.
+    pub(crate) log: Vec<Delivery>,
+    /// Offsets that some skip names, wherever it stands.
+    skips: BTreeSet<u64>,
+    /// Where the log starts.
+    pub(crate) start: u64,
+    /// The next offset to fold.
+    pub(crate) next: u64,
+    /// Why it does not go on, and the offset.
+    pub(crate) stopped: Option<(String, u64)>,
+    pub(crate) runs: BTreeMap<String, Run>,
+    pub(crate) strays: Vec<Row>,
+    pub(crate) dead: Vec<Row>,
+    pub(crate) taken: Vec<Taken>,
+}
+
+/// The model: a plain fold of the rules, and the answers that follow.
+#[derive(Clone, Debug)]
+pub struct Model {
+    pub(crate) journal: Journal,
+    pub(crate) rules: Rules,
+    pub(crate) partitions: Vec<Partition>,
+}
+
+impl Model {
+    /// An empty model of a journal.
+    pub fn new(journal: Journal) -> Self {
+        let partitions = (0..journal.partitions).map(|_| Partition::default()).collect();
+        Self { journal, rules: Rules::default(), partitions }
+    }
+
+    /// The same with one rule switched off.
+    #[must_use]
+    pub fn breaking(self, rule: Rule) -> Self {
+        Self { rules: Rules::breaking(rule), ..self }
+    }
+
+    /// Which rules decided something, in the fold or in an answer that was asked for.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Takes the next delivery. Offsets that were delivered before change nothing.
+    pub fn deliver(&mut self, delivery: &Delivery) {
+        let Some(partition) = self.partitions.get_mut(delivery.partition as usize) else { return };
+        let again = partition.log.last().is_some_and(|last| delivery.offset <= last.offset);
+        if self.rules.fires(Rule::Redelivered, again) {
+            return;
+        }
+        partition.log.push(delivery.clone());
+        if let Some(skip) = delivery.what.record().filter(|record| payload_type(record) == "skip") {
+            partition.skips.insert(number(skip, "/payload/offset"));
+            // It voids what may have been folded already, or what the partition stands at.
+            self.fold_again(delivery.partition, u64::MAX);
+        } else {
+            self.fold(delivery);
+        }
+    }
+
+    /// The log of a partition starts at `start` from now on. A reader that is behind it stops.
+    pub fn start_moved(&mut self, partition: u32, start: u64) {
+        let Some(partition) = self.partitions.get_mut(partition as usize) else { return };
+        partition.start = start;
+        if self.rules.fires(Rule::Truncated, partition.stopped.is_none() && partition.next < start) {
+            partition.stopped = Some((TRUNCATED.to_owned(), partition.next));
+        }
+    }
+
+    /// Whether the log alone still has all of a partition, so that an index can be built from it.
+    pub fn rebuilds(&self, partition: u32) -> bool {
+        self.partitions.get(partition as usize).is_some_and(|partition| partition.start == 0)
+    }
+
+    /// The model as of an offset of one partition, inclusive. What was skipped, dropped or erased since stays so.
+    #[must_use]
+    pub fn as_of(&self, partition: u32, offset: u64) -> Self {
+        let mut then = self.clone();
+        let taken = self.partitions.get(partition as usize).map(|now| now.taken.clone());
+        then.fold_again(partition, offset);
+        if let (Some(then), Some(taken)) = (then.partitions.get_mut(partition as usize), taken) {
+            then.taken = taken;
+        }
+        then
+    }
+
+    fn fold_again(&mut self, at: u32, to: u64) {
+        let Some(partition) = self.partitions.get_mut(at as usize) else { return };
+        let log = std::mem::take(&mut partition.log);
+        let skips = std::mem::take(&mut partition.skips);
+        // A reader that the log's start overtook never read on from there.
+        let truncated = partition.stopped.take().filter(|(why, _)| why == TRUNCATED);
+        let end = truncated.as_ref().map_or(u64::MAX, |(_, next)| *next);
+        *partition = Partition { start: partition.start, skips, ..Partition::default() };
+        for delivery in log.iter().filter(|delivery| delivery.offset <= to && delivery.offset < end) {
+            self.fold(delivery);
+        }
+        if let Some(partition) = self.partitions.get_mut(at as usize) {
+            partition.stopped = partition.stopped.take().or(truncated);
+        }
+        if let Some(partition) = self.partitions.get_mut(at as usize) {
+            partition.log = log;
+        }
+    }
+
+    /// Folds one delivery that is not a repeated one.
+    fn fold(&mut self, delivery: &Delivery) {
+        let (rules, journal) = (&self.rules, &self.journal);
+        let Some(partition) = self.partitions.get_mut(delivery.partition as usize) else { return };
+        if partition.stopped.is_some() {
+            return;
+        }
+        let voided = rules.fires(Rule::SkipVoids, partition.skips.contains(&delivery.offset));
+        let first = partition.next == 0;
+        if rules.fires(Rule::Genesis, first && !voided && !is_genesis(journal, &delivery.what)) {
+            partition.stopped = Some(("not_a_journal".to_owned(), delivery.offset));
+            return;
+        }
+        if !voided {
+            match &delivery.what {
+                What::Record { record, .. } if of_partition(record) => own(partition, delivery, record),
+                What::Record { .. } => of_run(rules, journal, partition, delivery),
+                What::Unreadable { .. } => {
+                    if rules.fires(Rule::DeadLetter, true) {
+                        partition.dead.push(Row { delivery: delivery.clone() });
+                    }
+                }
+                What::UnknownSchema { what } => {
+                    if rules.fires(Rule::Stopped, true) {
+                        partition.stopped = Some((what.clone(), delivery.offset));
+                        return;
+                    }
+                }
+            }
+        }
+        partition.next = delivery.offset + 1;
+    }
+}
+
+/// Whether this is the journal's own genesis.
+fn is_genesis(journal: &Journal, what: &What) -> bool {
+    what.record().is_some_and(|record| {
+        payload_type(record) == "genesis"
+            && text(record, "/payload/journal_id") == journal.journal_id
+            && number(record, "/payload/partitions") == u64::from(journal.partitions)
+    })
+}
+
+/// A record of the partition itself. Skips are collected beforehand, and a genesis behind the first changes nothing.
+fn own(partition: &mut Partition, delivery: &Delivery, record: &serde_json::Value) {
+    if payload_type(record) == "retention_horizon" {
+        partition.taken.push(Taken::Horizon {
+            family: text(record, "/payload/family").to_owned(),
+            until_millis: record["payload"]["until_millis"].as_i64().unwrap_or_default(),
+            offset: delivery.offset,
+        });
+    }
+}
+
+fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
+    let What::Record { record, datum_sha256 } = &delivery.what else { return };
+    let run_id = text(record, "/run_id");
+    let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;
+    if rules.fires(Rule::WrongPartition, elsewhere) {
+        partition.strays.push(Row { delivery: delivery.clone() });
+        return;
+    }
+    let run = partition.runs.entry(run_id.to_owned()).or_default();
+    let entry = Entry {
+        offset: delivery.offset,
+        index: 0,
+        log_millis: delivery.log_millis,
+        record: record.clone(),
+        places: Place::all(record),
+        kind: payload_type(record).to_owned(),
+        id: text(record, "/record_id").to_owned(),
+        datum_sha256: datum_sha256.clone(),
+        verdict: Verdict::Refused(Reason::Batch),
+        envelope: false,
+    };
+    judge::take(rules, run, entry);
+    if payload_type(record) == "erasure" && run.entries.last().is_some_and(Entry::counts) {
+        let key_ids = crate::record::list(record, "/payload/key_ids");
+        partition.taken.push(Taken::Erasure {
+            run_id: run_id.to_owned(),
+            key_ids: key_ids.iter().filter_map(|key| key.as_str().map(str::to_owned)).collect(),
+            offset: delivery.offset,
+        });
+    }
+}
+
+impl Partition {
+    /// The record that took the content of an entry away, by its offset.
+    pub(crate) fn taken_by(&self, rules: &Rules, entry: &Entry) -> Option<(&'static str, u64)> {
+        let record = &entry.record;
+        self.taken.iter().find_map(|taken| match taken {
+            Taken::Horizon { family, until_millis, offset } => {
+                let there =
+                    family == payload_type(record) && entry.log_millis < *until_millis && entry.offset < *offset;
+                rules.fires(Rule::Retention, there).then_some(("dropped", *offset))
+            }
+            Taken::Erasure { run_id, key_ids, offset } => {
+                let key = text(record, "/key_id");
+                let named = key_ids.is_empty() || key_ids.iter().any(|other| other == key);
+                let there = run_id == text(record, "/run_id") && !key.is_empty() && named && entry.offset < *offset;
+                rules.fires(Rule::Erasure, there).then_some(("erased", *offset))
+            }
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! Writers: they claim, append, number what they append, resend, are taken over and go on regardless.
+
+use super::{
+    AppendFault, payloads,
+    world::{Agent, World},
+};
+use crate::record::{inner, numbered, payload_type, text};
+use serde_json::{Value, json};
+
+/// How a record is numbered wrongly.
+#[derive(Clone, Copy)]
+enum Slip {
+    None,
+    Gap,
+    LowerNumber,
+    KnownId,
+    JournalSeq,
+    OtherEpoch,
+}
+
+impl World {
+    /// The agent that writes next: mostly the run's writer, sometimes one that lost it.
+    fn any_agent(&mut self) -> usize {
+        let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
+        let of_run: Vec<usize> = (0..self.agents.len()).filter(|at| self.agents[*at].run == run).collect();
+        let writer = self.run(run).map(crate::run::Run::writer).unwrap_or_default();
+        let writes = |at: &&usize| {
+            let agent = &self.agents[**at];
+            agent.epoch == writer.epoch && writer.id.as_ref().is_none_or(|id| *id == agent.writer_id)
+        };
+        let current = of_run.iter().find(writes).or(of_run.last()).copied().unwrap_or(0);
+        if self.random.percent(92) { current } else { self.random.pick(&of_run).unwrap_or(current) }
+    }
+
+    /// An agent that wonders where it stands asks, as `reopen` does. Where the server is behind, it gets no answer and goes
+    /// on by its own count.
+    fn look_up(&mut self, at: usize) {
+        let agent = &self.agents[at];
+        let partition = self.partition_of(&self.runs[agent.run]);
+        let stopped = self.model.partitions.get(partition as usize).is_none_or(|read| read.stopped.is_some());
+        if stopped || self.reader.holds(partition) {
+            return;
+        }
+        let (epoch, writer_seq, journal_seq) = self.head(agent.run);
+        if epoch == agent.epoch {
+            let agent = &mut self.agents[at];
+            agent.writer_seq = writer_seq;
+            agent.journal_seq = journal_seq;
+        }
+    }
+
+    pub(super) fn agent_writes(&mut self) {
+        let at = self.any_agent();
+        if self.random.percent(92) {
+            self.look_up(at);
+        }
+        if self.random.percent(8) {
+            return self.write_batch(at);
+        }
+        let said = self.something_to_say(at);
+        let slips = [
+            (90, Slip::None),
+            (2, Slip::Gap),
+            (2, Slip::LowerNumber),
+            (3, Slip::KnownId),
+            (3, Slip::JournalSeq),
+            (2, Slip::OtherEpoch),
+        ];
+        let slip = self.random.weigh(Slip::None, &slips);
+        let value = self.number(at, said, slip);
+        let fault = self.fault();
+        self.append_record(&value, fault);
+        if fault != AppendFault::Lost || self.random.percent(50) {
+            self.remember(at, value, matches!(slip, Slip::None | Slip::KnownId | Slip::JournalSeq));
+        }
+    }
+
+    fn fault(&mut self) -> AppendFault {
+        self.random
+            .weigh(AppendFault::None, &[(94, AppendFault::None), (4, AppendFault::Unknown), (2, AppendFault::Lost)])
+    }
+
+    /// The agent's numbers go on behind what it sent.
+    fn remember(&mut self, at: usize, value: Value, consumes: bool) {
+        let agent = &mut self.agents[at];
+        if consumes {
+            let (count, numbers) = match inner(&value) {
+                [] => (1, u64::from(numbered(&value))),
+                records => (records.len() as u64, records.iter().filter(|record| numbered(record)).count() as u64),
+            };
+            agent.writer_seq += count;
+            agent.journal_seq += numbers;
+        }
+        agent.sent.push(value);
+    }
+
+    /// Puts what is said into an envelope with the agent's next numbers, or with wrong ones.
+    fn number(&mut self, at: usize, said: Value, slip: Slip) -> Value {
+        let record_id = self.id("record");
+        let timestamp = self.tick();
+        let agent = &self.agents[at];
+        let mut value = json!({
+            "run_id": self.runs[agent.run],
+            "record_id": record_id,
+            "agent_id": "agent",
+            "writer_id": agent.writer_id,
+            "writer_epoch": agent.epoch,
+            "writer_seq": agent.writer_seq,
+            "journal_seq": 0,
+            "timestamp_millis": timestamp,
+        });
+        if let (Some(fields), Some(said)) = (value.as_object_mut(), said.as_object()) {
+            fields.extend(said.clone());
+        }
+        if numbered(&value) {
+            value["journal_seq"] = agent.journal_seq.into();
+        }
+        match slip {
+            Slip::None => {}
+            Slip::Gap => value["writer_seq"] = (agent.writer_seq + self.random.between(1, 3)).into(),
+            Slip::LowerNumber => value["writer_seq"] = self.random.below(agent.writer_seq).into(),
+            Slip::KnownId => {
+                if let Some(known) = self.random.pick(&agent.sent) {
+                    value["record_id"] = known["record_id"].clone();
+                }
+            }
+            Slip::JournalSeq => {
+                let wrong = [agent.journal_seq + 1, agent.journal_seq.saturating_sub(1), 0];
+                let wrong = if numbered(&value) { self.random.pick(&wrong) } else { Some(agent.journal_seq) };
+                value["journal_seq"] = wrong.into();
+            }
+            Slip::OtherEpoch => value["writer_epoch"] = (agent.epoch + 1).into(),
+        }
+        value
+    }
+
+    /// A batch of two or three, mostly a good one.
+    fn write_batch(&mut self, at: usize) {
+        let (first, numbers) = (self.agents[at].writer_seq, self.agents[at].journal_seq);
+        let mut records = Vec::new();
+        for _ in 0..self.random.between(2, 3) {
+            let said = self.something_to_say(at);
+            let value = self.number(at, said, Slip::None);
+            self.agents[at].writer_seq += 1;
+            self.agents[at].journal_seq += u64::from(numbered(&value));
+            records.push(value);
+        }
+        self.agents[at].writer_seq = first;
+        self.agents[at].journal_seq = numbers;
+        match self.random.below(16) {
+            0 => records.clear(),
+            1 => records[1]["writer_seq"] = (first + 5).into(),
+            2 => records[1]["run_id"] = "another run".into(),
+            3 => records[1]["writer_epoch"] = (self.agents[at].epoch + 1).into(),
+            4 => records[1]["record_id"] = records[0]["record_id"].clone(),
+            5 => records[1]["journal_seq"] = (numbers + 7).into(),
+            _ => {}
+        }
+        let said = json!({"payload": payloads::batch(&records)});
+        let slip = if self.random.percent(6) { Slip::Gap } else { Slip::None };
+        let value = self.number(at, said, slip);
+        let fault = self.fault();
+        self.append_record(&value, fault);
+        self.remember(at, value, matches!(slip, Slip::None));
+    }
+
+    /// Somebody takes a run over, or tries.
+    pub(super) fn somebody_claims(&mut self) {
+        let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
+        let (epoch, _, journal_seq) = self.head(run);
+        let rivals = if self.random.percent(25) { 2 } else { 1 };
+        for _ in 0..rivals {
+            let epoch = match self.random.below(12) {
+                0 => epoch,
+                1 => epoch + 2,
+                _ => epoch + 1,
+            };
+            let mut record_id = self.id("claim");
+            if self.random.percent(12) {
+                let sent: Vec<Value> = self
+                    .agents
+                    .iter()
+                    .filter(|agent| agent.run == run)
+                    .filter_map(|agent| agent.sent.last().cloned())
+                    .collect();
+                record_id = self.random.pick(&sent).map_or(record_id, |known| text(&known, "/record_id").to_owned());
+            }
+            let writer_id = self.id("writer");
+            let claim = json!({
+                "run_id": self.runs[run],
+                "record_id": record_id,
+                "agent_id": "agent",
+                "writer_id": writer_id,
+                "writer_epoch": epoch,
+                "writer_seq": u64::from(self.random.percent(3)),
+                "journal_seq": 0,
+                "timestamp_millis": self.tick(),
+                "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": "a process"},
+            });
+            let fault = self.fault();
+            self.append_record(&claim, fault);
+            let sent = vec![claim];
+            self.agents.push(Agent { run, writer_id, epoch, writer_seq: 1, journal_seq, sent });
+        }
+    }
+
+    /// Somebody does not know whether what it sent has landed.
+    pub(super) fn somebody_resends(&mut self) {
+        let at = self.any_agent();
+        let agent = &self.agents[at];
+        let sent = agent.sent.clone();
+        let recent = sent.len().saturating_sub(6);
+        match self.random.below(4) {
+            // As it was: the last few, in order.
+            0 | 1 => {
+                let from = sent.len().saturating_sub(usize::try_from(self.random.between(1, 3)).unwrap_or(1));
+                for value in &sent[from..] {
+                    self.append_record(value, AppendFault::None);
+                }
+            }
+            // With new numbers, as behind a claim of its own.
+            2 => {
+                let Some(value) = self.random.pick(&sent[recent..]) else { return };
+                let value = self.renumbered(at, &value);
+                self.append_record(&value, AppendFault::None);
+                if !matches!(payload_type(&value), "run_claim" | "batch") {
+                    self.agents[at].writer_seq += 1;
+                }
+            }
+            // With the number that happens to be the next of whoever writes now.
+            _ => {
+                let Some(mut value) = self.random.pick(&sent[recent..]) else { return };
+                if payload_type(&value) != "run_claim" {
+                    value["writer_seq"] = self.head(self.agents[at].run).1.into();
+                    self.append_record(&value, AppendFault::None);
+                }
+            }
+        }
+    }
+
+    fn renumbered(&self, at: usize, value: &Value) -> Value {
+        let agent = &self.agents[at];
+        let mut value = value.clone();
+        if payload_type(&value) != "run_claim" {
+            value["writer_epoch"] = agent.epoch.into();
+            value["writer_seq"] = agent.writer_seq.into();
+            if numbered(&value) {
+                value["journal_seq"] = agent.journal_seq.into();
+            }
+        }
+        value
+    }
+}

@@ -1,0 +1,267 @@
+//! What an agent says next: mostly a legal step of something, sometimes not.
+
+use super::{payloads, world::World};
+use crate::{
+    checkpoints::{self, Checkpoint},
+    effects::{self, Effect},
+    lifecycles,
+};
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy)]
+enum Topic {
+    Run,
+    Turn,
+    Request,
+    Result,
+    Attempt,
+    Effect,
+    Checkpoint,
+    ContractCheckpoint,
+    Prune,
+    Recovery,
+    Approval,
+    Wake,
+    Message,
+    Proposal,
+    WriteBack,
+}
+
+impl World {
+    /// The payload of an agent's next record, with the envelope fields that belong to it.
+    pub(super) fn something_to_say(&mut self, at: usize) -> Value {
+        let run = self.agents[at].run;
+        let ended = self.run(run).is_some_and(|run| run.end().is_some());
+        let open = [
+            (6, Topic::Run),
+            (9, Topic::Turn),
+            (17, Topic::Request),
+            (17, Topic::Result),
+            (6, Topic::Attempt),
+            (10, Topic::Effect),
+            (14, Topic::Checkpoint),
+            (3, Topic::ContractCheckpoint),
+            (3, Topic::Prune),
+            (1, Topic::Recovery),
+            (7, Topic::Approval),
+            (6, Topic::Wake),
+            (6, Topic::Message),
+            (6, Topic::Proposal),
+            (9, Topic::WriteBack),
+        ];
+        let behind = [
+            (32, Topic::Checkpoint),
+            (24, Topic::Prune),
+            (5, Topic::ContractCheckpoint),
+            (4, Topic::Recovery),
+            (20, Topic::Result),
+            (4, Topic::Turn),
+            (3, Topic::Run),
+            (6, Topic::WriteBack),
+            (2, Topic::Proposal),
+        ];
+        match self.random.weigh(Topic::Turn, if ended { &behind } else { &open }) {
+            Topic::Run => self.run_lifecycle(run),
+            Topic::Turn => self.turn(),
+            Topic::Request => self.request(),
+            Topic::Result => self.result(run),
+            Topic::Attempt => self.attempt(run),
+            Topic::Effect => self.effect(run),
+            Topic::Checkpoint => self.checkpoint(run),
+            Topic::ContractCheckpoint => self.contract_checkpoint(run),
+            Topic::Prune => self.prune(run),
+            Topic::Recovery => {
+                json!({"payload": {"type": "recovery", "unsafe_pending": [], "recovery_reason": "it died"}})
+            }
+            Topic::Approval => {
+                self.keyed(run, "approval", &["requested", "dispatch_intent", "dispatch_result", "responded", "denied"])
+            }
+            Topic::Wake => self.keyed(run, "wake", &["registered", "triggered", "timed_out", "cancelled", "failed"]),
+            Topic::Message => self.keyed(
+                run,
+                "run_message",
+                &["accepted", "delivered", "responded", "failed", "timed_out", "expired", "cancelled"],
+            ),
+            Topic::Proposal => {
+                let mut said =
+                    self.keyed(run, "code_edit_proposal", &["pending", "approved", "denied", "applied", "reverted"]);
+                said["validity"] = json!({"at": self.valid_time(), "is_valid": true});
+                said
+            }
+            Topic::WriteBack => self.write_back(run),
+        }
+    }
+
+    /// One of a few times, so that facts meet at the same one.
+    pub(super) fn valid_time(&mut self) -> i64 {
+        super::world::START_MILLIS + i64::try_from(self.random.below(4)).unwrap_or(0) * 1000
+    }
+
+    fn run_lifecycle(&mut self, run: usize) -> Value {
+        let begun = self.run(run).is_some_and(|run| run.of_type("run_lifecycle").next().is_some());
+        let ends = self.random.percent(if begun { 75 } else { 5 });
+        let status = if ends { self.random.pick(&["completed", "failed", "cancelled"]) } else { Some("started") };
+        json!({"payload": {"type": "run_lifecycle", "status": status, "reason": "so it went"}})
+    }
+
+    fn turn(&mut self) -> Value {
+        let message_id = format!("message-{}", self.random.below(4));
+        let content = self.random.below(1000);
+        let turn = json!({"type": "conversation_turn", "message_id": message_id, "kind": "user", "content": format!("say {content}")});
+        let mut said = json!({"payload": turn});
+        if self.random.percent(70) {
+            said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(15)});
+        }
+        if self.random.percent(20) {
+            said = payloads::encrypted(&self.key_id(), "conversation_turn", &json!({}));
+        }
+        said
+    }
+
+    fn request(&mut self) -> Value {
+        let tool_name = self.random.pick(&["book", "poll"]).unwrap_or("book");
+        let arguments = json!({"day": self.random.below(2)});
+        let (request_id, call_id) = (self.id("request"), format!("call-{}", self.random.below(3)));
+        let mut said = json!({"payload": {
+            "type": "tool_call_requested", "request_id": request_id, "call_id": call_id,
+            "tool_name": tool_name, "arguments": arguments,
+        }});
+        if self.random.percent(35) {
+            said["idempotency_key"] = format!("{tool_name}-{}", arguments["day"]).into();
+        }
+        said
+    }
+
+    pub(super) fn effects(&self, run: usize) -> Vec<Effect> {
+        self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default()
+    }
+
+    /// An effect of a kind: mostly a pending one.
+    fn any_effect(&mut self, run: usize, kind: &str, pending_percent: u64) -> Option<Effect> {
+        let all: Vec<Effect> = self.effects(run).into_iter().filter(|effect| effect.kind == kind).collect();
+        let pending: Vec<Effect> = all.iter().filter(|effect| effect.pending()).cloned().collect();
+        let from = if !pending.is_empty() && self.random.percent(pending_percent) { pending } else { all };
+        self.random.pick(&from)
+    }
+
+    fn result(&mut self, run: usize) -> Value {
+        let call = self.any_effect(run, "tool_call", 92);
+        if call.is_none() && self.random.percent(95) {
+            return self.request();
+        }
+        // The same completion again, under another id.
+        if let Some(call) = call.as_ref().filter(|call| !call.pending())
+            && self.random.percent(60)
+            && let Some(first) = self.run(run).and_then(|run| run.entries.get(call.set_by))
+        {
+            let mut said = json!({"payload": first.record["payload"]});
+            for field in ["facts", "key_id", "record_kind"] {
+                if let Some(value) = first.record.get(field) {
+                    said[field] = value.clone();
+                }
+            }
+            let result = crate::record::payload_type(&first.record);
+            if result.starts_with("tool_call_") {
+                return said;
+            }
+        }
+        let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
+        let failed = self.random.percent(25);
+        if !failed && self.random.percent(18) {
+            let facts = json!({"status": "completed", "answers": id});
+            return payloads::encrypted(&self.key_id(), "tool_call_completed", &facts);
+        }
+        let number = self.random.below(5);
+        json!({"payload": if failed {
+            json!({"type": "tool_call_failed", "request_record_id": id, "error_kind": "busy", "error_message": format!("try {number}")})
+        } else {
+            json!({"type": "tool_call_completed", "request_record_id": id, "result": {"booking": number}})
+        }})
+    }
+
+    fn attempt(&mut self, run: usize) -> Value {
+        let call = self.any_effect(run, "tool_call", 94);
+        if call.is_none() && self.random.percent(95) {
+            return self.request();
+        }
+        let attempt = call.as_ref().map_or(2, |call| call.starts + 1);
+        let id = call.map_or_else(|| "nobody's".to_owned(), |call| call.id);
+        json!({"payload": {"type": "tool_call_attempt", "request_record_id": id, "attempt": attempt, "reason": "again"}})
+    }
+
+    fn effect(&mut self, run: usize) -> Value {
+        let known = self.any_effect(run, "effect", 95);
+        let intends = known.as_ref().is_none_or(|effect| !effect.pending()) || self.random.percent(30);
+        if intends {
+            let id = match known {
+                Some(known) if self.random.percent(12) => known.id,
+                _ => self.id("effect"),
+            };
+            let key = self.random.percent(40).then(|| format!("key-{id}"));
+            return json!({"payload": payloads::effect_intent(&id, key.as_deref())});
+        }
+        let id = known.filter(|_| !self.random.percent(8)).map_or_else(|| "nobody's".to_owned(), |effect| effect.id);
+        let statuses = ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown"];
+        let status = self.random.pick(&statuses).unwrap_or("completed");
+        json!({"payload": payloads::effect_result(&id, status)})
+    }
+
+    /// A step of something with a key: mostly the next one of one of two keys.
+    fn keyed(&mut self, run: usize, family: &str, states: &[&str]) -> Value {
+        let key = format!("{family}-{}", self.random.below(3));
+        let last = self.run(run).and_then(|run| {
+            let known = lifecycles::states(run, family).into_iter().find(|(known, _)| *known == key);
+            known.map(|(_, entry)| lifecycles::key_and_state(&entry.record).1.to_owned())
+        });
+        let next = match last.as_deref() {
+            _ if self.random.percent(12) => self.random.pick(states),
+            None => Some(states[0]),
+            Some("pending") => self.random.pick(&["approved", "approved", "denied"]),
+            Some("approved") => Some("applied"),
+            Some("applied") => Some("reverted"),
+            Some("requested") => self.random.pick(&["dispatch_intent", "responded"]),
+            Some("dispatch_intent") => Some("dispatch_result"),
+            Some(_) => self.random.pick(&states[1..]),
+        };
+        let state = next.unwrap_or(states[0]);
+        let note = self.id("note");
+        let run_id = self.runs[run].clone();
+        json!({"payload": match family {
+            "approval" => payloads::approval(&run_id, &key, state, &note),
+            "wake" => payloads::wake(&run_id, &key, state, &note),
+            "run_message" => payloads::run_message(&run_id, &key, state, &note),
+            _ => payloads::proposal(&key, state, &note),
+        }})
+    }
+
+    fn write_back(&mut self, run: usize) -> Value {
+        let session_id = format!("session-{}", self.random.below(2));
+        let txn = self.random.below(2);
+        let staged = self.run(run).and_then(|run| lifecycles::staged(&self.model.rules, run, (&session_id, txn)));
+        let phase = match staged {
+            None => self.random.weigh("staged", &[(8, "staged"), (1, "committed"), (1, "rejected")]),
+            Some((_, true)) => self.random.weigh("committed", &[(6, "committed"), (3, "rejected"), (1, "staged")]),
+            Some((_, false)) => self.random.weigh("rejected", &[(1, "committed"), (1, "rejected"), (1, "staged")]),
+        };
+        json!({"session_id": session_id, "payload": payloads::write_back(phase, txn)})
+    }
+
+    fn contract_checkpoint(&mut self, run: usize) -> Value {
+        let head = self.head(run).2 - 1;
+        let covers = if self.random.percent(15) { head + 1 } else { self.random.below(head + 1) };
+        let id = self.id("checkpoint");
+        let created = self.tick();
+        json!({"payload": payloads::contract_checkpoint(&self.runs[run], &id, covers, created)})
+    }
+
+    fn prune(&mut self, run: usize) -> Value {
+        let head = self.head(run).2;
+        let before = if self.random.percent(50) { head + 1 } else { self.random.below(head + 2) };
+        let flag = self.random.percent(60);
+        json!({"payload": {"type": "checkpoint_prune", "prune_covered_before": before, "preserve_latest_terminal": flag}})
+    }
+
+    pub(super) fn checkpoints(&self, run: usize) -> Vec<Checkpoint> {
+        self.run(run).map(|run| checkpoints::of(&self.model.rules, run)).unwrap_or_default()
+    }
+}

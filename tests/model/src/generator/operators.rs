@@ -1,0 +1,197 @@
+//! What people do: decide about effects, void records, take facts and content back.
+
+use super::{AppendFault, record, world::World};
+use crate::{
+    delivery::What,
+    effects,
+    record::{of_partition, payload_type},
+};
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy)]
+enum Act {
+    Resolve,
+    Retract,
+    Erase,
+    Horizon,
+    Skip,
+    WrongPartition,
+}
+
+impl World {
+    pub(super) fn operator_acts(&mut self) {
+        let acts = [
+            (46, Act::Resolve),
+            (14, Act::Retract),
+            (7, Act::Erase),
+            (6, Act::Horizon),
+            (16, Act::Skip),
+            (8, Act::WrongPartition),
+        ];
+        match self.random.weigh(Act::Resolve, &acts) {
+            Act::Resolve => self.resolve(),
+            Act::Retract => self.retract(),
+            Act::Erase => self.erase(),
+            Act::Horizon => self.horizon(),
+            Act::Skip => self.skip(),
+            Act::WrongPartition => self.wrong_partition(),
+        }
+    }
+
+    fn any_run(&mut self) -> usize {
+        usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0)
+    }
+
+    /// An unclaimed record of a run, sometimes twice, sometimes with another one's id, or with a number that it need not
+    /// have.
+    fn say(&mut self, run: usize, payload: &Value) {
+        let mut value = json!({
+            "run_id": self.runs[run],
+            "record_id": self.id("said"),
+            "agent_id": "desk",
+            "writer_id": "desk",
+            "writer_epoch": 0,
+            "writer_seq": 0,
+            "journal_seq": 0,
+            "timestamp_millis": self.tick(),
+            "payload": payload,
+        });
+        if payload["type"] == "retraction" {
+            value["validity"] = json!({"at": self.valid_time(), "is_valid": false});
+        }
+        if self.random.percent(6)
+            && let Some(taken) = self.agents.iter().find(|agent| agent.run == run).and_then(|agent| agent.sent.last())
+        {
+            value["record_id"] = taken["record_id"].clone();
+        }
+        if self.random.percent(4) {
+            value["journal_seq"] = 1.into();
+        }
+        self.append_record(&value, AppendFault::None);
+        if self.random.percent(10) {
+            self.append_record(&value, AppendFault::None);
+        }
+    }
+
+    /// Decides about an effect that is pending, or that once was.
+    fn resolve(&mut self) {
+        let run = self.any_run();
+        let known = self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default();
+        let with_evidence: Vec<_> =
+            known.iter().filter(|effect| effect.pending() && !effect.evidence.is_empty()).collect();
+        let pending: Vec<_> = known.iter().filter(|effect| effect.pending()).collect();
+        let all: Vec<_> = known.iter().collect();
+        let choice = self.random.below(100);
+        let from = if choice < 45 && !with_evidence.is_empty() {
+            with_evidence
+        } else if choice < 85 && !pending.is_empty() {
+            pending
+        } else {
+            all
+        };
+        if from.is_empty() && self.random.percent(90) {
+            return;
+        }
+        let id = self.random.pick(&from).map_or("nobody's".to_owned(), |effect| effect.id.clone());
+        let adoptable = known.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
+        let decision = self
+            .random
+            .weigh("done", &[(3, "done"), (if adoptable { 9 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
+        let mut payload = json!({
+            "type": "effect_resolution", "request_record_id": id, "decision": decision,
+            "who": "jo", "why": "looked it up",
+        });
+        if decision == "done" && self.random.percent(80) {
+            payload["result"] = json!({"resolved": self.random.below(3)});
+        }
+        self.say(run, &payload);
+    }
+
+    fn retract(&mut self) {
+        let run = self.any_run();
+        let facts = ["conversation_turn", "code_edit_proposal", "tool_call_requested"];
+        let ids = |run: &crate::run::Run| -> Vec<String> {
+            let facts = run.applied().filter(|entry| facts.contains(&payload_type(&entry.record)));
+            facts.map(|entry| entry.id.clone()).collect()
+        };
+        let ids = self.run(run).map(ids).unwrap_or_default();
+        let id = self.random.pick(&ids).unwrap_or_else(|| "nobody's".to_owned());
+        self.say(run, &json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said by mistake"}));
+    }
+
+    fn erase(&mut self) {
+        let run = self.any_run();
+        let mut payload = json!({"type": "erasure", "who": "privacy desk", "why": "asked for"});
+        if self.random.percent(50) {
+            payload["key_ids"] = json!([self.key_id()]);
+        }
+        self.say(run, &payload);
+    }
+
+    /// One of the two keys that runs have.
+    pub(super) fn key_id(&mut self) -> String {
+        format!("key/{}", self.random.below(2))
+    }
+
+    /// A partition's own record.
+    fn own(&mut self, partition: u32, payload: Value) {
+        let value = json!({"record_id": self.id("own"), "timestamp_millis": self.tick(), "payload": payload});
+        self.append(partition, record(value), AppendFault::None);
+    }
+
+    fn any_partition(&mut self) -> u32 {
+        u32::try_from(self.random.below(u64::from(self.model.journal.partitions))).unwrap_or(0)
+    }
+
+    fn horizon(&mut self) {
+        let partition = self.any_partition();
+        let family = self.random.pick(&["tool_call_completed", "tool_call_requested", "conversation_turn"]);
+        let until = self.now - i64::try_from(self.random.below(40)).unwrap_or(0);
+        let payload =
+            json!({"type": "retention_horizon", "family": family, "until_millis": until, "who": "jo", "why": "policy"});
+        self.own(partition, payload);
+    }
+
+    /// Skips what a partition stands at, a dead letter, or a record that was applied. Where the log's start moved nothing
+    /// can be built again, so there only what the partition stands at.
+    fn skip(&mut self) {
+        let stopped = (0..self.model.journal.partitions).find(|at| self.stands_at(*at).is_some());
+        let partition = match stopped {
+            Some(partition) => partition,
+            None => self.any_partition(),
+        };
+        let offset = match self.stands_at(partition) {
+            Some(offset) => offset,
+            None if !self.model.rebuilds(partition) => return,
+            None => {
+                let log = &self.model.partitions[partition as usize].log;
+                // What belongs to the partition stays.
+                let of_run = |what: &What| what.record().is_some_and(|record| !of_partition(record));
+                let offsets = |wanted: &dyn Fn(&What) -> bool| -> Vec<u64> {
+                    log.iter().filter(|delivery| wanted(&delivery.what)).map(|delivery| delivery.offset).collect()
+                };
+                let dead = offsets(&|what| matches!(what, What::Unreadable { .. }));
+                let from = if !dead.is_empty() && self.random.percent(50) { dead } else { offsets(&of_run) };
+                let Some(offset) = self.random.pick(&from) else { return };
+                offset
+            }
+        };
+        let payload = json!({"type": "skip", "offset": offset, "who": "jo", "why": "poison"});
+        self.own(partition, payload);
+    }
+
+    /// The offset of the record that a partition stopped at; none where a skip would not help.
+    fn stands_at(&self, partition: u32) -> Option<u64> {
+        let (why, offset) = self.model.partitions[partition as usize].stopped.as_ref()?;
+        (why != "log_truncated" && why != "not_a_journal").then_some(*offset)
+    }
+
+    /// A run's record where it does not belong.
+    fn wrong_partition(&mut self) {
+        let sent: Vec<Value> = self.agents.iter().filter_map(|agent| agent.sent.last().cloned()).collect();
+        let Some(value) = self.random.pick(&sent) else { return };
+        let home = self.partition_of(crate::record::text(&value, "/run_id"));
+        let partition = (home + 1) % self.model.journal.partitions;
+        self.append(partition, record(value), AppendFault::None);
+    }
+}

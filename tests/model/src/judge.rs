@@ -1,0 +1,134 @@
+//! The order of judgement: repeat, fenced, gap, conflict, content, applied.
+
+use crate::{
+    content,
+    record::{inner, needs_claim, number, payload_type, text},
+    rule::{Rule, Rules},
+    run::{Entry, Place, Reason, Run, Verdict},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Judges one record and adds it to its run, with what is within.
+pub(crate) fn take(rules: &Rules, run: &mut Run, mut entry: Entry) {
+    if entry.kind == "batch" {
+        return take_batch(rules, run, entry);
+    }
+    entry.verdict = verdict(rules, run, &entry.record);
+    run.entries.push(entry);
+}
+
+fn verdict(rules: &Rules, run: &Run, record: &Value) -> Verdict {
+    match by_place(rules, run, record) {
+        Some(verdict) => verdict,
+        None => content::refusal(rules, run, record).map_or(Verdict::Applied, Verdict::Refused),
+    }
+}
+
+/// Rules 1 to 4; none where only the content is left to judge.
+fn by_place(rules: &Rules, run: &Run, record: &Value) -> Option<Verdict> {
+    if let Some(first) = run.same(record) {
+        let rule = match run.entries[first].verdict {
+            Verdict::Applied => Rule::RepeatOfApplied,
+            _ => Rule::RepeatOfRefused,
+        };
+        if rules.fires(rule, true) {
+            return Some(Verdict::Repeat(first));
+        }
+    }
+    let other_content = run.knows(text(record, "/record_id"));
+    let refused = |reason| Some(Verdict::Refused(reason));
+    let writer = run.writer();
+    if payload_type(record) == "run_claim" {
+        let legal = number(record, "/writer_epoch") == writer.epoch + 1 && number(record, "/writer_seq") == 0;
+        if rules.fires(Rule::ClaimLost, !legal) {
+            return refused(Reason::Fenced);
+        }
+        if rules.fires(Rule::ClaimReusesId, other_content) {
+            return refused(Reason::Conflict);
+        }
+        // Switched off, nobody takes a run over.
+        return if rules.fires(Rule::ClaimApplied, true) { Some(Verdict::Applied) } else { refused(Reason::Fenced) };
+    }
+    if rules.fires(Rule::UnclaimedKind, !needs_claim(record)) {
+        return rules.fires(Rule::ConflictId, other_content).then_some(Verdict::Refused(Reason::Conflict));
+    }
+    let fence = if writer.id.is_some() { Rule::FencedWriter } else { Rule::FencedUnclaimed };
+    if rules.fires(fence, !writer.wrote(record)) {
+        return refused(Reason::Fenced);
+    }
+    let (given, next) = (number(record, "/writer_seq"), run.next_writer_seq(rules));
+    if rules.fires(Rule::Gap, given > next) {
+        return refused(Reason::Gap);
+    }
+    if rules.fires(Rule::ConflictId, other_content) || rules.fires(Rule::ConflictNumber, given < next && !other_content)
+    {
+        return refused(Reason::Conflict);
+    }
+    None
+}
+
+/// A batch is one record: refused as one, or each record within is judged on top of those before it.
+fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
+    let refused = by_place(rules, run, &batch.record).or_else(|| {
+        rules.fires(Rule::BatchShape, !well_formed(&batch.record)).then_some(Verdict::Refused(Reason::Batch))
+    });
+    if let Some(verdict) = refused {
+        batch.verdict = verdict;
+        run.entries.push(batch);
+        return;
+    }
+    let mut with = run.clone();
+    with.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch.clone() });
+    for (index, record) in inner(&batch.record).iter().enumerate() {
+        let verdict = verdict(rules, &with, record);
+        let reason = match verdict {
+            Verdict::Refused(reason) => Some(reason),
+            Verdict::Repeat(first) => match with.entries[first].verdict {
+                Verdict::Refused(reason) => Some(reason),
+                _ => None,
+            },
+            Verdict::Applied => None,
+        };
+        if let Some(reason) = reason
+            && rules.fires(Rule::BatchRefused, true)
+        {
+            batch.verdict = Verdict::Refused(reason);
+            run.entries.push(batch);
+            return;
+        }
+        with.entries.push(Entry {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            record: Arc::new(record.clone()),
+            places: Place::all(record),
+            kind: payload_type(record).to_owned(),
+            id: text(record, "/record_id").to_owned(),
+            datum_sha256: None,
+            verdict,
+            envelope: false,
+            ..batch
+        });
+    }
+    // Switched off, nothing within a batch takes effect.
+    if rules.fires(Rule::BatchApplied, true) {
+        *run = with;
+    } else {
+        run.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch });
+    }
+}
+
+/// Whether a batch is one: of one run and writer, not empty, nothing in it that is a batch, a claim or a partition's, its
+/// `writer_seq`s following the envelope's.
+fn well_formed(batch: &Value) -> bool {
+    let records = inner(batch);
+    let first = number(batch, "/writer_seq");
+    let fits = |(index, record): (usize, &Value)| {
+        number(record, "/writer_seq") == first + index as u64
+            && ["/run_id", "/writer_id"].iter().all(|field| text(record, field) == text(batch, field))
+            && number(record, "/writer_epoch") == number(batch, "/writer_epoch")
+            && payload_type(record) != "batch"
+            && !crate::record::of_partition(record)
+            && needs_claim(record)
+    };
+    !records.is_empty() && number(batch, "/journal_seq") == 0 && records.iter().enumerate().all(fits)
+}

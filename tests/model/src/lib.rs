@@ -1,0 +1,35 @@
+//! An independent model of the journal, and the histories that it and the product are compared over.
+//!
+//! The model is the design document (`docs/design.md`) written down a second time, as naively as possible: it keeps every
+//! record of a run in a list, and answers each question by walking that list. It shares nothing with the product but the
+//! JSON of records and answers (`scripts/model-alone.sh` checks that), so that where the two differ, one is wrong.
+//!
+//! ```text
+//!   seed ──▶ generator ──▶ History: appends and faults ──▶ deliveries ──▶ Model ──▶ answers
+//!                                   └── the product's log ──▶ projector ──▶ the same answers?
+//! ```
+//!
+//! Reading order: [`delivery`](Delivery), `rule`, `run` (the only state), `judge` and `content` (the order of judgement),
+//! `effects`, `lifecycles`, `checkpoints` (the lifecycles), `fold` (the partition), `answers`, `time`; then `generator`.
+
+mod answers;
+mod checkpoints;
+mod content;
+mod delivery;
+mod effects;
+mod fold;
+mod generator;
+mod hashes;
+mod judge;
+mod lifecycles;
+mod random;
+mod record;
+mod rule;
+mod run;
+mod time;
+
+pub use delivery::{Delivery, Journal, What};
+pub use fold::Model;
+pub use generator::{AppendFault, Event, History, Step, history};
+pub use hashes::{fingerprint, partition_of, state_hash};
+pub use rule::{Rule, Rules};

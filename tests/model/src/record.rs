@@ -1,0 +1,110 @@
+//! What the rules ask of one record's JSON.
+
+use crate::hashes;
+use serde_json::Value;
+
+/// The fields that say where a record stands in its writer's order. They are no content.
+const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
+
+/// Payload types that no number is given to.
+const UNNUMBERED: [&str; 14] = [
+    "loop_checkpoint",
+    "checkpoint_prune",
+    "write_back_staged",
+    "write_back_committed",
+    "write_back_rejected",
+    "code_edit_proposal",
+    "fork",
+    "batch",
+    "run_claim",
+    "effect_resolution",
+    "retraction",
+    "erasure",
+    "genesis",
+    "host_payload",
+];
+
+/// What stands at a path of member names, `/a/b`; a JSON pointer without its escapes, which would cost an allocation each.
+pub(crate) fn at<'a>(record: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('/').skip(1).try_fold(record, |value, name| value.get(name))
+}
+
+/// The text at a path; empty where there is none.
+pub(crate) fn text<'a>(record: &'a Value, path: &str) -> &'a str {
+    at(record, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number at a path; 0 where there is none.
+pub(crate) fn number(record: &Value, path: &str) -> u64 {
+    at(record, path).and_then(Value::as_u64).unwrap_or_default()
+}
+
+/// The list at a path; empty where there is none.
+pub(crate) fn list<'a>(record: &'a Value, path: &str) -> &'a [Value] {
+    at(record, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Whether the payload is hidden, so that the facts beside it say what it is.
+fn hidden(record: &Value) -> bool {
+    matches!(text(record, "/payload/type"), "encrypted" | "stored_payload")
+}
+
+/// The payload's type, that of a hidden one too.
+pub(crate) fn payload_type(record: &Value) -> &str {
+    text(record, if hidden(record) { "/facts/payload_type" } else { "/payload/type" })
+}
+
+/// The request or effect that a result, attempt or resolution answers.
+pub(crate) fn answers(record: &Value) -> &str {
+    text(record, if hidden(record) { "/facts/answers" } else { "/payload/request_record_id" })
+}
+
+/// The tool and the fingerprint of a request.
+pub(crate) fn tool(record: &Value) -> (String, String) {
+    if hidden(record) {
+        return (text(record, "/facts/tool_name").to_owned(), text(record, "/facts/fingerprint").to_owned());
+    }
+    let name = text(record, "/payload/tool_name");
+    let arguments = at(record, "/payload/arguments").unwrap_or(&Value::Null);
+    (name.to_owned(), hashes::fingerprint(name, arguments))
+}
+
+/// A member of the payload; null where the payload is hidden or has none.
+pub(crate) fn payload_member(record: &Value, name: &str) -> Value {
+    if hidden(record) { Value::Null } else { record["payload"].get(name).cloned().unwrap_or(Value::Null) }
+}
+
+/// Whether the record is given a `journal_seq`.
+pub(crate) fn numbered(record: &Value) -> bool {
+    let kind = text(record, "/record_kind");
+    let foreign = payload_type(record) == "host_payload" && !matches!(kind, "" | "host_payload");
+    foreign || !UNNUMBERED.contains(&payload_type(record))
+}
+
+/// Whether the record belongs to a partition and to no run.
+pub(crate) fn of_partition(record: &Value) -> bool {
+    matches!(payload_type(record), "genesis" | "skip" | "retention_horizon")
+}
+
+/// Whether the record is judged by its place: everything but claims and the kinds that need none.
+pub(crate) fn needs_claim(record: &Value) -> bool {
+    !matches!(payload_type(record), "run_claim" | "effect_resolution" | "retraction" | "erasure")
+}
+
+/// Whether two records say the same: everything but the place is equal.
+pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
+    let content = |name: &&String| !PLACE.contains(&name.as_str());
+    one.keys().filter(content).all(|name| other.get(name) == one.get(name))
+        && other.keys().filter(content).all(|name| one.contains_key(name))
+}
+
+/// Whether two records of a lifecycle have the same payload, so that the second one changes nothing.
+pub(crate) fn same_payload(one: &Value, other: &Value) -> bool {
+    one["payload"] == other["payload"] && one.get("facts") == other.get("facts")
+}
+
+/// The records within a batch; empty where it is none.
+pub(crate) fn inner(record: &Value) -> &[Value] {
+    if payload_type(record) == "batch" { list(record, "/payload/records") } else { &[] }
+}

@@ -1,0 +1,231 @@
+//! The rules by name: each is counted where it decides something, and each can be switched off.
+//!
+//! A switched-off rule never applies; everything else stays. A suite that compares the product with this model notices a
+//! missing rule only if some history has another answer without it, and the switches show that there is such a history.
+
+use std::cell::Cell;
+
+/// One rule of the journal. The names follow the design document; a comment says what the rule decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// An applied record again, with the same content: no effect.
+    RepeatOfApplied,
+    /// A record refused for its content again: refused as it was, without another anomaly.
+    RepeatOfRefused,
+    /// A repeat whose number is the next one consumes it.
+    RepeatConsumes,
+    /// A repeat under another epoch or writer than the run's consumes nothing.
+    RepeatOfOtherEpoch,
+    /// A claim at the last epoch + 1 takes the run over.
+    ClaimApplied,
+    /// Any other claim has lost.
+    ClaimLost,
+    /// A claim that reuses a record id is a conflict.
+    ClaimReusesId,
+    /// A record of anybody but the last claim's writer is fenced.
+    FencedWriter,
+    /// Before any claim only epoch 0 writes.
+    FencedUnclaimed,
+    /// A number beyond the next one.
+    Gap,
+    /// A lower number, with a record nobody knows.
+    ConflictNumber,
+    /// A known record id with other content.
+    ConflictId,
+    /// A refusal for content consumes the `writer_seq` that was the next.
+    RefusalConsumesWriterSeq,
+    /// A refusal for content consumes the `journal_seq` that was the next.
+    RefusalConsumesJournalSeq,
+    /// Kinds that need no claim are not judged by their place.
+    UnclaimedKind,
+    /// A numbered record carries the next `journal_seq`.
+    SequenceNext,
+    /// An unnumbered record carries 0.
+    SequenceUnnumbered,
+    /// A run starts once.
+    StartedOnce,
+    /// A call's result or attempt answers a pending request.
+    CallTransition,
+    /// A contract effect is intended once, and its result answers a pending one.
+    EffectTransition,
+    /// An effect whose result is `unknown` has not ended.
+    EffectUnknown,
+    /// The same completion again changes nothing, and is no refusal.
+    SameCompletion,
+    /// A resolution answers a pending request; `adopt` needs evidence.
+    ResolutionTransition,
+    /// Resolved as done.
+    ResolvedDone,
+    /// Resolved by adopting the evidence.
+    ResolvedAdopt,
+    /// Resolved as not done: it may run again.
+    ResolvedNotDone,
+    /// Given up.
+    ResolvedGiveUp,
+    /// An attempt is a start: what was known of the one before says nothing of it.
+    AttemptStartsAgain,
+    /// A key makes a pending effect safe to run again.
+    KeyIsRetrySafe,
+    /// A fenced result is evidence while its effect is pending.
+    EvidenceFenced,
+    /// So is a result behind the run's end.
+    EvidenceEnded,
+    /// Approvals: requested, dispatched, answered.
+    ApprovalTransition,
+    /// Wakes: registered, then one end.
+    WakeTransition,
+    /// Run messages: accepted, delivered, one end.
+    MessageTransition,
+    /// Proposals: pending, decided, applied, reverted.
+    ProposalTransition,
+    /// A transaction is staged once.
+    StagedOnce,
+    /// Only what is staged commits.
+    NotStaged,
+    /// A rejection ends what is staged, and is taken in any case.
+    RejectionTaken,
+    /// A checkpoint covers no more than the run has.
+    CheckpointCovers,
+    /// A checkpoint's id is new.
+    CheckpointIdTaken,
+    /// A checkpoint's base is an applied one that is not pruned.
+    CheckpointBase,
+    /// A checkpoint's spans are within what they name.
+    CheckpointSpans,
+    /// A checkpoint whose list does not hash as it says is not answered.
+    CheckpointHash,
+    /// A checkpoint of an unknown schema version is not answered.
+    CheckpointVersion,
+    /// A covered request that was unanswered is not covered.
+    CheckpointUnanswered,
+    /// A prune hides what covers less.
+    PruneHides,
+    /// A prune with the flag keeps the latest one taken behind the run's end.
+    PrunePreserves,
+    /// Behind the run's end nothing numbered follows but checkpoints and recovery markers.
+    Ended,
+    /// A batch takes effect whole.
+    BatchApplied,
+    /// One refusal refuses a batch.
+    BatchRefused,
+    /// A batch that is no batch: empty, nested, of several runs, with numbers that do not follow one another.
+    BatchShape,
+    /// A record outside its run's partition.
+    WrongPartition,
+    /// Bytes that nobody can read.
+    DeadLetter,
+    /// A schema that nobody knows stops the partition.
+    Stopped,
+    /// A skip voids its record.
+    SkipVoids,
+    /// A partition begins with the journal's genesis.
+    Genesis,
+    /// An offset delivered before.
+    Redelivered,
+    /// A log that starts behind the reader's position.
+    Truncated,
+    /// A horizon takes content away.
+    Retention,
+    /// An erasure takes content away.
+    Erasure,
+    /// A retraction ends a fact from its valid time on.
+    Retraction,
+    /// At the same valid time an assertion wins over a retraction.
+    AssertWins,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Self; 62] = [
+        Self::RepeatOfApplied,
+        Self::RepeatOfRefused,
+        Self::RepeatConsumes,
+        Self::RepeatOfOtherEpoch,
+        Self::ClaimApplied,
+        Self::ClaimLost,
+        Self::ClaimReusesId,
+        Self::FencedWriter,
+        Self::FencedUnclaimed,
+        Self::Gap,
+        Self::ConflictNumber,
+        Self::ConflictId,
+        Self::RefusalConsumesWriterSeq,
+        Self::RefusalConsumesJournalSeq,
+        Self::UnclaimedKind,
+        Self::SequenceNext,
+        Self::SequenceUnnumbered,
+        Self::StartedOnce,
+        Self::CallTransition,
+        Self::EffectTransition,
+        Self::EffectUnknown,
+        Self::SameCompletion,
+        Self::ResolutionTransition,
+        Self::ResolvedDone,
+        Self::ResolvedAdopt,
+        Self::ResolvedNotDone,
+        Self::ResolvedGiveUp,
+        Self::AttemptStartsAgain,
+        Self::KeyIsRetrySafe,
+        Self::EvidenceFenced,
+        Self::EvidenceEnded,
+        Self::ApprovalTransition,
+        Self::WakeTransition,
+        Self::MessageTransition,
+        Self::ProposalTransition,
+        Self::StagedOnce,
+        Self::NotStaged,
+        Self::RejectionTaken,
+        Self::CheckpointCovers,
+        Self::CheckpointIdTaken,
+        Self::CheckpointBase,
+        Self::CheckpointSpans,
+        Self::CheckpointHash,
+        Self::CheckpointVersion,
+        Self::CheckpointUnanswered,
+        Self::PruneHides,
+        Self::PrunePreserves,
+        Self::Ended,
+        Self::BatchApplied,
+        Self::BatchRefused,
+        Self::BatchShape,
+        Self::WrongPartition,
+        Self::DeadLetter,
+        Self::Stopped,
+        Self::SkipVoids,
+        Self::Genesis,
+        Self::Redelivered,
+        Self::Truncated,
+        Self::Retention,
+        Self::Erasure,
+        Self::Retraction,
+        Self::AssertWins,
+    ];
+}
+
+/// Which rules decided something so far, and which one is switched off.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    broken: Option<Rule>,
+    fired: Cell<u64>,
+}
+
+impl Rules {
+    /// All rules but one.
+    pub(crate) fn breaking(rule: Rule) -> Self {
+        Self { broken: Some(rule), fired: Cell::new(0) }
+    }
+
+    /// Whether the rule applies: what it looks for is there, and it is not switched off. Counts it.
+    pub(crate) fn fires(&self, rule: Rule, there: bool) -> bool {
+        let applies = there && self.broken != Some(rule);
+        if applies {
+            self.fired.set(self.fired.get() | 1 << rule as u32);
+        }
+        applies
+    }
+
+    /// Whether the rule decided something in what was folded or answered so far.
+    pub fn fired(&self, rule: Rule) -> bool {
+        self.fired.get() & 1 << rule as u32 != 0
+    }
+}

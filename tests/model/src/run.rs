@@ -1,0 +1,257 @@
+//! A run as the list of all that was ever judged of it. There is no other state: every question walks the list.
+
+use crate::{
+    record::{inner, needs_claim, number, numbered, payload_type, same_content, text},
+    rule::{Rule, Rules},
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Why a record has no effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Not the run's writer.
+    Fenced,
+    /// A number too many.
+    Gap,
+    /// A number or an id again, with other content.
+    Conflict,
+    /// Not the next `journal_seq`.
+    Sequence,
+    /// An illegal step of a lifecycle.
+    Transition,
+    /// A checkpoint of what is not there.
+    Checkpoint,
+    /// Behind the run's end.
+    Ended,
+    /// A commit of what is not staged.
+    NotStaged,
+    /// A batch that is none.
+    Batch,
+    /// Not the run's partition.
+    WrongPartition,
+}
+
+impl Reason {
+    /// As answers have it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Fenced => "fenced",
+            Self::Gap => "gap",
+            Self::Conflict => "conflict",
+            Self::Sequence => "sequence",
+            Self::Transition => "transition",
+            Self::Checkpoint => "checkpoint",
+            Self::Ended => "ended",
+            Self::NotStaged => "not_staged",
+            Self::Batch => "batch",
+            Self::WrongPartition => "wrong_partition",
+        }
+    }
+
+    /// Whether the place was wrong and not the content: such a record consumes nothing and may come again.
+    pub(crate) fn of_place(self) -> bool {
+        matches!(self, Self::Fenced | Self::Gap)
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It counts.
+    Applied,
+    /// The entry of that index said the same before.
+    Repeat(usize),
+    /// It does not count.
+    Refused(Reason),
+}
+
+/// Where a record stands in its writer's order and in the run's.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    writer_id: String,
+    writer_epoch: u64,
+    writer_seq: u64,
+    journal_seq: u64,
+    needs_claim: bool,
+    numbered: bool,
+}
+
+impl Place {
+    fn of(record: &Value) -> Self {
+        Self {
+            writer_id: text(record, "/writer_id").to_owned(),
+            writer_epoch: number(record, "/writer_epoch"),
+            writer_seq: number(record, "/writer_seq"),
+            journal_seq: number(record, "/journal_seq"),
+            needs_claim: needs_claim(record),
+            numbered: numbered(record),
+        }
+    }
+
+    /// The places of a record: the records of a batch that is applied have entries of their own.
+    pub(crate) fn all(record: &Value) -> Vec<Self> {
+        if payload_type(record) == "batch" {
+            inner(record).iter().map(Self::of).collect()
+        } else {
+            vec![Self::of(record)]
+        }
+    }
+}
+
+/// One judged record. An applied batch has an entry for itself (`envelope`) and then one for each record within.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) offset: u64,
+    pub(crate) index: u32,
+    pub(crate) log_millis: i64,
+    pub(crate) record: Arc<Value>,
+    /// The places that it takes: its own, or of a batch those of the records within.
+    pub(crate) places: Vec<Place>,
+    /// The record's payload type.
+    pub(crate) kind: String,
+    /// The record's id.
+    pub(crate) id: String,
+    pub(crate) datum_sha256: Option<String>,
+    pub(crate) verdict: Verdict,
+    pub(crate) envelope: bool,
+}
+
+impl Entry {
+    /// Whether the record stands in the run, by itself.
+    pub(crate) fn counts(&self) -> bool {
+        self.verdict == Verdict::Applied && !self.envelope
+    }
+
+    /// Whether it was judged by its content, so that the same again is a repeat.
+    pub(crate) fn known(&self) -> bool {
+        match self.verdict {
+            Verdict::Applied => true,
+            Verdict::Refused(reason) => !reason.of_place(),
+            Verdict::Repeat(_) => false,
+        }
+    }
+}
+
+/// Who writes a run: the last applied claim's epoch and writer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Writer {
+    pub(crate) epoch: u64,
+    pub(crate) id: Option<String>,
+}
+
+impl Writer {
+    /// Whether a place is this writer's. Before any claim everybody writes at epoch 0.
+    pub(crate) fn has(&self, place: &Place) -> bool {
+        place.writer_epoch == self.epoch && self.id.as_ref().is_none_or(|id| *id == place.writer_id)
+    }
+
+    /// Whether a record is this writer's.
+    pub(crate) fn wrote(&self, record: &Value) -> bool {
+        self.has(&Place::of(record))
+    }
+}
+
+/// A run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Run {
+    /// The records that stand in the run, in log order.
+    pub(crate) fn applied(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.counts())
+    }
+
+    /// The applied records of a payload type.
+    pub(crate) fn of_type(&self, name: &str) -> impl Iterator<Item = &Entry> {
+        self.applied().filter(move |entry| entry.kind == name)
+    }
+
+    /// Who writes it.
+    pub(crate) fn writer(&self) -> Writer {
+        let claim = self.of_type("run_claim").last();
+        claim.map_or_else(Writer::default, |claim| Writer {
+            epoch: number(&claim.record, "/writer_epoch"),
+            id: Some(text(&claim.record, "/writer_id").to_owned()),
+        })
+    }
+
+    /// The next `writer_seq` of the epoch.
+    pub(crate) fn next_writer_seq(&self, rules: &Rules) -> u64 {
+        let mut next = 1;
+        let mut writer = Writer::default();
+        for entry in &self.entries {
+            if entry.counts() && entry.kind == "run_claim" {
+                writer = Writer {
+                    epoch: number(&entry.record, "/writer_epoch"),
+                    id: Some(text(&entry.record, "/writer_id").to_owned()),
+                };
+                next = 1;
+                continue;
+            }
+            for place in entry.places.iter().filter(|place| place.needs_claim) {
+                let is_next = place.writer_seq == next;
+                let own = writer.has(place);
+                let consumes = match entry.verdict {
+                    Verdict::Applied => own,
+                    Verdict::Refused(reason) => {
+                        own && !reason.of_place() && rules.fires(Rule::RefusalConsumesWriterSeq, is_next)
+                    }
+                    Verdict::Repeat(_) => {
+                        !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
+                            && rules.fires(Rule::RepeatConsumes, is_next)
+                    }
+                };
+                next += u64::from(is_next && consumes);
+            }
+        }
+        next
+    }
+
+    /// The next `journal_seq`.
+    pub(crate) fn next_journal_seq(&self, rules: &Rules) -> u64 {
+        let mut next = 1;
+        for entry in &self.entries {
+            for place in &entry.places {
+                let is_next = place.numbered && place.journal_seq == next;
+                let consumes = match entry.verdict {
+                    Verdict::Applied => true,
+                    Verdict::Refused(reason) => {
+                        !reason.of_place() && rules.fires(Rule::RefusalConsumesJournalSeq, is_next)
+                    }
+                    Verdict::Repeat(_) => false,
+                };
+                next += u64::from(is_next && consumes);
+            }
+        }
+        next
+    }
+
+    /// How the run stands: `open`, or how it ended.
+    pub(crate) fn status(&self) -> &str {
+        self.end().map_or("open", |at| text(&self.entries[at].record, "/payload/status"))
+    }
+
+    /// The entry that ended the run.
+    pub(crate) fn end(&self) -> Option<usize> {
+        self.entries.iter().position(|entry| {
+            entry.counts()
+                && entry.kind == "run_lifecycle"
+                && matches!(text(&entry.record, "/payload/status"), "completed" | "failed" | "cancelled")
+        })
+    }
+
+    /// The entry that first had this id with this content.
+    pub(crate) fn same(&self, record: &Value) -> Option<usize> {
+        let id = text(record, "/record_id");
+        let same = |entry: &Entry| entry.known() && entry.id == id && same_content(&entry.record, record);
+        self.entries.iter().position(same)
+    }
+
+    /// Whether a record of this id was judged.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        self.entries.iter().any(|entry| entry.known() && entry.id == id)
+    }
+}

@@ -359,7 +359,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
         return Err(input.malformed("bytes left over").into());
     }
     if let Some(stored) = envelope.stored()
-        && (!envelope.kind.may_be_stored() || stored.payload_type != envelope.facts.payload_type)
+        && (!envelope.kind.may_be_stored() || !stored.fits(&envelope.facts.payload_type))
     {
         return Err(Malformed { what: "a stored payload does not fit its record", at: envelope.payload_at }.into());
     }

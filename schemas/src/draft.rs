@@ -107,6 +107,10 @@ impl Draft {
 
 /// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.
 pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
+    if matches!(payload, Payload::Encrypted(_)) {
+        // What is hidden says nothing of itself: kind and facts are its writer's word, stored or not.
+        return Ok(());
+    }
     if !record.body.record_kind.carries(payload.payload_type()) {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
@@ -131,7 +135,7 @@ fn kind_and_facts(
     if !kind.may_be_stored() {
         return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
     }
-    if facts.payload_type != stored.payload_type || facts.payload_type == Payload::STORED {
+    if !stored.fits(&facts.payload_type) {
         return Err(invalid("facts are not those of the stored payload", "/facts/payload_type"));
     }
     Ok((kind, facts))

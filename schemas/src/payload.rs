@@ -262,6 +262,13 @@ impl StoredPayload {
         Self { payload_type: payload_type.to_owned(), sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 
+    /// Whether it can stand for the payload of a record whose facts name `payload_type`: that one, or an encrypted one,
+    /// which says nothing of what it hides.
+    pub fn fits(&self, payload_type: &str) -> bool {
+        payload_type != Payload::STORED
+            && (self.payload_type == payload_type || self.payload_type == Payload::ENCRYPTED)
+    }
+
     /// Decodes the content, once it is proven to be what the record names.
     pub fn open(&self, content: &[u8]) -> Result<Payload, NotTheContent> {
         let sha256 = Sha256::of(content);
@@ -289,6 +296,9 @@ macro_rules! payloads {
 
             /// The type of a payload's claim check, which is never that of a record.
             pub const STORED: &'static str = "stored_payload";
+
+            /// The type of an encrypted payload, which is never that of a record either.
+            pub const ENCRYPTED: &'static str = "encrypted";
 
             /// The payload type: its JSON tag and the stem of its example file.
             pub fn payload_type(&self) -> &'static str {
@@ -390,7 +400,7 @@ payloads! {
 impl Payload {
     /// Whether a payload of this type hides another one, whose type the facts name.
     pub fn hides(payload_type: &str) -> bool {
-        payload_type == "encrypted" || payload_type == Self::STORED
+        payload_type == Self::ENCRYPTED || payload_type == Self::STORED
     }
 }
 

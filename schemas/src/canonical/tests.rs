@@ -3,6 +3,8 @@ use serde::Deserialize;
 
 use super::*;
 
+mod meaning;
+
 /// The vectors that `tests/python/canonical.py` runs, too.
 const VECTORS: &str = include_str!("../../vectors/canonical.json");
 

@@ -9,6 +9,7 @@ use runlog_schemas::{
     codec::{self, Unreadable},
     datum::Datum,
     draft::{self, Draft},
+    id::OrEmpty,
     payload::{NotTheContent, Payload, StoredPayload},
     record::{JournalRecord, RecordKind},
 };
@@ -82,7 +83,7 @@ fn what_the_projection_reads_itself_is_never_elsewhere() {
     for kind in [RecordKind::Skip, RecordKind::Genesis, RecordKind::RunClaim] {
         let mut record = left.clone();
         record.body.record_kind = kind;
-        record.body.run_id = if kind.of_partition() { String::new() } else { "r".into() };
+        record.body.run_id = if kind.of_partition() { OrEmpty::NONE } else { "r".parse().unwrap() };
         assert!(malformed(&record), "{kind:?}");
         assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{kind:?}");
     }

@@ -58,7 +58,7 @@ pub(super) async fn send(
     let mut appended = 0;
     let mut acks = FuturesOrdered::new();
     for run in runs {
-        let partition = partition_of(&run.run_id, journal.partitions);
+        let partition = partition_of(run.run_id.borrow(), journal.partitions);
         for batch in batches(run, framing) {
             if acks.len() >= APPENDS_MAX {
                 appended += acked(acks.next().await, progress)?;
@@ -86,7 +86,7 @@ fn acked(ack: Option<Result<Vec<u64>, runlog_log::Error>>, progress: &Progress) 
 fn batches(run: &ImportedRun, framing: Framing) -> impl Iterator<Item = Vec<Entry>> {
     let mut entries = records(run)
         .map(move |record| Entry {
-            key: run.run_id.clone().into_bytes(),
+            key: run.run_id.as_bytes().to_vec(),
             value: codec::encode_as(&record, framing),
             headers: runlog_projector::journal::headers(&record),
         })

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::super::{args_sha256, canonicalize, fingerprint};
+use super::super::{args_sha256, canonicalize};
+use crate::id::Fingerprint;
 
 /// The greatest integer that a double and all its neighbours tell apart: 2^53 − 1.
 const SAFE: f64 = 9_007_199_254_740_991.0;
@@ -196,7 +197,7 @@ proptest! {
         let equal = one.meaning() == other.meaning();
         let (first, second) = (canonical(&one), canonical(&other));
         prop_assert_eq!(first == second, equal, "{} and {}", first, second);
-        let of = |canonical: &str| fingerprint("tool", &args_sha256(canonical));
+        let of = |canonical: &str| Fingerprint::of("tool", &args_sha256(canonical));
         prop_assert_eq!(of(&first) == of(&second), equal, "{} and {}", first, second);
     }
 
@@ -209,7 +210,7 @@ proptest! {
             format!("t\0{}", hashes[1]), format!("t{}", hashes[1]),
         ];
         let equal = tools[pick.0] == tools[pick.1] && one.meaning() == other.meaning();
-        let prints = (fingerprint(&tools[pick.0], &hashes[0]), fingerprint(&tools[pick.1], &hashes[1]));
+        let prints = (Fingerprint::of(&tools[pick.0], &hashes[0]), Fingerprint::of(&tools[pick.1], &hashes[1]));
         prop_assert_eq!(prints.0 == prints.1, equal, "{:?} and {:?}", tools[pick.0], tools[pick.1]);
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::value;
 use clap::{ArgAction, Args, Parser, Subcommand};
+use runlog_schemas::id::RunId;
 use std::{path::PathBuf, time::Duration};
 
 mod act;
@@ -162,7 +163,7 @@ pub(crate) struct Page {
 pub(crate) struct OfRun {
     /// The run's id
     #[arg(value_name = "RUN", value_parser = value::run_id)]
-    pub(crate) run: String,
+    pub(crate) run: RunId,
 }
 
 /// A point in time: later.

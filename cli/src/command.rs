@@ -217,6 +217,6 @@ fn outcome(outcome: &Outcome, text: &mut Text) {
         (8, Cell::word(&outcome.outcome)),
         (10, place(&outcome.position)),
         (10, Cell::from(outcome.reason.as_deref().unwrap_or_default()).bad()),
-        (0, Cell::from(outcome.record_id.as_deref().unwrap_or_default()).dim()),
+        (0, Cell::from(&outcome.record_id).dim()),
     ]);
 }

@@ -124,6 +124,12 @@ impl From<runlog_producer::content::Error> for Error {
     }
 }
 
+impl From<runlog_schemas::id::Illegal> for Error {
+    fn from(illegal: runlog_schemas::id::Illegal) -> Self {
+        Self::new(ErrorKind::Usage, illegal.to_string())
+    }
+}
+
 impl From<crate::import::Error> for Error {
     fn from(source: crate::import::Error) -> Self {
         use crate::import::Error as E;

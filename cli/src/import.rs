@@ -13,9 +13,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use runlog_schemas::canonical;
 use runlog_schemas::codec::encode;
 use runlog_schemas::draft::{self, Draft};
+use runlog_schemas::{canonical, id::RunId};
 
 #[cfg(test)]
 use plan::Event;
@@ -52,16 +52,16 @@ pub(crate) enum Error {
     #[error(
         "two runs named {run_id} with different content, at {first} and at {second}: import them apart, with --run-prefix"
     )]
-    Collision { run_id: String, first: String, second: String },
+    Collision { run_id: RunId, first: String, second: String },
     /// Nor would the journal take this.
     #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is no record of a journal: {why}")]
-    NoRecord { run_id: String, origin: String, event: usize, payload_type: &'static str, why: draft::Invalid },
+    NoRecord { run_id: RunId, origin: String, event: usize, payload_type: &'static str, why: draft::Invalid },
     /// The journal would not take one of the records.
     #[error(
         "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
          a content store, where the journal has one, takes payloads up to 64 MiB"
     )]
-    TooLarge { run_id: String, origin: String, event: usize, payload_type: &'static str, bytes: u64, most: u64 },
+    TooLarge { run_id: RunId, origin: String, event: usize, payload_type: &'static str, bytes: u64, most: u64 },
 }
 
 /// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.
@@ -80,7 +80,7 @@ pub(crate) fn plan_files(
     }
     let mut seen: HashMap<&str, &ImportedRun> = HashMap::new();
     for run in &runs {
-        match seen.insert(&run.run_id, run) {
+        match seen.insert(run.run_id.as_str(), run) {
             Some(first) if !first.same_content(run) => {
                 return Err(Error::Collision {
                     run_id: run.run_id.clone(),
@@ -117,7 +117,11 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
         }
     };
     for run in &mut runs {
-        run.run_id.insert_str(0, run_prefix);
+        run.run_id = RunId::new(format!("{run_prefix}{}", run.run_id)).map_err(|illegal| Error::Malformed {
+            file: file.to_owned(),
+            path: run.origin.clone(),
+            what: illegal.to_string(),
+        })?;
         run.origin = format!("{} {}", file.display(), run.origin);
     }
     Ok(runs)

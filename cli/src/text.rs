@@ -1,5 +1,6 @@
 //! Text for people: aligned, coloured where asked for, and harmless, whatever an agent or a tool wrote.
 
+use runlog_schemas::id::{Epoch, Fingerprint, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq};
 use std::{borrow::Cow, fmt::Write as _};
 
 /// What a cell's colour says.
@@ -53,6 +54,22 @@ impl From<&String> for Cell {
         text.as_str().into()
     }
 }
+
+macro_rules! ids {
+    ($($id:ty),* as text; $($number:ty),* as number) => {
+        $(impl From<&$id> for Cell {
+            fn from(id: &$id) -> Self {
+                id.as_str().into()
+            }
+        })*
+        $(impl From<$number> for Cell {
+            fn from(number: $number) -> Self {
+                number.get().into()
+            }
+        })*
+    };
+}
+ids! { RunId, RecordId, Fingerprint, OrEmpty<RecordId>, OrEmpty<WriterId> as text; JournalSeq, WriterSeq, Epoch as number }
 
 impl From<u64> for Cell {
     fn from(number: u64) -> Self {

@@ -1,7 +1,12 @@
 //! The values of arguments: how each is read, and what is refused.
 
 use crate::Error;
-use runlog_schemas::{answer::ErrorKind, canonical, json::Json};
+use runlog_schemas::{
+    answer::ErrorKind,
+    canonical,
+    id::{Illegal, RecordId, RunId},
+    json::Json,
+};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// A partition and an offset, `P:O`.
@@ -75,19 +80,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A run's id. It is one segment of a URL's path, so it cannot be what a URL takes for a way up.
-pub(crate) fn run_id(text: &str) -> Result<String, String> {
+pub(crate) fn run_id(text: &str) -> Result<RunId, String> {
     segment(text, "a run id")
 }
 
 /// A record's id, likewise.
-pub(crate) fn record_id(text: &str) -> Result<String, String> {
+pub(crate) fn record_id(text: &str) -> Result<RecordId, String> {
     segment(text, "a record id")
 }
 
-fn segment(text: &str, what: &str) -> Result<String, String> {
+fn segment<T: FromStr<Err = Illegal>>(text: &str, what: &str) -> Result<T, String> {
     match text {
         "" | "." | ".." => Err(format!("{what} cannot be {text:?}")),
-        _ => Ok(text.to_owned()),
+        _ => text.parse().map_err(|illegal: Illegal| illegal.to_string()),
     }
 }
 
@@ -112,6 +117,7 @@ fn refused(flag: &str, error: canonical::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use runlog_schemas::id::ID_BYTES_MAX;
 
     #[test]
     fn a_consistency_reads_as_it_prints() {
@@ -135,7 +141,7 @@ mod tests {
     #[test]
     fn a_run_id_that_a_url_would_drop_is_refused() {
         assert!(run_id("tau-bench:0:0").is_ok() && run_id("a/../b").is_ok());
-        for text in ["", ".", ".."] {
+        for text in ["", ".", "..", &"x".repeat(ID_BYTES_MAX + 1)] {
             assert!(run_id(text).is_err(), "{text:?}");
         }
     }

@@ -1,5 +1,7 @@
 //! Where the journal is, and how long to wait for it.
 
+use crate::Error;
+use runlog_schemas::id::RecordId;
 use std::{path::PathBuf, time::Duration};
 
 /// Where a journal is reached.
@@ -73,6 +75,11 @@ pub mod failpoint {
 }
 
 impl Config {
+    /// A new record's id.
+    pub(crate) fn record_id(&self) -> Result<RecordId, Error> {
+        Ok(RecordId::new((self.ids)())?)
+    }
+
     /// The defaults for `journal`, in the name of `agent_id`.
     pub fn new(journal: Journal, agent_id: impl Into<String>) -> Self {
         Self {

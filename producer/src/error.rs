@@ -1,7 +1,10 @@
 //! One error; [`Error::action`] says what the caller can do.
 
 use runlog_content::Kind;
-use runlog_schemas::answer::{ErrorKind, Problem};
+use runlog_schemas::{
+    answer::{ErrorKind, Problem},
+    id::Illegal,
+};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,12 @@ impl From<Problem> for Error {
             ErrorKind::Usage | ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::NotFound => Action::FixTheInput,
         };
         Self::new(problem.kind, action, problem.detail)
+    }
+}
+
+impl From<Illegal> for Error {
+    fn from(illegal: Illegal) -> Self {
+        Self::new(ErrorKind::Usage, Action::FixTheInput, illegal.to_string())
     }
 }
 

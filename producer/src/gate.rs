@@ -19,6 +19,7 @@ use crate::{
 use runlog_schemas::{
     answer::{CallError, ErrorKind, MissingContent, Position},
     canonical,
+    id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
     payload::{ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
@@ -28,7 +29,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Call {
     /// The request's record id: stable over attempts, and unique.
-    pub id: String,
+    pub id: RecordId,
     /// 1 for the first time; more when an earlier attempt may have happened.
     pub attempt: u32,
     /// The key to hand to the receiver.
@@ -68,8 +69,8 @@ pub struct Tool<'a> {
 
 /// What may be run now.
 struct Permit {
-    id: String,
-    fingerprint: String,
+    id: RecordId,
+    fingerprint: Fingerprint,
     attempt: u32,
     retry_safe: bool,
 }
@@ -109,7 +110,7 @@ impl Drop for UnderWay {
 /// there again: asked for anew it must not look like one that was never made.
 struct Fetching {
     shared: Arc<Shared>,
-    id: String,
+    id: RecordId,
     /// What goes back; none for a call with a key, which stays where it is.
     recorded: Option<Recorded>,
 }
@@ -152,11 +153,12 @@ impl<'a> Tool<'a> {
             vendor: None,
             tool_name: self.name.clone(),
             args_sha256: String::new(),
-            fingerprint: String::new(),
+            fingerprint: OrEmpty::NONE,
             arguments: Some(args),
         };
         let request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
-        let (permit, mut under_way) = match self.admit(request).await? {
+        let fingerprint = request.fingerprint.0.clone().ok_or_else(|| invalid("a call without arguments"))?;
+        let (permit, mut under_way) = match self.admit(request, fingerprint).await? {
             Admission::Recorded(recorded) => return self.recorded(recorded).await,
             Admission::Run(permit, under_way) => (permit, under_way),
         };
@@ -168,14 +170,14 @@ impl<'a> Tool<'a> {
     }
 
     /// Takes what is recorded, or appends the intent: one step under the handle's lock.
-    async fn admit(&self, request: ToolCallRequested) -> Result<Admission, Error> {
+    async fn admit(&self, request: ToolCallRequested, fingerprint: Fingerprint) -> Result<Admission, Error> {
         let shared = &self.run.shared;
         let mut guard = shared.state.lock().await;
         guard.pen.usable()?;
         let (abandoned, returned) = shared.effects().take_notes();
         // The last one first: each goes to the front.
         for (recorded, key) in abandoned.into_iter().rev() {
-            guard.resume.uncertain(&recorded.id, key.is_some());
+            guard.resume.uncertain(recorded.id.borrow(), key.is_some());
             guard.resume.put_back(key, recorded);
         }
         for recorded in returned {
@@ -184,11 +186,11 @@ impl<'a> Tool<'a> {
         if guard.resume.unresolved().is_some() {
             // Somebody may have decided meanwhile.
             let ask = Ask { from_start: true, content: false };
-            if let Some(now) = shared.transport.recovery(&shared.run_id, ask, None).await? {
+            if let Some(now) = shared.transport.recovery(shared.run_id.borrow(), ask, None).await? {
                 guard.resume.refresh(&now);
             }
         }
-        match guard.resume.take(&self.name, self.key.as_deref(), &request.fingerprint) {
+        match guard.resume.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
             Match::Conflict(id) => Err(Error::new(
                 ErrorKind::Conflict,
                 Action::FixTheInput,
@@ -211,7 +213,7 @@ impl<'a> Tool<'a> {
                 }
             },
             Match::New => {
-                let permit = self.intend(&mut guard, request).await?;
+                let permit = self.intend(&mut guard, request, fingerprint).await?;
                 let under_way = UnderWay::new(self, &permit);
                 Ok(Admission::Run(permit, under_way))
             }
@@ -225,11 +227,15 @@ impl<'a> Tool<'a> {
         if !open.retry_safe {
             let id = recorded.id.clone();
             state.resume.put_back(key, recorded);
-            return Err(reconcile(&shared.run_id, &id, &self.name, &open.reason));
+            return Err(reconcile(shared.run_id.borrow(), id.borrow(), &self.name, &open.reason));
         }
         let attempt = open.attempts + 1;
         let payload = ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: open.reason.clone() };
-        let written = match state.pen.append((shared.config.ids)(), payload.into(), None).await {
+        let appended = match shared.config.record_id() {
+            Ok(id) => state.pen.append(id, payload.into(), None).await,
+            Err(error) => Err(error),
+        };
+        let written = match appended {
             Ok(written) => written,
             Err(error) => {
                 state.resume.put_back(key, recorded);
@@ -242,15 +248,24 @@ impl<'a> Tool<'a> {
     }
 
     /// A new call: nothing new runs while an older effect is unresolved.
-    async fn intend(&self, state: &mut State, request: ToolCallRequested) -> Result<Permit, Error> {
+    async fn intend(
+        &self,
+        state: &mut State,
+        request: ToolCallRequested,
+        fingerprint: Fingerprint,
+    ) -> Result<Permit, Error> {
         let shared = &self.run.shared;
         if !shared.allow_unresolved
             && let Some(id) = state.resume.unresolved()
         {
-            return Err(reconcile(&shared.run_id, id, "an earlier tool", "nothing new runs before it is resolved"));
+            return Err(reconcile(
+                shared.run_id.borrow(),
+                id,
+                "an earlier tool",
+                "nothing new runs before it is resolved",
+            ));
         }
-        let fingerprint = request.fingerprint.clone();
-        let id = (shared.config.ids)();
+        let id = shared.config.record_id()?;
         let written: Written = state.pen.append(id, request.into(), self.key.as_deref()).await?;
         let retry_safe = self.key.is_some();
         let open = Open { retry_safe, reason: "running in this process".into(), attempts: 1 };
@@ -270,12 +285,12 @@ impl<'a> Tool<'a> {
     async fn recorded(&self, mut fetching: Fetching) -> Result<Answer, Error> {
         let shared = &self.run.shared;
         let id = fetching.id.clone();
-        let found = shared.transport.call(&shared.run_id, &id).await?;
+        let found = shared.transport.call(shared.run_id.borrow(), id.borrow()).await?;
         // The arguments are the caller's own; an answer that is not there must not look like an empty one.
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
-            return Err(lost(&shared.run_id, &id, &self.name, &found.status, missing));
+            return Err(lost(shared.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
         }
-        shared.state.lock().await.resume.answered(&id);
+        shared.state.lock().await.resume.answered(id.borrow());
         fetching.recorded = None;
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
@@ -300,13 +315,17 @@ impl<'a> Tool<'a> {
             }
         };
         let mut guard = shared.state.lock().await;
-        match guard.pen.append((shared.config.ids)(), payload, None).await {
+        let appended = match shared.config.record_id() {
+            Ok(id) => guard.pen.append(id, payload, None).await,
+            Err(error) => Err(error),
+        };
+        match appended {
             Ok(written) => {
-                guard.resume.answered(&permit.id);
+                guard.resume.answered(permit.id.borrow());
                 Ok(Answer { result, error, recorded: false, position: Some(written.position) })
             }
             Err(failed) => {
-                guard.resume.uncertain(&permit.id, permit.retry_safe);
+                guard.resume.uncertain(permit.id.borrow(), permit.retry_safe);
                 Err(Error::new(
                     failed.kind(),
                     failed.action(),
@@ -323,7 +342,7 @@ enum Admission {
 }
 
 /// The call ended, and what it answered cannot be had: it is not run again for that.
-fn lost(run_id: &str, id: &str, tool: &str, status: &str, missing: &MissingContent) -> Error {
+fn lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, missing: &MissingContent) -> Error {
     let MissingContent { sha256, bytes, reason, .. } = missing;
     let (kind, action) = match reason.as_str() {
         "unavailable" => (ErrorKind::Unavailable, Action::Retry),
@@ -340,7 +359,7 @@ fn invalid(message: &str) -> Error {
     Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
 }
 
-fn reconcile(run_id: &str, id: &str, tool: &str, why: &str) -> Error {
+fn reconcile(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, why: &str) -> Error {
     Error::new(
         ErrorKind::ReconcileRequired,
         Action::Operator,

@@ -30,7 +30,8 @@ pub use error::{Action, Error};
 pub use gate::{Answer, Call, Failure, Tool};
 pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
-pub use runlog_schemas::{answer, json::Json};
+use runlog_schemas::id::{Illegal, RunId};
+pub use runlog_schemas::{answer, id, json::Json};
 
 use std::sync::Arc;
 use transport::Transport;
@@ -52,7 +53,7 @@ impl Runlog {
     }
 
     /// Takes the run over and resumes at its latest checkpoint: [`Runlog::open_with`] with the defaults.
-    pub async fn open(&self, run_id: &str) -> Result<Run, Error> {
+    pub async fn open(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Run, Error> {
         self.open_with(run_id, OpenOptions::default()).await
     }
 
@@ -61,7 +62,14 @@ impl Runlog {
     ///
     /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. An ended
     /// run gives a read-only handle and appends nothing. Cancelled, it may have claimed the run.
-    pub async fn open_with(&self, run_id: &str, options: OpenOptions) -> Result<Run, Error> {
-        run::open(self.transport.clone(), self.config.clone(), run_id, options).await
+    ///
+    /// The id as a [`RunId`] or as text; `Usage` for text that is none.
+    pub async fn open_with(
+        &self,
+        run_id: impl TryInto<RunId, Error: Into<Illegal>>,
+        options: OpenOptions,
+    ) -> Result<Run, Error> {
+        let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+        run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).await
     }
 }

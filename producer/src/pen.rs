@@ -3,7 +3,7 @@
 use crate::{Action, Config, Error, failpoint, transport::Transport};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
-    datum::Sha256,
+    id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::Payload,
     record::JournalRecord,
 };
@@ -17,12 +17,12 @@ use std::{
 pub(crate) struct Pen {
     pub(crate) transport: Arc<Transport>,
     pub(crate) config: Arc<Config>,
-    pub(crate) run_id: String,
-    pub(crate) writer_id: String,
-    pub(crate) epoch: u64,
-    pub(crate) next_writer_seq: u64,
-    pub(crate) next_journal_seq: u64,
-    pub(crate) prev_hash: Option<Sha256>,
+    pub(crate) run_id: RunId,
+    pub(crate) writer_id: OrEmpty<WriterId>,
+    pub(crate) epoch: Epoch,
+    pub(crate) next_writer_seq: WriterSeq,
+    pub(crate) next_journal_seq: JournalSeq,
+    pub(crate) prev_hash: Option<PrevHash>,
     pub(crate) next_checkpoint_seq: u64,
     /// Why nothing can be appended any more.
     pub(crate) over: Option<Error>,
@@ -33,8 +33,8 @@ pub(crate) struct Pen {
 /// An acknowledged record.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
-    pub(crate) record_id: String,
-    pub(crate) journal_seq: u64,
+    pub(crate) record_id: RecordId,
+    pub(crate) journal_seq: JournalSeq,
     pub(crate) position: Position,
 }
 
@@ -57,12 +57,12 @@ impl Pen {
     /// nothing was numbered and the handle stays usable. That it was applied, told along with the acknowledgement, says nothing about now: see [`Pen::permit`].
     pub(crate) async fn append(
         &mut self,
-        record_id: String,
+        record_id: RecordId,
         payload: Payload,
         key: Option<&str>,
     ) -> Result<Written, Error> {
         self.usable()?;
-        let mut record = JournalRecord::new(&self.run_id, record_id, &self.config.agent_id, payload);
+        let mut record = JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload);
         record.body.idempotency_key = key.map(str::to_owned);
         let numbered = record.body.record_kind.numbered();
         let place = &mut record.place;
@@ -70,7 +70,7 @@ impl Pen {
         place.writer_epoch = self.epoch;
         place.writer_seq = self.next_writer_seq;
         place.prev_hash = self.prev_hash;
-        place.journal_seq = if numbered { self.next_journal_seq } else { 0 };
+        place.journal_seq = if numbered { self.next_journal_seq } else { JournalSeq::ZERO };
         place.timestamp_millis = (self.config.clock)();
         let record = self.transport.stow(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
@@ -82,13 +82,13 @@ impl Pen {
         self.under_way = false;
         match appended {
             Ok(appended) => {
-                self.next_writer_seq += 1;
-                self.next_journal_seq += u64::from(numbered);
-                self.prev_hash = Some(record.content_hash());
+                self.next_writer_seq = self.next_writer_seq.saturating_add(1);
+                self.next_journal_seq = self.next_journal_seq.saturating_add(numbered.into());
+                self.prev_hash = Some(record.content_hash().into());
                 let journal_seq = record.place.journal_seq;
                 let record_id = record.body.record_id;
                 if let Some(outcome) = appended.outcome.filter(|outcome| !taken(outcome)) {
-                    return Err(self.end_with(refused(&self.run_id, &record_id, &outcome)));
+                    return Err(self.end_with(refused(self.run_id.borrow(), Some(record_id.borrow()), &outcome)));
                 }
                 Ok(Written { record_id, journal_seq, position: appended.position })
             }
@@ -101,7 +101,12 @@ impl Pen {
     /// came too late: how long this process was paused shows here.
     pub(crate) async fn read_back(&mut self, written: &Written, deadline: Duration) -> Result<ReadBack, Error> {
         let begun = Instant::now();
-        let ask = self.transport.read_back(&self.run_id, &written.position, &written.record_id, deadline);
+        let ask = self.transport.read_back(
+            self.run_id.borrow(),
+            &written.position,
+            Some(written.record_id.borrow()),
+            deadline,
+        );
         let answer = tokio::time::timeout(deadline, ask).await;
         (self.config.failpoints)(failpoint::READ_BACK_ANSWERED);
         let answer = match answer {
@@ -118,7 +123,7 @@ impl Pen {
         if taken(&answer.outcome) {
             return Ok(answer);
         }
-        let refused = refused(&self.run_id, &written.record_id, &answer.outcome);
+        let refused = refused(self.run_id.borrow(), Some(written.record_id.borrow()), &answer.outcome);
         Err(self.end_with(refused))
     }
 
@@ -151,10 +156,10 @@ fn taken(outcome: &Outcome) -> bool {
 }
 
 /// What a refusal means for whoever wrote the record.
-pub(crate) fn refused(run_id: &str, record_id: &str, outcome: &Outcome) -> Error {
+pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, outcome: &Outcome) -> Error {
     let reason = outcome.reason.as_deref().unwrap_or("unknown");
     let kind = if reason == "fenced" { ErrorKind::Fenced } else { ErrorKind::Conflict };
     let what = if reason == "fenced" { "; another process took the run over" } else { "" };
-    let message = format!("record {record_id} of run {run_id} was refused as {reason}{what}");
+    let message = format!("record {} of run {run_id} was refused as {reason}{what}", OrEmpty::from(record_id));
     Error::new(kind, Action::Reopen, message)
 }

@@ -4,14 +4,17 @@
 //! and that was not taken yet. A call with a key takes what the key stands for in its tool. Where there is nothing, it is
 //! a new call.
 
-use runlog_schemas::answer::{Done, Pending, Recovery};
+use runlog_schemas::{
+    answer::{Done, Pending, Recovery},
+    id::{Fingerprint, JournalSeq, RecordId},
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 /// A request as the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
-    pub(crate) id: String,
-    pub(crate) fingerprint: String,
+    pub(crate) id: RecordId,
+    pub(crate) fingerprint: Fingerprint,
     /// None once it has ended.
     pub(crate) pending: Option<Open>,
 }
@@ -33,25 +36,25 @@ pub(crate) enum Match {
     /// This request is its own.
     Taken(Recorded),
     /// The key stands for a call with other arguments.
-    Conflict(String),
+    Conflict(RecordId),
 }
 
 /// What is recorded and not yet taken.
 #[derive(Debug, Default)]
 pub(crate) struct Resume {
-    keyless: HashMap<String, VecDeque<Recorded>>,
+    keyless: HashMap<Fingerprint, VecDeque<Recorded>>,
     keyed: HashMap<(String, String), Recorded>,
     /// Requests whose answer this agent has not received, oldest first by `journal_seq`.
-    unanswered: BTreeMap<u64, String>,
+    unanswered: BTreeMap<JournalSeq, RecordId>,
     /// Pending requests that nobody may run again without finding out first.
-    unresolved: BTreeSet<String>,
+    unresolved: BTreeSet<RecordId>,
 }
 
 impl Resume {
     /// From a recovery whose pages were all read, and from ended calls of which those with a key count even where a
     /// checkpoint covers them.
     pub(crate) fn new(recovery: &Recovery, ended: &[Done]) -> Self {
-        let mut all: Vec<(u64, String, Option<String>, Recorded)> = Vec::new();
+        let mut all: Vec<(JournalSeq, String, Option<String>, Recorded)> = Vec::new();
         for Done { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } in recovery.completed.iter().cloned()
         {
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: None }));
@@ -86,10 +89,10 @@ impl Resume {
     }
 
     /// Takes what answers the call, or nothing.
-    pub(crate) fn take(&mut self, tool: &str, key: Option<&str>, fingerprint: &str) -> Match {
+    pub(crate) fn take(&mut self, tool: &str, key: Option<&str>, fingerprint: Fingerprint<&str>) -> Match {
         let found = match key {
             Some(key) => self.keyed.get(&(tool.to_owned(), key.to_owned())).cloned(),
-            None => self.keyless.get_mut(fingerprint).and_then(VecDeque::pop_front),
+            None => self.keyless.get_mut(fingerprint.as_str()).and_then(VecDeque::pop_front),
         };
         match found {
             None => Match::New,
@@ -108,7 +111,7 @@ impl Resume {
     }
 
     /// A new request was made.
-    pub(crate) fn asked(&mut self, journal_seq: u64, tool: &str, key: Option<&str>, recorded: Recorded) {
+    pub(crate) fn asked(&mut self, journal_seq: JournalSeq, tool: &str, key: Option<&str>, recorded: Recorded) {
         self.unanswered.insert(journal_seq, recorded.id.clone());
         if let Some(key) = key {
             self.keyed.insert((tool.to_owned(), key.to_owned()), recorded);
@@ -116,29 +119,29 @@ impl Resume {
     }
 
     /// The agent has received the request's answer.
-    pub(crate) fn answered(&mut self, id: &str) {
-        self.unanswered.retain(|_, unanswered| unanswered != id);
-        self.unresolved.remove(id);
+    pub(crate) fn answered(&mut self, id: RecordId<&str>) {
+        self.unanswered.retain(|_, unanswered| *unanswered != id);
+        self.unresolved.remove(id.as_str());
         if let Some(recorded) = self.keyed.values_mut().find(|recorded| recorded.id == id) {
             recorded.pending = None;
         }
     }
 
     /// The effect may have happened and its end is not recorded.
-    pub(crate) fn uncertain(&mut self, id: &str, retry_safe: bool) {
+    pub(crate) fn uncertain(&mut self, id: RecordId<&str>, retry_safe: bool) {
         if !retry_safe {
             self.unresolved.insert(id.to_owned());
         }
     }
 
     /// Requests whose answer the agent has not received, in request order.
-    pub(crate) fn unanswered(&self) -> Vec<String> {
+    pub(crate) fn unanswered(&self) -> Vec<RecordId> {
         self.unanswered.values().cloned().collect()
     }
 
     /// A pending request that blocks new effects, if there is one.
-    pub(crate) fn unresolved(&self) -> Option<&str> {
-        self.unresolved.first().map(String::as_str)
+    pub(crate) fn unresolved(&self) -> Option<RecordId<&str>> {
+        self.unresolved.first().map(RecordId::borrow)
     }
 
     /// Brings what was pending up to date: decisions may have been recorded meanwhile.

@@ -9,7 +9,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
-    datum::Sha256,
+    id::{Epoch, JournalSeq, RecordId, RunId, WriterId},
     json::Json,
     messages::{MESSAGE_BYTES_MAX, MESSAGES_MAX, MessageList},
     payload::{
@@ -67,7 +67,7 @@ pub struct Run {
 pub(crate) struct Shared {
     pub(crate) transport: Arc<Transport>,
     pub(crate) config: Arc<Config>,
-    pub(crate) run_id: String,
+    pub(crate) run_id: RunId,
     pub(crate) allow_unresolved: bool,
     pub(crate) state: Mutex<State>,
     effects: std::sync::Mutex<Effects>,
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     /// Under way now.
-    pub(crate) running: BTreeSet<String>,
+    pub(crate) running: BTreeSet<RecordId>,
     /// Given up before they ended: whether they happened is unknown. With the tool and the key that they were made with.
     pub(crate) abandoned: Vec<(Recorded, Option<(String, String)>)>,
     /// Recorded calls that were taken and whose answer did not arrive.
@@ -124,7 +124,7 @@ impl Saved {
 }
 
 /// Whether readers take a list of this size.
-fn fits(run_id: &str, list: &MessageList) -> Result<(), Error> {
+fn fits(run_id: RunId<&str>, list: &MessageList) -> Result<(), Error> {
     let (messages, bytes) = (list.len() as u64, list.bytes() as u64);
     if messages <= MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
         return Ok(());
@@ -140,24 +140,24 @@ fn fits(run_id: &str, list: &MessageList) -> Result<(), Error> {
 pub(crate) async fn open(
     transport: Arc<Transport>,
     config: Arc<Config>,
-    run_id: &str,
+    run_id: RunId<&str>,
     options: OpenOptions,
 ) -> Result<Run, Error> {
-    if run_id.is_empty() {
-        return Err(Error::new(ErrorKind::Usage, Action::FixTheInput, "a run id is not empty"));
-    }
     let before = transport.recovery(run_id, Ask { from_start: true, content: false }, None).await?;
     if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
         let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
         return Ok(handle(transport, config, run_id, &options, pen, ended.clone(), &[]));
     }
     (config.failpoints)(failpoint::HEAD_READ);
-    let epoch = before.as_ref().map_or(0, |before| before.epoch) + 1;
-    let writer_id = (config.ids)();
-    claim(&transport, &config, run_id, &writer_id, epoch).await?;
+    let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch).next().ok_or_else(|| {
+        let message = format!("run {run_id} was claimed as often as can be counted");
+        Error::new(ErrorKind::Conflict, Action::Operator, message)
+    })?;
+    let writer_id = WriterId::new((config.ids)())?;
+    claim(&transport, &config, run_id, writer_id.borrow(), epoch).await?;
     let ask = Ask { from_start: options.from_start, content: true };
     let recovery = whole_recovery(&transport, run_id, ask).await?;
-    if recovery.epoch != epoch || recovery.writer_id != writer_id {
+    if recovery.epoch != epoch || recovery.writer_id.borrow() != Some(writer_id.borrow()) {
         return Err(claim_lost(run_id));
     }
     // A key stands for its call however long ago that was: those that the checkpoint covers are taken along.
@@ -166,7 +166,7 @@ pub(crate) async fn open(
     } else {
         Vec::new()
     };
-    let fresh = recovery.next_journal_seq == 1;
+    let fresh = recovery.next_journal_seq == 1.into();
     // It may have ended between the read and the claim.
     let over = (recovery.status != "open").then(|| read_only(run_id, &recovery.status));
     let pen = pen(&transport, &config, run_id, &recovery, over);
@@ -177,19 +177,19 @@ pub(crate) async fn open(
     Ok(run)
 }
 
-fn read_only(run_id: &str, status: &str) -> Error {
+fn read_only(run_id: RunId<&str>, status: &str) -> Error {
     let message = format!("run {run_id} is {status}: this handle only reads");
     Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
 }
 
-fn claim_lost(run_id: &str) -> Error {
+fn claim_lost(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::ClaimLost, Action::Reopen, format!("another process claimed run {run_id} first"))
 }
 
 fn pen(
     transport: &Arc<Transport>,
     config: &Arc<Config>,
-    run_id: &str,
+    run_id: RunId<&str>,
     recovery: &Recovery,
     over: Option<Error>,
 ) -> Pen {
@@ -201,7 +201,7 @@ fn pen(
         epoch: recovery.epoch,
         next_writer_seq: recovery.next_writer_seq,
         next_journal_seq: recovery.next_journal_seq,
-        prev_hash: Sha256::parse(&recovery.hash),
+        prev_hash: Some(recovery.hash.into()),
         next_checkpoint_seq: recovery.next_checkpoint_seq,
         over,
         under_way: false,
@@ -211,7 +211,7 @@ fn pen(
 fn handle(
     transport: Arc<Transport>,
     config: Arc<Config>,
-    run_id: &str,
+    run_id: RunId<&str>,
     options: &OpenOptions,
     pen: Pen,
     recovery: Recovery,
@@ -230,29 +230,35 @@ fn handle(
 }
 
 /// Appends the claim and waits until it is judged.
-async fn claim(transport: &Transport, config: &Config, run_id: &str, writer_id: &str, epoch: u64) -> Result<(), Error> {
+async fn claim(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    writer_id: WriterId<&str>,
+    epoch: Epoch,
+) -> Result<(), Error> {
     let claim = RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
-    let mut record = JournalRecord::new(run_id, (config.ids)(), &config.agent_id, Payload::RunClaim(claim));
-    record.place.writer_id = writer_id.to_owned();
+    let mut record = JournalRecord::new(run_id, config.record_id()?, &config.agent_id, Payload::RunClaim(claim));
+    record.place.writer_id = writer_id.to_owned().into();
     record.place.writer_epoch = epoch;
     record.place.timestamp_millis = (config.clock)();
     let appended = transport.append(&record).await.map_err(|AppendFailed { error, .. }| error)?;
     let outcome = match appended.outcome {
         Some(outcome) => outcome,
         None => {
-            let id = &record.body.record_id;
-            transport.read_back(run_id, &appended.position, id, config.deadline).await?.outcome
+            let id = record.body.record_id.borrow();
+            transport.read_back(run_id, &appended.position, Some(id), config.deadline).await?.outcome
         }
     };
     match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
         ("applied", _) => Ok(()),
         (_, Some("fenced")) => Err(claim_lost(run_id)),
-        _ => Err(refused(run_id, &record.body.record_id, &outcome)),
+        _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
     }
 }
 
 /// The run's recovery with all pages of completed calls and of missing content.
-async fn whole_recovery(transport: &Transport, run_id: &str, ask: Ask) -> Result<Recovery, Error> {
+async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
     let gone = || {
         let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
         Error::new(ErrorKind::Internal, Action::Operator, message)
@@ -273,7 +279,7 @@ async fn whole_recovery(transport: &Transport, run_id: &str, ask: Ask) -> Result
 
 impl Run {
     /// The run's id.
-    pub fn id(&self) -> &str {
+    pub fn id(&self) -> &RunId {
         &self.shared.run_id
     }
 
@@ -292,15 +298,15 @@ impl Run {
         let content = Json::of(content).map_err(|error| {
             Error::new(ErrorKind::Invalid, Action::FixTheInput, format!("the content does not serialise: {error}"))
         })?;
-        let message_id = (self.shared.config.ids)();
+        let record_id = self.shared.config.record_id()?;
         let turn = ConversationTurn {
-            message_id: message_id.clone(),
+            message_id: record_id.as_str().to_owned(),
             parent_id: None,
             thread_id: None,
             kind: kind.to_owned(),
             content,
         };
-        self.append(message_id, turn.into()).await
+        self.append(record_id, turn.into()).await
     }
 
     /// Records where the loop stands, and returns its position in the log. What was asked for and not yet answered is
@@ -315,13 +321,13 @@ impl Run {
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
         let mut guard = self.shared.state.lock().await;
         let State { pen, resume, saved } = &mut *guard;
-        let id = (self.shared.config.ids)();
+        let id = self.shared.config.record_id()?;
         let change = saved.list.change(&state.messages);
-        fits(&self.shared.run_id, &change.list)?;
+        fits(self.shared.run_id.borrow(), &change.list)?;
         let mut checkpoint = LoopCheckpoint {
-            checkpoint_id: id.clone(),
+            checkpoint_id: id.as_str().to_owned(),
             checkpoint_seq: pen.next_checkpoint_seq,
-            covers_journal_seq: pen.next_journal_seq - 1,
+            covers_journal_seq: pen.next_journal_seq.saturating_sub(1),
             base: if change.on_base { saved.checkpoint_id.clone() } else { None },
             unanswered: resume.unanswered(),
             schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
@@ -339,7 +345,7 @@ impl Run {
         checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
         let written = pen.append(id.clone(), checkpoint.into(), None).await?;
         pen.next_checkpoint_seq += 1;
-        *saved = Saved { checkpoint_id: Some(id), list: change.list };
+        *saved = Saved { checkpoint_id: Some(id.into()), list: change.list };
         Ok(written.position)
     }
 
@@ -349,12 +355,12 @@ impl Run {
     /// The next checkpoint is written whole.
     pub async fn prune_checkpoints(
         &self,
-        covered_before: u64,
+        covered_before: JournalSeq,
         preserve_latest_terminal: bool,
     ) -> Result<Position, Error> {
         let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal };
         let mut guard = self.shared.state.lock().await;
-        let written = guard.pen.append((self.shared.config.ids)(), prune.into(), None).await?;
+        let written = guard.pen.append(self.shared.config.record_id()?, prune.into(), None).await?;
         guard.saved = Saved::default();
         Ok(written.position)
     }
@@ -373,24 +379,25 @@ impl Run {
         let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
         let read_back = self.shared.config.read_back;
         let mut guard = self.shared.state.lock().await;
-        let written = guard.pen.append((self.shared.config.ids)(), payload.into(), None).await?;
+        let written = guard.pen.append(self.shared.config.record_id()?, payload.into(), None).await?;
         guard.pen.read_back(&written, read_back).await?;
         if status != "started" {
-            guard.pen.over = Some(read_only(&self.shared.run_id, status));
+            guard.pen.over = Some(read_only(self.shared.run_id.borrow(), status));
         }
         Ok(written.position)
     }
 
-    async fn append(&self, record_id: String, payload: Payload) -> Result<Position, Error> {
+    async fn append(&self, record_id: RecordId, payload: Payload) -> Result<Position, Error> {
         let mut guard = self.shared.state.lock().await;
         Ok(guard.pen.append(record_id, payload, None).await?.position)
     }
 
     /// Waits until a position that this handle returned is judged. An error where it was refused.
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
-        let outcome = self.shared.transport.read_back(&self.shared.run_id, position, "", deadline).await?.outcome;
+        let outcome =
+            self.shared.transport.read_back(self.shared.run_id.borrow(), position, None, deadline).await?.outcome;
         match outcome.outcome.as_str() {
-            "refused" => Err(refused(&self.shared.run_id, "", &outcome)),
+            "refused" => Err(refused(self.shared.run_id.borrow(), None, &outcome)),
             _ => Ok(()),
         }
     }

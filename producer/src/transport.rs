@@ -4,6 +4,7 @@ use crate::{Config, Error, Journal};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Lookup, Outcome, Position, ReadBack, Recovery},
+    id::{RecordId, RunId},
     record::JournalRecord,
 };
 use std::time::Duration;
@@ -42,6 +43,16 @@ pub(crate) struct AppendFailed {
     pub(crate) error: Error,
     /// Nothing was appended: the numbers can be used again.
     pub(crate) untouched: bool,
+}
+
+/// The run of a record, which a producer writes no other records than.
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed> {
+    record.body.run_id.borrow().ok_or_else(|| {
+        let message = format!("record {} belongs to no run", record.body.record_id);
+        let error = Error::new(runlog_schemas::answer::ErrorKind::Invalid, crate::Action::FixTheInput, message);
+        AppendFailed { error, untouched: true }
+    })
 }
 
 /// A way to a journal.
@@ -106,9 +117,9 @@ impl Transport {
     /// was called is seen.
     pub(crate) async fn read_back(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         position: &Position,
-        record_id: &str,
+        record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         each!(self, way => way.read_back(run_id, position, record_id, deadline).await)
@@ -117,7 +128,7 @@ impl Transport {
     /// One page of the run's recovery at `latest`; none for a run without records.
     pub(crate) async fn recovery(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
@@ -125,7 +136,7 @@ impl Transport {
     }
 
     /// A call by its request's record id, at `latest`.
-    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+    pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         each!(self, way => way.call(run_id, id).await)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Consistency, Error, Projector, journal,
-    project::{self, At, Changes, Effect},
+    project::{self, At, Changes, Effect, OfRun},
     query::{self, Place},
     store::{self, Rows, runs::RunRow},
 };
@@ -11,6 +11,7 @@ use runlog_schemas::{
     answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
     codec,
     draft::{self, Draft},
+    id::{OrEmpty, RecordId, RunId, WriterId},
     judge::Head,
     partition::murmur2,
     payload::{EffectResolution, Payload, RunClaim, Skip},
@@ -37,7 +38,12 @@ impl Projector {
     ///
     /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
     /// To a stopped partition nothing is appended: nobody could say what became of it.
-    pub async fn append(&self, run_id: &str, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+    pub async fn append(
+        &self,
+        run_id: RunId<&str>,
+        drafts: Vec<Draft>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
         self.running(self.partition_of(run_id))?;
         let drafts = self.stowed(drafts, deadline).await?;
@@ -56,7 +62,7 @@ impl Projector {
         for Planned { entry, outcome, wanted } in planned {
             if wanted {
                 entries.push(entry);
-                ids.push(outcome.record_id.unwrap_or_default());
+                ids.push(outcome.record_id);
                 outcomes.push(None);
             } else {
                 outcomes.push(Some(outcome));
@@ -69,14 +75,19 @@ impl Projector {
             let mut landed = offsets.into_iter().zip(ids);
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
                 let Some((offset, id)) = landed.next() else { break };
-                *outcome = Some(self.outcome(run_id, partition, (offset, 0), &id)?);
+                *outcome = Some(self.outcome(run_id, partition, (offset, 0), id.borrow())?);
             }
         }
         Ok(outcomes.into_iter().flatten().collect())
     }
 
     /// What appending would come to, without appending. Positions are those of the run's last record.
-    pub async fn check(&self, run_id: &str, mut drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Outcome>, Error> {
+    pub async fn check(
+        &self,
+        run_id: RunId<&str>,
+        mut drafts: Vec<Draft>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
         if let Some(store) = self.content() {
             for draft in &mut drafts {
                 draft.record.detach(store.inline_bytes_max());
@@ -116,13 +127,23 @@ impl Projector {
     }
 
     /// The outcome of the record at a place that is applied.
-    pub fn outcome(&self, run_id: &str, partition: u32, place: (u64, u32), record_id: &str) -> Result<Outcome, Error> {
+    pub fn outcome(
+        &self,
+        run_id: RunId<&str>,
+        partition: u32,
+        place: (u64, u32),
+        record_id: Option<RecordId<&str>>,
+    ) -> Result<Outcome, Error> {
         let store = self.store(partition);
         let at = Place { topic: self.log().topic(), partition };
         query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
-                format!("no record {record_id} of run {run_id} is at partition {partition}, offset {}", place.0),
+                format!(
+                    "no record {} of run {run_id} is at partition {partition}, offset {}",
+                    OrEmpty::from(record_id),
+                    place.0
+                ),
             )
         })
     }
@@ -133,9 +154,9 @@ impl Projector {
     /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
     pub async fn read_back(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         position: &Position,
-        record_id: &str,
+        record_id: Option<RecordId<&str>>,
         consistency: Consistency,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
@@ -148,13 +169,16 @@ impl Projector {
         query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?.ok_or_else(
             || {
                 let place = format!("partition {partition}, offset {}", position.offset);
-                Error::new(ErrorKind::NotFound, format!("no record {record_id:?} of run {run_id} is at {place}"))
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str()),
+                )
             },
         )
     }
 
     /// Numbers drafts and judges them against the run as it is, each behind the one before it.
-    fn plan(&self, run_id: &str, drafts: Vec<Draft>) -> Result<Vec<Planned>, Error> {
+    fn plan(&self, run_id: RunId<&str>, drafts: Vec<Draft>) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let store = self.store(partition);
         let view = store.view();
@@ -163,8 +187,8 @@ impl Projector {
         for draft in drafts {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let known = has_id(&changes, run_id, &draft)?;
-            let record = self.number(draft, &row.head, known);
-            if record.body.run_id != run_id {
+            let record = self.number(draft, &row.head, known)?;
+            if record.body.run_id.borrow() != Some(run_id) {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
             }
@@ -172,7 +196,9 @@ impl Projector {
             let framed = codec::encode(&record);
             let envelope = query::envelope(&framed)?;
             let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
-            let effect = project::record(&envelope, at, self.journal().partitions, &mut changes)?;
+            let of_run = OfRun::new(&envelope)
+                .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
+            let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {
                 Effect::Applied => ("applied", None, (row.offset, row.index)),
                 Effect::Repeat(first) => ("repeat", first.refused, (first.offset, first.index)),
@@ -182,7 +208,7 @@ impl Projector {
                 position: self.position(partition, position.0, position.1),
                 outcome: name.into(),
                 reason: reason.map(|reason| reason.as_str().to_owned()),
-                record_id: Some(record.body.record_id.clone()),
+                record_id: record.body.record_id.clone().into(),
             };
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
@@ -194,26 +220,26 @@ impl Projector {
 
     /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
     /// that the client did not give it.
-    fn number(&self, draft: Draft, head: &Head, known: bool) -> JournalRecord {
+    fn number(&self, mut draft: Draft, head: &Head, known: bool) -> Result<JournalRecord, Error> {
+        if !draft.has_record_id {
+            draft.name(RecordId::new((self.shared.config.ids)())?);
+        }
         let given = draft.clone();
         let mut record = draft.record;
-        if !given.has_record_id {
-            record.body.record_id = (self.shared.config.ids)();
-        }
         if !given.has_timestamp {
             record.place.timestamp_millis = (self.shared.config.clock)();
         }
         let kind = record.body.record_kind;
         if let Payload::RunClaim(claim) = &record.payload {
             // A claim's place is what it says.
-            record.place.writer_id.clone_from(&claim.writer_id);
+            record.place.writer_id = claim.writer_id.clone().into();
             record.place.writer_epoch = claim.epoch;
-            return record;
+            return Ok(record);
         }
         // Who wrote it is never filled in from the run: an old writer that says nothing would pass for the new one. It is
         // of epoch 0, and fenced where the run was claimed.
         if !given.has_writer_id {
-            "runlog".clone_into(&mut record.place.writer_id);
+            record.place.writer_id = WriterId::new("runlog")?.to_owned().into();
         }
         if !given.has_writer_seq && !kind.unclaimed() && !known {
             record.place.writer_seq = head.next_writer_seq;
@@ -221,16 +247,19 @@ impl Projector {
         if !given.has_journal_seq && kind.numbered() && !known {
             record.place.journal_seq = head.next_journal_seq;
         }
-        record
+        Ok(record)
     }
 
     /// Takes a run over in the name of a new writer.
-    pub async fn claim(&self, run_id: &str, claimed_by: &str, deadline: Duration) -> Result<Claim, Error> {
+    pub async fn claim(&self, run_id: RunId<&str>, claimed_by: &str, deadline: Duration) -> Result<Claim, Error> {
         let partition = self.partition_of(run_id);
         self.wait(partition, Consistency::Latest, deadline).await?;
         let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
         let head = row.map(|row| row.head).unwrap_or_default();
-        let (writer_id, epoch) = ((self.shared.config.ids)(), head.epoch + 1);
+        let writer_id = WriterId::new((self.shared.config.ids)())?;
+        let epoch = head.epoch.next().ok_or_else(|| {
+            Error::new(ErrorKind::Conflict, format!("run {run_id} was claimed as often as can be counted"))
+        })?;
         let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
         let outcome = self.append_own(run_id, Payload::RunClaim(claim), deadline).await?;
         if outcome.outcome != "applied" {
@@ -244,14 +273,14 @@ impl Projector {
             epoch,
             position: outcome.position,
             next_journal_seq: head.next_journal_seq,
-            hash: head.hash.to_string(),
+            hash: head.hash,
         })
     }
 
     /// Records a decision on a pending effect.
     pub async fn resolve(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         resolution: EffectResolution,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
@@ -263,7 +292,7 @@ impl Projector {
         self.wait(partition, Consistency::Latest, deadline).await?;
         let id = resolution.request_record_id.clone();
         let call: Option<store::tool_calls::CallRow> =
-            self.store(partition).get(&store::tool_calls::key(run_id, &id))?;
+            self.store(partition).get(&store::tool_calls::key(run_id, id.borrow()))?;
         let Some(call) = call else {
             return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
         };
@@ -278,11 +307,11 @@ impl Projector {
         Ok(outcome)
     }
 
-    async fn append_own(&self, run_id: &str, payload: Payload, deadline: Duration) -> Result<Outcome, Error> {
-        let record = JournalRecord::new(run_id, "", "runlog", payload);
+    async fn append_own(&self, run_id: RunId<&str>, payload: Payload, deadline: Duration) -> Result<Outcome, Error> {
+        let record_id = RecordId::new((self.shared.config.ids)())?;
         let draft = Draft {
-            record,
-            has_record_id: false,
+            record: JournalRecord::new(run_id, record_id, "runlog", payload),
+            has_record_id: true,
             has_journal_seq: false,
             has_writer_seq: false,
             has_writer_epoch: false,
@@ -305,7 +334,8 @@ impl Projector {
                 format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let mut record = JournalRecord::new("", (self.shared.config.ids)(), "runlog", Payload::Skip(skip));
+        let mut record =
+            JournalRecord::of_partition(RecordId::new((self.shared.config.ids)())?, "runlog", Payload::Skip(skip));
         record.place.timestamp_millis = (self.shared.config.clock)();
         let offsets = self.log().append(partition, vec![self.entry(&record)?]).await?;
         let at = offsets.first().copied().unwrap_or_default();
@@ -319,7 +349,7 @@ impl Projector {
             position: self.position(partition, at, 0),
             outcome: "applied".into(),
             reason: None,
-            record_id: Some(record.body.record_id),
+            record_id: record.body.record_id.into(),
         })
     }
 }
@@ -332,8 +362,8 @@ struct Planned {
 }
 
 /// Whether the run has judged a record of this id.
-fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: &str, draft: &Draft) -> Result<bool, Error> {
-    let id = &draft.record.body.record_id;
+fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft) -> Result<bool, Error> {
+    let id = draft.record.body.record_id.borrow();
     Ok(draft.has_record_id
         && (changes.has(&store::records::by_id(run_id, id))? || changes.has(&store::anomalies::by_id(run_id, id))?))
 }

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use runlog_content::{Kind, Reference, Store};
 use runlog_schemas::{
     answer::{ErrorKind, MissingContent},
+    id::RecordId,
     payload::{Payload, StoredPayload},
 };
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ impl Lost {
 #[derive(Clone, Debug)]
 pub struct Named<'a> {
     /// The record.
-    pub record_id: &'a str,
+    pub record_id: RecordId<&'a str>,
     /// Where it stands: offset and index.
     pub at: (u64, u32),
     /// What it names.
@@ -62,7 +63,7 @@ impl Contents {
     pub fn open(
         &self,
         place: Place<'_>,
-        record_id: &str,
+        record_id: RecordId<&str>,
         at: (u64, u32),
         payload: Payload,
     ) -> Result<Payload, Box<Lost>> {

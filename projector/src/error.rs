@@ -1,7 +1,10 @@
 //! One error for everything that a projector answers; its kind is what callers act on.
 
 use crate::store;
-use runlog_schemas::answer::{ErrorKind, Problem};
+use runlog_schemas::{
+    answer::{ErrorKind, Problem},
+    id::Illegal,
+};
 
 /// Why a call was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +72,12 @@ impl Error {
 impl From<store::Error> for Error {
     fn from(source: store::Error) -> Self {
         Self::new(ErrorKind::Internal, "the index could not be read or written").because(source)
+    }
+}
+
+impl From<Illegal> for Error {
+    fn from(source: Illegal) -> Self {
+        Self::new(ErrorKind::Invalid, source.to_string())
     }
 }
 

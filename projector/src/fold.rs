@@ -12,7 +12,7 @@
 //! Rows keep a record as an Avro single object, whatever its framing in the log: they name their schema themselves.
 
 use crate::{
-    project::{self, At, Changes},
+    project::{self, At, Changes, OfRun},
     store::{self, Rows, Store, meta},
 };
 use runlog_log::Delivery;
@@ -159,10 +159,11 @@ impl Fold {
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
-            // A retention horizon is no run's, and no index reads it yet.
-            Ok(record) if record.kind.of_partition() => Ok(Step::Went),
             Ok(record) => {
-                project::record(&record, at, self.journal.partitions, changes)?;
+                // A retention horizon is no run's, and no index reads it yet.
+                if let Some(record) = OfRun::new(&record) {
+                    project::record(record, at, self.journal.partitions, changes)?;
+                }
                 Ok(Step::Went)
             }
             Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),

@@ -8,6 +8,7 @@ use runlog_log::{Entry, Log, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
+    id::RecordId,
     payload::{Genesis, Payload},
     record::JournalRecord,
     schema,
@@ -81,7 +82,7 @@ async fn append(
     config: &Config,
 ) -> Result<(), Error> {
     let payload = Payload::Genesis(Genesis { journal_id: journal_id.into(), partitions });
-    let mut record = JournalRecord::new("", format!("genesis:{journal_id}"), "runlog", payload);
+    let mut record = JournalRecord::of_partition(RecordId::new(format!("genesis:{journal_id}"))?, "runlog", payload);
     record.place.timestamp_millis = (config.clock)();
     log.append(partition, vec![entry(&record, &*config.schemas)?]).await?;
     Ok(())
@@ -106,7 +107,7 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
             ),
         ));
     }
-    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers: headers(record) })
+    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers(record) })
 }
 
 /// The journal named by the first record of `partition`.

@@ -12,9 +12,9 @@ use crate::store::{
 use runlog_schemas::{
     codec::{Envelope, Unreadable},
     datum::{Datum, Sha256},
+    id::{RecordId, RunId},
     judge::{self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View},
     partition::partition_of,
-    record::RecordKind,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -131,6 +131,28 @@ pub struct At<'a> {
     pub framed: &'a [u8],
 }
 
+/// A record that belongs to a run, and that run.
+#[derive(Clone, Copy, Debug)]
+pub struct OfRun<'e, 'd> {
+    /// The run.
+    pub run_id: RunId<&'d str>,
+    record: &'e Envelope<'d>,
+}
+
+impl<'e, 'd> OfRun<'e, 'd> {
+    /// None for a record that belongs to its partition.
+    pub fn new(record: &'e Envelope<'d>) -> Option<Self> {
+        record.run_id.map(|run_id| Self { run_id, record })
+    }
+}
+
+impl<'d> std::ops::Deref for OfRun<'_, 'd> {
+    type Target = Envelope<'d>;
+    fn deref(&self) -> &Envelope<'d> {
+        self.record
+    }
+}
+
 /// What became of a run's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -144,7 +166,7 @@ pub enum Effect {
 
 /// Takes in a run's record of a journal of `partitions`.
 pub fn record<R: Rows>(
-    record: &Envelope<'_>,
+    record: OfRun<'_, '_>,
     at: At<'_>,
     partitions: u32,
     changes: &mut Changes<'_, R>,
@@ -154,7 +176,7 @@ pub fn record<R: Rows>(
         return Ok(Effect::Refused(Reason::WrongPartition));
     }
     let mut view = RunView { run_id: record.run_id, changes };
-    match judge::judge(record, &mut view)? {
+    match judge::judge(&record, &mut view)? {
         Verdict::Applied { head, no_op } => {
             runs::applied(record, at, head, changes);
             records::applied(record, at, changes);
@@ -188,7 +210,7 @@ pub fn dead_letter<R: Rows>(at: At<'_>, why: &Unreadable, changes: &mut Changes<
 
 /// The judge's questions, answered from the rows of one run.
 struct RunView<'v, 'a, R> {
-    run_id: &'v str,
+    run_id: RunId<&'v str>,
     changes: &'v mut Changes<'a, R>,
 }
 
@@ -200,11 +222,11 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         Ok(row.map(|row| row.head).unwrap_or_default())
     }
 
-    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, store::Error> {
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, store::Error> {
         seen(self.changes, self.run_id, record_id)
     }
 
-    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, store::Error> {
+    fn call(&mut self, request_record_id: RecordId<&str>) -> Result<Option<CallState>, store::Error> {
         let row: Option<store::tool_calls::CallRow> =
             self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
         Ok(row.map(|row| row.state()))
@@ -221,7 +243,11 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 }
 
-fn seen<R: Rows>(changes: &Changes<'_, R>, run_id: &str, record_id: &str) -> Result<Option<Seen>, store::Error> {
+fn seen<R: Rows>(
+    changes: &Changes<'_, R>,
+    run_id: RunId<&str>,
+    record_id: RecordId<&str>,
+) -> Result<Option<Seen>, store::Error> {
     match changes.get(&store::records::by_id(run_id, record_id))? {
         Some(seen) => Ok(Some(seen)),
         None => changes.get(&store::anomalies::by_id(run_id, record_id)),
@@ -237,11 +263,6 @@ fn framed(at: At<'_>) -> Bytes {
 pub fn progress<R: Rows>(next_offset: u64, offset: u64, value: &[u8], changes: &mut Changes<'_, R>) {
     let last = Some(meta::Last { offset, hash: Sha256::of(value) });
     changes.put(meta::progress(), &meta::Progress { next_offset, last });
-}
-
-/// Whether a record kind is judged as a run's.
-pub fn of_run(kind: RecordKind) -> bool {
-    !kind.of_partition()
 }
 
 /// Counts and digests one index: SHA-256 over its rows in key order, each as length-prefixed key and row.
@@ -262,12 +283,12 @@ pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::E
 }
 
 /// The row of an anomaly.
-fn anomaly_row(record: &Envelope<'_>, reason: Reason) -> AnomalyRow {
+fn anomaly_row(record: OfRun<'_, '_>, reason: Reason) -> AnomalyRow {
     AnomalyRow {
         run_id: record.run_id.to_owned(),
         record_id: record.record_id.to_owned(),
         reason,
-        writer_id: record.writer_id.to_owned(),
+        writer_id: record.writer_id.into(),
         writer_epoch: record.writer_epoch,
     }
 }

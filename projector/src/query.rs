@@ -10,6 +10,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Position},
     codec::{self, Envelope},
+    id::RunId,
     record::JournalRecord,
 };
 use std::ops::ControlFlow;
@@ -76,7 +77,7 @@ pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
 }
 
 /// The stored record at a place, which an index row named.
-pub fn record<R: Rows>(rows: &R, run_id: &str, offset: u64, index: u32) -> Result<Option<JournalRecord>, Error> {
+pub fn record<R: Rows>(rows: &R, run_id: RunId<&str>, offset: u64, index: u32) -> Result<Option<JournalRecord>, Error> {
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
     row.as_ref().map(decode).transpose()
 }

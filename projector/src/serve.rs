@@ -17,6 +17,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Journal},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
+    id::RunId,
     schema,
 };
 use serde::Deserialize;
@@ -146,7 +147,7 @@ impl Ask {
 
 impl App {
     /// Waits as a query about `run_id` asks, and says where the run is.
-    pub(crate) async fn fresh(&self, run_id: &str, ask: &Ask) -> Result<u32, Error> {
+    pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<u32, Error> {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)

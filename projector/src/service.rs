@@ -13,6 +13,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Position},
     codec::{NoRegistry, Schemas},
     datum::Sha256,
+    id::RunId,
     partition::partition_of,
 };
 use std::{
@@ -220,7 +221,7 @@ impl Projector {
     }
 
     /// A run's partition.
-    pub fn partition_of(&self, run_id: &str) -> u32 {
+    pub fn partition_of(&self, run_id: RunId<&str>) -> u32 {
         partition_of(run_id, self.shared.journal.partitions)
     }
 

@@ -2,7 +2,10 @@
 //!
 //! Fields may be added, none is renamed; what is absent is null.
 
-use crate::json::Json;
+use crate::{
+    id::{Epoch, Fingerprint, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    json::Json,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -30,7 +33,7 @@ pub struct Outcome {
     pub reason: Option<String>,
     /// The record.
     #[serde(default)]
-    pub record_id: Option<String>,
+    pub record_id: OrEmpty<RecordId>,
 }
 
 /// What became of an appended record, and who writes the run: both from one view of one log position.
@@ -42,34 +45,34 @@ pub struct ReadBack {
     #[serde(flatten)]
     pub outcome: Outcome,
     /// The run's epoch; 0 when never claimed.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
-    pub writer_id: String,
+    pub writer_id: OrEmpty<WriterId>,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Its id.
-    pub run_id: String,
+    pub run_id: RunId,
     /// `open`, `completed`, `failed`, `cancelled`.
     pub status: String,
     /// Records applied.
     pub records: u64,
     /// The next `journal_seq`.
-    pub next_journal_seq: u64,
+    pub next_journal_seq: JournalSeq,
     /// The next `writer_seq` of the epoch.
-    pub next_writer_seq: u64,
+    pub next_writer_seq: WriterSeq,
     /// The epoch; 0 when never claimed.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
-    pub writer_id: String,
+    pub writer_id: OrEmpty<WriterId>,
     /// When the log took its last record, RFC 3339.
     pub updated_at: String,
     /// Its last applied record.
     pub position: Position,
     /// The run hash.
-    pub hash: String,
+    pub hash: RunHash,
 }
 
 /// A page of runs, ordered by run id.
@@ -89,17 +92,17 @@ pub struct Line {
     /// Where it stands.
     pub position: Position,
     /// The run's number; 0 for unnumbered kinds.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The writer's number.
-    pub writer_seq: u64,
+    pub writer_seq: WriterSeq,
     /// The record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// The envelope's kind.
     pub record_kind: String,
     /// The payload's type.
     pub payload_type: String,
     /// The writer's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The writer's clock, RFC 3339.
     pub timestamp: String,
     /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
@@ -123,7 +126,7 @@ pub struct Lines {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingContent {
     /// The record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// The type of the payload that is missing.
     pub payload_type: String,
     /// The content's SHA-256, hexadecimal: its name in the content store.
@@ -151,7 +154,7 @@ pub struct Lookup {
     /// `completed`, `failed`, `pending`, `unknown`.
     pub status: String,
     /// The fingerprint asked for.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: Option<u32>,
     /// How many requests of the fingerprint the run has.
@@ -177,7 +180,7 @@ pub struct Checkpoint {
     /// Its id.
     pub checkpoint_id: String,
     /// The last `journal_seq` covered, inclusive.
-    pub covers_journal_seq: u64,
+    pub covers_journal_seq: JournalSeq,
     /// Its number within the run.
     pub checkpoint_seq: u64,
     /// The source's schema version.
@@ -189,7 +192,7 @@ pub struct Checkpoint {
     pub state: Option<Json>,
     /// Record ids of covered requests that were unanswered.
     #[serde(default)]
-    pub unanswered: Vec<String>,
+    pub unanswered: Vec<RecordId>,
     /// Where it stands.
     pub position: Position,
 }
@@ -200,7 +203,7 @@ pub struct Done {
     /// The tool.
     pub tool_name: String,
     /// The fingerprint.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// `completed` or `failed`.
@@ -208,9 +211,9 @@ pub struct Done {
     /// The record that set the status.
     pub position: Position,
     /// The request's record id.
-    pub id: String,
+    pub id: RecordId,
     /// The request's `journal_seq`.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The key that it was made with.
     #[serde(default)]
     pub idempotency_key: Option<String>,
@@ -220,7 +223,7 @@ pub struct Done {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// The refused record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// `completed` or `failed`.
     pub status: String,
     /// Why it was refused.
@@ -235,11 +238,11 @@ pub struct Pending {
     /// `tool_call`.
     pub kind: String,
     /// The request's record id.
-    pub id: String,
+    pub id: RecordId,
     /// The tool.
     pub tool_name: String,
     /// The fingerprint.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// `retry_safe` or `reconcile_required`.
@@ -251,7 +254,7 @@ pub struct Pending {
     /// How often it was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The key that it was made with.
     #[serde(default)]
     pub idempotency_key: Option<String>,
@@ -261,7 +264,7 @@ pub struct Pending {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
     /// The run.
-    pub run_id: String,
+    pub run_id: RunId,
     /// `open`, `completed`, `failed`, `cancelled`.
     pub status: String,
     /// The last applied record of the run.
@@ -288,17 +291,17 @@ pub struct Recovery {
     /// Completed calls behind the checkpoint that nobody asked for again, as far as the log tells.
     pub unclaimed: u64,
     /// The next `journal_seq`.
-    pub next_journal_seq: u64,
+    pub next_journal_seq: JournalSeq,
     /// The next `writer_seq` of the epoch.
-    pub next_writer_seq: u64,
+    pub next_writer_seq: WriterSeq,
     /// The next `checkpoint_seq`.
     pub next_checkpoint_seq: u64,
     /// The epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The epoch's writer.
-    pub writer_id: String,
+    pub writer_id: OrEmpty<WriterId>,
     /// The run hash.
-    pub hash: String,
+    pub hash: RunHash,
     /// Whether an agent can go on without anybody's decision, as far as this page looked.
     pub resumable: bool,
     /// Why not.
@@ -311,7 +314,7 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {
     /// The run.
-    pub run_id: String,
+    pub run_id: RunId,
     /// The effect; class and reason are null once it ended.
     #[serde(flatten)]
     pub pending: EffectState,
@@ -325,11 +328,11 @@ pub struct EffectState {
     /// `tool_call`.
     pub kind: String,
     /// The request's record id.
-    pub id: String,
+    pub id: RecordId,
     /// The tool.
     pub tool_name: String,
     /// The fingerprint.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// `pending`, `completed`, `failed`.
@@ -359,15 +362,15 @@ pub struct Anomaly {
     /// Where it stands.
     pub position: Position,
     /// Its run.
-    pub run_id: String,
+    pub run_id: RunId,
     /// The record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// Why it was refused.
     pub reason: String,
     /// Its writer.
-    pub writer_id: String,
+    pub writer_id: OrEmpty<WriterId>,
     /// Its writer's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
 }
 
 /// A page of anomalies.
@@ -511,15 +514,15 @@ fn inline_only() -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The writer.
-    pub writer_id: String,
+    pub writer_id: WriterId,
     /// Its epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Where the claim stands.
     pub position: Position,
     /// The next `journal_seq`.
-    pub next_journal_seq: u64,
+    pub next_journal_seq: JournalSeq,
     /// The run hash behind the claim.
-    pub hash: String,
+    pub hash: RunHash,
 }
 
 /// An error, in the command's form and as RFC 9457 problem details.

@@ -1,4 +1,4 @@
-//! One spelling for every JSON value, so that equal arguments have equal fingerprints.
+//! One spelling for every JSON value, so that equal arguments have equal fingerprints ([`Fingerprint::of`](crate::id::Fingerprint::of)).
 //!
 //! [`canonicalize`] is RFC 8785 (JCS) over JSON *text*, with one extension: integer literals keep their exact digits.
 //! JCS itself sends every number through a double, which would make one call out of two that differ in a 64-bit id
@@ -103,11 +103,4 @@ pub(crate) fn nests_within_bounds(json: &str) -> bool {
 #[must_use]
 pub fn args_sha256(canonical: &str) -> String {
     hex(&Sha256::digest(canonical))
-}
-
-/// What a call is recognised by: `v1:` and the lower-case hex of SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
-#[must_use]
-pub fn fingerprint(tool_name: &str, args_sha256: &str) -> String {
-    let hash = Sha256::new().chain_update(tool_name).chain_update([0]).chain_update(args_sha256).finalize();
-    format!("v1:{}", hex(&hash))
 }

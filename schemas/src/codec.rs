@@ -10,6 +10,7 @@
 
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
+    id::{ContentHash, Epoch, JournalSeq, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::{Payload, StoredPayload},
     record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
@@ -213,22 +214,22 @@ pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
 /// A record's envelope, borrowed from its datum; the fields that judging, projecting and numbering need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<'a> {
-    /// The writer.
-    pub writer_id: &'a str,
+    /// The writer; nobody needs one before any claim.
+    pub writer_id: Option<WriterId<&'a str>>,
     /// Its epoch.
-    pub writer_epoch: u64,
+    pub writer_epoch: Epoch,
     /// Its sequence number within the epoch.
-    pub writer_seq: u64,
+    pub writer_seq: WriterSeq,
     /// The run's sequence number.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The writer's clock, milliseconds since the Unix epoch.
     pub timestamp_millis: u64,
     /// Unique within the run.
-    pub record_id: &'a str,
+    pub record_id: RecordId<&'a str>,
     /// The kind.
     pub kind: RecordKind,
-    /// The run; empty for a partition's records.
-    pub run_id: &'a str,
+    /// The run; none on a partition's records, and on no other.
+    pub run_id: Option<RunId<&'a str>>,
     /// The payload's privacy.
     pub privacy: PrivacyClass,
     /// Makes a pending effect safe to run again.
@@ -253,15 +254,15 @@ impl<'a> Envelope<'a> {
         let Unframed { version, datum } = datum.into();
         let mut input = Input::of_version(datum, version.number);
         let at = &mut input;
-        let writer_id = at.str()?;
-        let (writer_epoch, writer_seq) = (u64::take(at)?, u64::take(at)?);
-        Option::<Sha256>::skip(at)?;
-        let (journal_seq, timestamp_millis) = (u64::take(at)?, u64::take(at)?);
+        let writer_id = WriterId::take_or_empty(at)?;
+        let (writer_epoch, writer_seq) = (Epoch::take(at)?, WriterSeq::take(at)?);
+        Option::<PrevHash>::skip(at)?;
+        let (journal_seq, timestamp_millis) = (JournalSeq::take(at)?, u64::take(at)?);
         let content_at = at.position();
         u16::skip(at)?;
-        let record_id = at.str()?;
+        let record_id = RecordId::take_borrowed(at)?;
         let kind = RecordKind::take(at)?;
-        let run_id = at.str()?;
+        let run_id = RunId::take_or_empty(at)?;
         Option::<String>::skip(at)?; // session_id
         String::skip(at)?; // agent_id
         Option::<String>::skip(at)?; // turn_id
@@ -310,9 +311,9 @@ impl<'a> Envelope<'a> {
     }
 
     /// SHA-256 over the body and [`Envelope::payload_hash`]: the same wherever the payload is held.
-    pub fn content_hash(&self) -> Sha256 {
+    pub fn content_hash(&self) -> ContentHash {
         let body = &self.datum[self.content_at..self.payload_at];
-        Sha256::of_parts(&[body, &self.payload_hash().0])
+        ContentHash(Sha256::of_parts(&[body, &self.payload_hash().0]))
     }
 
     /// SHA-256 of the whole datum, which the run hash is made of.
@@ -369,11 +370,11 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
         return Err(input.malformed("bytes left over").into());
     }
     if let Some(stored) = envelope.stored()
-        && (!envelope.kind.may_be_stored() || stored.payload_type != envelope.facts.payload_type)
+        && (!envelope.kind.may_be_stored() || !stored.fits(&envelope.facts.payload_type))
     {
         return Err(Malformed { what: "a stored payload does not fit its record", at: envelope.payload_at }.into());
     }
-    if envelope.run_id.is_empty() != envelope.kind.of_partition() {
+    if envelope.run_id.is_none() != envelope.kind.of_partition() {
         return Err(input.malformed("run_id does not fit the record's kind").into());
     }
     // A reader judges by kind and facts alone, so these must not tell another story than the payload does.
@@ -383,6 +384,10 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let payload_type = usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied());
     if !payload_type.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
         return Err(input.malformed("the payload is not of the type that the facts name").into());
+    }
+    // Without it nobody could ask whether the call was made.
+    if envelope.facts.payload_type == "tool_call_requested" && envelope.facts.fingerprint.is_none() {
+        return Err(input.malformed("a request without a fingerprint").into());
     }
     Ok(envelope)
 }

@@ -2,11 +2,13 @@
 
 use crate::{
     datum::{Datum, Sha256},
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload},
     record::{Body, Facts, JournalRecord, Place, RecordKind},
 };
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
@@ -20,12 +22,15 @@ pub struct Invalid {
     pub pointer: String,
 }
 
-/// A parsed JSON record whose numbers may still be missing.
+/// The id of a record that was given none, until [`Draft::name`] gives it one.
+pub const UNNAMED: RecordId<&str> = RecordId::ours("(unnamed)");
+
+/// A parsed JSON record whose id and numbers may still be missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
     /// The record; fields absent in the JSON have their defaults.
     pub record: JournalRecord,
-    /// Whether `record_id` was given.
+    /// Whether `record_id` was given; otherwise it is [`UNNAMED`], which must not be appended.
     pub has_record_id: bool,
     /// Whether `journal_seq` was given.
     pub has_journal_seq: bool,
@@ -62,16 +67,21 @@ impl Draft {
                 .map(Option::flatten)
                 .map_err(|e| invalid(e, &format!("/{name}")))
         };
-        let run_id = string("run_id")?.unwrap_or_default();
+        let given = |name: &str| string(name).map(|text| text.filter(|text| !text.is_empty()));
+        let run_id = given("run_id")?.map(RunId::new).transpose().map_err(|e| invalid(e, "/run_id"))?;
+        let record_id = given("record_id")?.map(RecordId::new).transpose().map_err(|e| invalid(e, "/record_id"))?;
+        let writer_id = string("writer_id")?.unwrap_or_default();
+        OrEmpty::<WriterId>::parse(writer_id).map_err(|e| invalid(e, "/writer_id"))?;
         let (kind, facts) = kind_and_facts(&payload, &members)?;
-        if run_id.is_empty() != kind.of_partition() {
+        if run_id.is_none() != kind.of_partition() {
             let what = if kind.of_partition() { "belongs to a partition, not to a run" } else { "needs a run_id" };
             return Err(invalid(format!("a {} {what}", kind.as_str()), "/run_id"));
         }
         let agent_id = string("agent_id")?.unwrap_or_else(|| "unknown".into());
-        let record_id = string("record_id")?;
-        let has_record_id = record_id.as_ref().is_some_and(|id| !id.is_empty());
-        let body = Body::new(&run_id, record_id.unwrap_or_default(), &agent_id, kind, facts.clone());
+        let has_record_id = record_id.is_some();
+        let record_id = record_id.unwrap_or_else(|| UNNAMED.to_owned());
+        let run_id = run_id.as_ref().map(RunId::borrow);
+        let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone());
         let defaults = JournalRecord { place: Place::default(), body, payload };
         let mut record = overlay(&defaults, &members)?;
         record.body.facts = facts;
@@ -80,6 +90,10 @@ impl Draft {
         {
             // What is hidden says nothing: its writer does.
             record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
+        }
+        let facts = &record.body.facts;
+        if facts.payload_type == "tool_call_requested" && facts.fingerprint.is_none() {
+            return Err(invalid("a request whose payload is hidden names its fingerprint", "/facts/fingerprint"));
         }
         if !record.body.record_kind.carries(&record.body.facts.payload_type) {
             let what = format!("a {} does not carry that payload", record.body.record_kind.as_str());
@@ -103,10 +117,29 @@ impl Draft {
             record,
         })
     }
+
+    /// Gives an unnamed record its id; a named one keeps what it has.
+    pub fn name(&mut self, id: RecordId) {
+        if std::mem::replace(&mut self.has_record_id, true) {
+            return;
+        }
+        let body = &mut self.record.body;
+        // A request is its own subject.
+        for subject in [&mut body.subject_ref, &mut body.event_index.subject_ref] {
+            if UNNAMED == subject.id.as_str() {
+                id.as_str().clone_into(&mut subject.id);
+            }
+        }
+        body.record_id = id;
+    }
 }
 
 /// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.
 pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
+    if matches!(payload, Payload::Encrypted(_)) {
+        // What is hidden says nothing of itself: kind and facts are its writer's word, stored or not.
+        return Ok(());
+    }
     if !record.body.record_kind.carries(payload.payload_type()) {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
@@ -131,7 +164,7 @@ fn kind_and_facts(
     if !kind.may_be_stored() {
         return Err(invalid(format!("a {} is not held elsewhere", kind.as_str()), "/record_kind"));
     }
-    if facts.payload_type != stored.payload_type || facts.payload_type == Payload::STORED {
+    if !stored.fits(&facts.payload_type) {
         return Err(invalid("facts are not those of the stored payload", "/facts/payload_type"));
     }
     Ok((kind, facts))
@@ -142,7 +175,7 @@ fn seal(payload: Payload) -> Result<Payload, Invalid> {
     match payload {
         Payload::ToolCallRequested(call) => {
             let call = call.seal().map_err(|e| invalid(e, "/payload/arguments"))?;
-            if call.tool_name.is_empty() || call.fingerprint.is_empty() {
+            if call.tool_name.is_empty() || call.fingerprint.is_none() {
                 return Err(invalid("a request needs tool_name, and arguments or args_sha256", "/payload"));
             }
             if !call.is_sealed() {
@@ -198,7 +231,7 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
         }
     }
     for (name, raw) in members {
-        if matches!(name.as_str(), "payload" | "facts" | "unknown_fields") {
+        if matches!(name.as_str(), "payload" | "facts" | "unknown_fields" | "record_id") {
             continue;
         }
         Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
@@ -207,20 +240,22 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
             all.insert(name.clone(), value);
         }
     }
+    number::<Epoch>(&all, "writer_epoch")?;
+    number::<WriterSeq>(&all, "writer_seq")?;
+    number::<JournalSeq>(&all, "journal_seq")?;
     let all = Value::Object(all);
     let place: Place = serde_json::from_value(all.clone()).map_err(|e| invalid(e, ""))?;
     let body: Body = serde_json::from_value(all).map_err(|e| invalid(e, ""))?;
-    for (name, number) in [
-        ("writer_epoch", place.writer_epoch),
-        ("writer_seq", place.writer_seq),
-        ("journal_seq", place.journal_seq),
-        ("timestamp_millis", place.timestamp_millis),
-    ] {
-        if i64::try_from(number).is_err() {
-            return Err(invalid("larger than a 64-bit signed integer", &format!("/{name}")));
-        }
+    if i64::try_from(place.timestamp_millis).is_err() {
+        return Err(invalid("larger than a 64-bit signed integer", "/timestamp_millis"));
     }
     Ok(JournalRecord { place, body, payload: defaults.payload.clone() })
+}
+
+/// Refuses a number where it stands.
+fn number<T: DeserializeOwned>(all: &Map<String, Value>, name: &str) -> Result<(), Invalid> {
+    let value = all.get(name).cloned().unwrap_or_default();
+    serde_json::from_value::<T>(value).map(drop).map_err(|e| invalid(e, &format!("/{name}")))
 }
 
 /// The members that no field took, as a JSON object from pointer to value; none when all were taken.

@@ -13,6 +13,7 @@ use crate::{
     codec::Envelope,
     datum,
     datum::Sha256,
+    id::{ContentHash, Epoch, JournalSeq, OrEmpty, RecordId, RunHash, WriterId, WriterSeq},
     messages::{self, MESSAGE_BYTES_MAX},
     record::{Facts, RecordKind},
     symbols,
@@ -52,15 +53,15 @@ pub struct Head {
     /// Records applied.
     pub records: u64,
     /// The next `journal_seq`.
-    pub next_journal_seq: u64,
+    pub next_journal_seq: JournalSeq,
     /// The epoch of the last applied claim; 0 before any.
-    pub epoch: u64,
-    /// The writer of the last applied claim; empty before any.
-    pub writer_id: String,
+    pub epoch: Epoch,
+    /// The writer of the last applied claim; none before any.
+    pub writer_id: OrEmpty<WriterId>,
     /// The next `writer_seq` of that epoch.
-    pub next_writer_seq: u64,
+    pub next_writer_seq: WriterSeq,
     /// The run hash.
-    pub hash: Sha256,
+    pub hash: RunHash,
     /// The greatest `checkpoint_seq` applied.
     pub checkpoint_seq: u64,
 }
@@ -72,11 +73,11 @@ impl Default for Head {
             started: false,
             status: RunStatus::Open,
             records: 0,
-            next_journal_seq: 1,
-            epoch: 0,
-            writer_id: String::new(),
-            next_writer_seq: 1,
-            hash: Sha256::default(),
+            next_journal_seq: JournalSeq::from(1),
+            epoch: Epoch::ZERO,
+            writer_id: OrEmpty::NONE,
+            next_writer_seq: WriterSeq::from(1),
+            hash: RunHash::default(),
             checkpoint_seq: 0,
         }
     }
@@ -86,7 +87,7 @@ impl Default for Head {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// The content hash it came with first.
-    pub content_hash: Sha256,
+    pub content_hash: ContentHash,
     /// Where it stands in the partition.
     pub offset: u64,
     /// Its index within the offset.
@@ -123,9 +124,9 @@ pub trait View {
     /// The run's head; the default for a run without records.
     fn head(&mut self) -> Result<Head, Self::Error>;
     /// What is remembered of a `record_id`.
-    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, Self::Error>;
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Self::Error>;
     /// What is remembered of a request.
-    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Self::Error>;
+    fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// What is remembered of a checkpoint that was applied.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
     /// Bytes of the `count` messages from index `from` on in the list of a checkpoint that was applied. They are within
@@ -169,7 +170,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
         && first.content_hash == record.content_hash()
     {
         if is_next && record.kind != RecordKind::RunClaim {
-            head.next_writer_seq += 1;
+            head.next_writer_seq = head.next_writer_seq.saturating_add(1);
         }
         return Ok(Verdict::Repeat { first: first.clone(), head });
     }
@@ -199,10 +200,10 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     };
     // 6. applied; refused for its content, it still consumes each number that was the next.
     if is_next {
-        head.next_writer_seq += 1;
+        head.next_writer_seq = head.next_writer_seq.saturating_add(1);
     }
     if record.kind.numbered() && record.journal_seq == head.next_journal_seq {
-        head.next_journal_seq += 1;
+        head.next_journal_seq = head.next_journal_seq.saturating_add(1);
     }
     match reason {
         Some(reason) => Ok(Verdict::Refused { reason, head }),
@@ -214,7 +215,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
 }
 
 fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
-    record.writer_epoch == head.epoch && (head.epoch == 0 || record.writer_id == head.writer_id)
+    record.writer_epoch == head.epoch && (head.epoch == Epoch::ZERO || record.writer_id == head.writer_id.borrow())
 }
 
 /// A claim is applied only at the next epoch; it skips the other rules. One that reuses a `record_id` for other content
@@ -223,12 +224,13 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     if known {
         return Verdict::Refused { reason: Reason::Conflict, head };
     }
-    if record.writer_epoch != head.epoch + 1 || record.writer_seq != 0 || record.writer_id.is_empty() {
+    let next = Some(record.writer_epoch) == head.epoch.next();
+    if !next || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
         return Verdict::Refused { reason: Reason::Fenced, head };
     }
     head.epoch = record.writer_epoch;
-    record.writer_id.clone_into(&mut head.writer_id);
-    head.next_writer_seq = 1;
+    head.writer_id = record.writer_id.into();
+    head.next_writer_seq = WriterSeq::from(1);
     apply(record, &mut head);
     Verdict::Applied { head, no_op: false }
 }
@@ -240,7 +242,7 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         // The vocabulary has batches, and no judge takes one apart yet: none takes effect, in whole or in part.
         return Ok(Err(Reason::Batch));
     }
-    let expected = if record.kind.numbered() { head.next_journal_seq } else { 0 };
+    let expected = if record.kind.numbered() { head.next_journal_seq } else { JournalSeq::ZERO };
     if record.journal_seq != expected {
         return Ok(Err(Reason::Sequence));
     }
@@ -310,8 +312,8 @@ fn after_the_end(payload_type: &str) -> bool {
 
 /// A record that answers a request: the request must be there and, but for the same completion again, pending.
 fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
-    let Some(request) = record.facts.answers.as_deref() else { return Ok(Err(Reason::Transition)) };
-    let Some(call) = view.call(request)? else { return Ok(Err(Reason::Transition)) };
+    let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
+    let Some(call) = view.call(request.borrow())? else { return Ok(Err(Reason::Transition)) };
     let result = matches!(record.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed");
     Ok(match call.status {
         CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
@@ -328,7 +330,7 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
 /// What every applied record does to the head.
 fn apply(record: &Envelope<'_>, head: &mut Head) {
     head.records += 1;
-    head.hash = head.hash.chain(&record.record_hash());
+    head.hash = head.hash.behind(&record.record_hash());
     if record.facts.payload_type == "run_lifecycle" {
         match record.facts.status.as_deref() {
             Some("started") => head.started = true,

@@ -1,6 +1,6 @@
 //! The vocabulary of Runlog: what a record is, how it is written, what it means.
 //!
-//! Reading order: [`record`] (the envelope), [`payload`] (what it says), [`messages`] (what checkpoints are made of),
+//! Reading order: [`id`] (what must not be mixed up), [`record`] (the envelope), [`payload`] (what it says), [`messages`] (what checkpoints are made of),
 //! [`judge`] (what it means), [`codec`] (how it travels), [`canonical`] (fingerprints). The contract is
 //! `avsc/v1/JournalRecord.avsc`; all else follows from it.
 
@@ -13,6 +13,7 @@ pub mod contract;
 pub mod datum;
 pub mod draft;
 pub mod evolution;
+pub mod id;
 pub mod json;
 pub mod judge;
 pub mod messages;

@@ -24,6 +24,7 @@ use self::{
 use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
+    id::{Epoch, Fingerprint, OrEmpty, RecordId, WriterId},
     json::{self, Json},
 };
 use serde::{Deserialize, Serialize};
@@ -102,7 +103,7 @@ pub struct ToolCallRequested {
     pub args_sha256: String,
     /// The fingerprint, DESIGN "Tool calls and fingerprints"; filled in where absent.
     #[serde(default)]
-    pub fingerprint: String,
+    pub fingerprint: OrEmpty<Fingerprint>,
     /// The arguments; absent where only hashes are kept.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Json>,
@@ -119,8 +120,8 @@ impl ToolCallRequested {
                 self.args_sha256 = sha;
             }
         }
-        if self.fingerprint.is_empty() && !self.args_sha256.is_empty() {
-            self.fingerprint = canonical::fingerprint(&self.tool_name, &self.args_sha256);
+        if self.fingerprint.is_none() && !self.args_sha256.is_empty() {
+            self.fingerprint = Fingerprint::of(&self.tool_name, &self.args_sha256).into();
         }
         Ok(self)
     }
@@ -131,7 +132,7 @@ impl ToolCallRequested {
             canonical::canonicalize(arguments.as_str())
                 .is_ok_and(|canonical| canonical::args_sha256(&canonical) == self.args_sha256)
         });
-        args && self.fingerprint == canonical::fingerprint(&self.tool_name, &self.args_sha256)
+        args && self.fingerprint == Fingerprint::of(&self.tool_name, &self.args_sha256).into()
     }
 }
 
@@ -139,7 +140,7 @@ impl ToolCallRequested {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallAttempt {
     /// The request's `record_id`.
-    pub request_record_id: String,
+    pub request_record_id: RecordId,
     /// 2 for the first repetition.
     pub attempt: u32,
     /// What makes it safe.
@@ -151,7 +152,7 @@ datum!(ToolCallAttempt { request_record_id, attempt, reason });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallCompleted {
     /// The request's `record_id`.
-    pub request_record_id: String,
+    pub request_record_id: RecordId,
     /// The result as recorded; absent where it is redacted.
     #[serde(default, deserialize_with = "json::present", skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
@@ -165,7 +166,7 @@ datum!(ToolCallCompleted { request_record_id, result, latency_ms });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallFailed {
     /// The request's `record_id`.
-    pub request_record_id: String,
+    pub request_record_id: RecordId,
     /// A name for the kind of failure.
     pub error_kind: String,
     /// What it said.
@@ -180,9 +181,9 @@ datum!(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunClaim {
     /// The claiming writer; equal to the envelope's.
-    pub writer_id: String,
+    pub writer_id: WriterId,
     /// The claimed epoch; equal to the envelope's.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Who claims, for people: a host and process.
     #[serde(default)]
     pub claimed_by: String,
@@ -193,7 +194,7 @@ datum!(RunClaim { writer_id, epoch, claimed_by });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectResolution {
     /// The request's `record_id`.
-    pub request_record_id: String,
+    pub request_record_id: RecordId,
     /// `done`, `adopt`, `not_done` or `give_up`.
     pub decision: String,
     /// With `done`: the result.
@@ -262,6 +263,13 @@ impl StoredPayload {
         Self { payload_type: payload_type.to_owned(), sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 
+    /// Whether it can stand for the payload of a record whose facts name `payload_type`: that one, or an encrypted one,
+    /// which says nothing of what it hides.
+    pub fn fits(&self, payload_type: &str) -> bool {
+        payload_type != Payload::STORED
+            && (self.payload_type == payload_type || self.payload_type == Payload::ENCRYPTED)
+    }
+
     /// Decodes the content, once it is proven to be what the record names.
     pub fn open(&self, content: &[u8]) -> Result<Payload, NotTheContent> {
         let sha256 = Sha256::of(content);
@@ -289,6 +297,9 @@ macro_rules! payloads {
 
             /// The type of a payload's claim check, which is never that of a record.
             pub const STORED: &'static str = "stored_payload";
+
+            /// The type of an encrypted payload, which is never that of a record either.
+            pub const ENCRYPTED: &'static str = "encrypted";
 
             /// The payload type: its JSON tag and the stem of its example file.
             pub fn payload_type(&self) -> &'static str {
@@ -390,7 +401,7 @@ payloads! {
 impl Payload {
     /// Whether a payload of this type hides another one, whose type the facts name.
     pub fn hides(payload_type: &str) -> bool {
-        payload_type == "encrypted" || payload_type == Self::STORED
+        payload_type == Self::ENCRYPTED || payload_type == Self::STORED
     }
 }
 

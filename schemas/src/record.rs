@@ -9,6 +9,7 @@
 use crate::{
     datum,
     datum::{Datum, Sha256},
+    id::{ContentHash, Epoch, Fingerprint, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
     messages::MessageSpan,
     payload::{Payload, StoredPayload},
@@ -97,16 +98,16 @@ pub struct Facts {
     pub tool_name: Option<String>,
     /// The call's fingerprint, on requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fingerprint: Option<String>,
+    pub fingerprint: Option<Fingerprint>,
     /// The record that this one answers: a request's `record_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<String>,
+    pub answers: Option<RecordId>,
     /// On checkpoints: their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_id: Option<String>,
     /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: they hide what covers less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub covers_journal_seq: Option<u64>,
+    pub covers_journal_seq: Option<JournalSeq>,
     /// On checkpoints: their number within the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_seq: Option<u64>,
@@ -154,7 +155,7 @@ impl Facts {
             Payload::ToolCallRequested(p) => {
                 facts.status = Some("requested".into());
                 facts.tool_name = Some(p.tool_name.clone());
-                facts.fingerprint = Some(p.fingerprint.clone());
+                facts.fingerprint.clone_from(&p.fingerprint.0);
             }
             Payload::ToolCallAttempt(p) => facts.answer("attempt", &p.request_record_id),
             Payload::ToolCallCompleted(p) => facts.answer("completed", &p.request_record_id),
@@ -190,26 +191,26 @@ impl Facts {
         self.key = Some(key.to_owned());
     }
 
-    fn answer(&mut self, status: &str, request: &str) {
+    fn answer(&mut self, status: &str, request: &RecordId) {
         self.status = Some(status.to_owned());
-        self.answers = Some(request.to_owned());
+        self.answers = Some(request.clone());
     }
 }
 
 /// Who wrote a record and as which of its records. First in the schema, outside the content hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Random per open; not empty.
-    pub writer_id: String,
+    /// Random per open; none is needed before any claim, nor by what needs no claim.
+    pub writer_id: OrEmpty<WriterId>,
     /// 0 for a run that was never claimed.
-    pub writer_epoch: u64,
+    pub writer_epoch: Epoch,
     /// 1, 2, 3 … within the epoch; 0 for claims and for records that need no claim.
-    pub writer_seq: u64,
+    pub writer_seq: WriterSeq,
     /// The content hash of this writer's previous record; the run hash behind the claim for the first one after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prev_hash: Option<Sha256>,
+    pub prev_hash: Option<PrevHash>,
     /// 1, 2, 3 … within the run for numbered kinds, otherwise 0.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The writer's clock, milliseconds since the Unix epoch.
     pub timestamp_millis: u64,
 }
@@ -299,11 +300,11 @@ pub struct Body {
     /// The contract's `JOURNAL_SCHEMA_VERSION`: 1.
     pub journal_schema_version: u16,
     /// Unique within the run.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// The kind.
     pub record_kind: RecordKind,
-    /// The run; empty on records that belong to a partition.
-    pub run_id: String,
+    /// The run; none on records that belong to a partition.
+    pub run_id: OrEmpty<RunId>,
     /// The session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
@@ -401,21 +402,28 @@ datum!(Body {
 datum!(JournalRecord { place, body, payload });
 
 impl JournalRecord {
-    /// A record of `run_id` with Runlog's defaults around `payload`; its place is still to be given.
-    pub fn new(run_id: &str, record_id: impl Into<String>, agent_id: &str, payload: Payload) -> Self {
+    /// A record of a run with Runlog's defaults around `payload`; its place is still to be given.
+    pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
-        Self { place: Place::default(), body: Body::new(run_id, record_id.into(), agent_id, kind, facts), payload }
+        let body = Body::new(Some(run_id), record_id, agent_id, kind, facts);
+        Self { place: Place::default(), body, payload }
+    }
+
+    /// The same of a record that belongs to a partition.
+    pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
+        let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
+        Self { place: Place::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
     /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held.
-    pub fn content_hash(&self) -> Sha256 {
+    pub fn content_hash(&self) -> ContentHash {
         let payload = match &self.payload {
             Payload::StoredPayload(stored) => stored.sha256,
             payload => Sha256::of(&payload.to_bytes()),
         };
         let mut bytes = self.body.to_bytes();
         payload.put(&mut bytes);
-        Sha256::of(&bytes)
+        ContentHash(Sha256::of(&bytes))
     }
 
     /// Takes the payload out, leaving its claim check, and returns its encoding for the content store; none where the
@@ -435,19 +443,23 @@ impl JournalRecord {
 
 impl Body {
     /// The defaults around a payload of this kind with these facts.
-    pub(crate) fn new(run_id: &str, record_id: String, agent_id: &str, kind: RecordKind, facts: Facts) -> Self {
+    pub(crate) fn new(
+        run_id: Option<RunId<&str>>,
+        record_id: RecordId,
+        agent_id: &str,
+        kind: RecordKind,
+        facts: Facts,
+    ) -> Self {
+        let run_id = OrEmpty::<RunId>::from(run_id);
         let source = SourceRef::new(SourceKind::Host, "runlog");
-        let subject = EntityRef::new(
-            if facts.answers.is_some() || facts.fingerprint.is_some() { EntityKind::ToolCall } else { EntityKind::Run },
-            facts
-                .answers
-                .clone()
-                .unwrap_or_else(|| if facts.fingerprint.is_some() { record_id.clone() } else { run_id.to_owned() }),
-        );
+        let subject = match (&facts.answers, &facts.fingerprint) {
+            (Some(request), _) => EntityRef::new(EntityKind::ToolCall, request.as_str()),
+            (None, Some(_)) => EntityRef::new(EntityKind::ToolCall, record_id.as_str()),
+            (None, None) => EntityRef::new(EntityKind::Run, run_id.as_str()),
+        };
         Self {
             journal_schema_version: 1,
             record_kind: kind,
-            run_id: run_id.to_owned(),
             session_id: None,
             agent_id: agent_id.to_owned(),
             turn_id: None,
@@ -461,7 +473,7 @@ impl Body {
             tags: Vec::new(),
             delivery_semantics: "journal_backed".into(),
             event_index: EventIndexProjection {
-                run_id: run_id.to_owned(),
+                run_id: run_id.as_str().to_owned(),
                 session_id: None,
                 agent_id: agent_id.to_owned(),
                 turn_id: None,
@@ -488,6 +500,7 @@ impl Body {
             facts,
             unknown_fields: None,
             record_id,
+            run_id,
         }
     }
 }

@@ -10,6 +10,7 @@ mod counting;
 
 use runlog_schemas::{
     codec::{self, Envelope},
+    id::{Fingerprint, RecordId},
     record::Facts,
     schema,
 };
@@ -33,8 +34,9 @@ fn kept(facts: &Facts) -> usize {
         message_bytes,
     } = facts;
     assert!(spans.len() <= 4 && message_bytes.len() <= 4, "lists that do not grow while they are read");
-    let texts = [status, tool_name, fingerprint, answers, checkpoint_id, base, key];
-    let texts = texts.into_iter().flatten().chain([payload_type]).filter(|text| !text.is_empty());
+    let ids = [fingerprint.as_ref().map(Fingerprint::as_str), answers.as_ref().map(RecordId::as_str)];
+    let texts = [status, tool_name, checkpoint_id, base, key].map(Option::as_deref).into_iter().chain(ids).flatten();
+    let texts = texts.chain([payload_type.as_str()]).filter(|text| !text.is_empty());
     texts.count() + usize::from(!spans.is_empty()) + usize::from(!message_bytes.is_empty())
 }
 

@@ -8,6 +8,7 @@ use runlog_schemas::{
     codec,
     datum::Datum,
     draft::Draft,
+    id::RunId,
     original::original,
     payload::{
         Payload, RunLifecycle,
@@ -149,14 +150,19 @@ fn a_kind_of_runlogs_own_carries_its_own_payloads_alone() {
 
 #[test]
 fn a_batch_within_a_batch_is_no_batch() {
-    let batch = |records: Vec<JournalRecord>| JournalRecord::new("r", "b", "a", Batch { records }.into());
+    let batch = |records: Vec<JournalRecord>| {
+        JournalRecord::new(RunId::new("r").unwrap(), "b".parse().unwrap(), "a", Batch { records }.into())
+    };
     let inner = batch(vec![]);
     let outer = batch(vec![inner.clone()]);
     assert!(codec::read(&codec::encode(&inner)).is_ok());
     assert!(codec::read(&codec::encode(&outer)).is_err());
     assert!(codec::decode(codec::unframe(&codec::encode(&outer)).unwrap()).is_err());
     assert!(Draft::parse(&serde_json::to_string(&outer).unwrap()).is_err());
-    let many = batch(vec![JournalRecord::new("r", "1", "a", plain()); BATCH_RECORDS_MAX + 1]);
+    let many = batch(vec![
+        JournalRecord::new(RunId::new("r").unwrap(), "1".parse().unwrap(), "a", plain());
+        BATCH_RECORDS_MAX + 1
+    ]);
     let error = codec::decode(&many.to_bytes()).unwrap_err();
     assert_eq!(error.what, "too many records in a batch");
 }
@@ -190,7 +196,7 @@ fn what_cannot_be_a_record_is_refused_with_its_place() {
             "/writer_seq",
         ),
         // Beyond Avro's long, and beyond Avro's int.
-        (r#"{"run_id":"r","payload":{"type":"run_claim","writer_id":"w","epoch":9223372036854775808}}"#, ""),
+        (r#"{"run_id":"r","payload":{"type":"run_claim","writer_id":"w","epoch":9223372036854775808}}"#, "/payload"),
         (
             r#"{"run_id":"r","payload":{"type":"tool_call_attempt","request_record_id":"q","attempt":2147483648,"reason":""}}"#,
             "",

@@ -13,8 +13,9 @@ use runlog_schemas::{
     canonical::DEPTH_MAX,
     codec::{self, Framing, NoRegistry, RECORD_BYTES_MAX, Schemas, Unreadable},
     datum::{Datum, ITEMS_MAX, Input, put_bytes, put_long},
+    id::{ID_BYTES_MAX, RunId},
     json::Json,
-    payload::{Payload, RunLifecycle},
+    payload::{Payload, RunLifecycle, ToolCallCompleted},
     record::JournalRecord,
     schema::{self, Version},
 };
@@ -136,7 +137,7 @@ fn what_is_a_record_in_one_framing_is_the_same_record_in_the_other() {
     let sized = |bytes: usize| {
         let of = |length: usize| {
             let payload = Payload::from(RunLifecycle { status: "started".into(), reason: "x".repeat(length) });
-            JournalRecord::new("r", "s", "a", payload)
+            JournalRecord::new(RunId::new("r").unwrap(), "s".parse().unwrap(), "a", payload)
         };
         let near = bytes - 1000;
         let record = of(near + bytes - codec::encode(&of(near)).len());
@@ -156,6 +157,45 @@ fn what_is_a_record_in_one_framing_is_the_same_record_in_the_other() {
     }
     assert_eq!(codec::restate(b"\0\0\0\0", &Seven), Ok(b"\0\0\0\0".into()), "too short for an id");
     assert_eq!(codec::read(&codec::restate(&[0, 0, 0, 0, 7], &Seven).unwrap()).unwrap_err().reason(), "undecodable");
+}
+
+/// Replaces the first string `from` of a framed record.
+fn respelled(framed: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let encoded = |text: &str| {
+        let mut bytes = Vec::new();
+        put_bytes(text.as_bytes(), &mut bytes);
+        bytes
+    };
+    let old = encoded(from);
+    let at = framed.windows(old.len()).position(|bytes| bytes == old).unwrap();
+    [&framed[..at], &encoded(to), &framed[at + old.len()..]].concat()
+}
+
+#[test]
+fn an_illegal_id_off_the_wire_is_a_dead_letter_that_says_which() {
+    let lost = ToolCallCompleted { request_record_id: "REQUEST".parse().unwrap(), result: None, latency_ms: None };
+    let mut record = JournalRecord::new(RunId::new("RUN").unwrap(), "RECORD".parse().unwrap(), "a", lost.into());
+    record.place.writer_id = "WRITER".parse().unwrap();
+    let framed = codec::encode(&record);
+    let long = "x".repeat(ID_BYTES_MAX + 1);
+    for (id, illegal, what) in [
+        ("RECORD", "", "an empty record id"),
+        ("RECORD", &long, "a record id over its limit"),
+        ("RUN", &long, "a run id over its limit"),
+        ("WRITER", &long, "a writer id over its limit"),
+        ("REQUEST", "", "an empty record id"),
+    ] {
+        // What it answers stands in the subject first, which may be anything.
+        let framed = if id == "REQUEST" { respelled(&framed, id, "SUBJECT") } else { framed.clone() };
+        let framed = if id == "REQUEST" { respelled(&framed, id, "SUBJECT") } else { framed };
+        let why = codec::read(&respelled(&framed, id, illegal)).unwrap_err();
+        assert!(!why.stops() && why.reason() == "undecodable", "{id}: {why}");
+        assert!(why.to_string().contains(what), "{id}: {why}");
+    }
+    // A run's record without a run is none, and nobody needs a writer's id before a claim.
+    assert_eq!(codec::read(&respelled(&framed, "RUN", "")).unwrap_err().reason(), "undecodable");
+    let unclaimed = respelled(&framed, "WRITER", "");
+    assert_eq!(codec::read(&unclaimed).unwrap().writer_id, None);
 }
 
 #[test]

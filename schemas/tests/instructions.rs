@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, env, fmt::Write as _, fs, hint::black_box, path
 use runlog_schemas::{
     codec::{self, Envelope},
     datum::Sha256,
+    id::{ContentHash, Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
     payload::{
         ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
@@ -57,13 +58,13 @@ fn records() -> Vec<JournalRecord> {
         vendor: None,
         tool_name: "get_booking_details".into(),
         args_sha256: String::new(),
-        fingerprint: String::new(),
+        fingerprint: OrEmpty(None),
         arguments: Some(Json::from(json!({ "booking_id": "B7QX21" }))),
     };
     let checkpoint = LoopCheckpoint {
         checkpoint_id: "checkpoint-6".into(),
         checkpoint_seq: 6,
-        covers_journal_seq: 21,
+        covers_journal_seq: 21.into(),
         base: Some("checkpoint-5".into()),
         unanswered: Vec::new(),
         schema_version: 1,
@@ -78,7 +79,7 @@ fn records() -> Vec<JournalRecord> {
         state_hash: "0".repeat(64),
         created_at_millis: 22_000,
     };
-    let (latency_ms, request_record_id) = (None, id(7));
+    let (latency_ms, request_record_id) = (None, RecordId::new(id(7)).unwrap());
     let payloads: [Payload; 8] = [
         RunLifecycle { status: "started".into(), reason: String::new() }.into(),
         turn("user", 120).into(),
@@ -96,13 +97,14 @@ fn records() -> Vec<JournalRecord> {
         checkpoint.into(),
     ];
     let placed = |(payload, n): (Payload, u64)| {
-        let mut record = JournalRecord::new("tau-bench:12:0", id(n), "tau-bench", payload);
+        let (run_id, record_id) = (RunId::new("tau-bench:12:0").unwrap(), RecordId::new(id(n)).unwrap());
+        let mut record = JournalRecord::new(run_id, record_id, "tau-bench", payload);
         record.place = Place {
-            writer_id: id(99),
-            writer_epoch: 0,
-            writer_seq: n,
-            prev_hash: Some(Sha256::of(b"the one before")),
-            journal_seq: if record.body.record_kind.numbered() { n } else { 0 },
+            writer_id: WriterId::new(id(99)).unwrap().into(),
+            writer_epoch: Epoch::ZERO,
+            writer_seq: WriterSeq::new(n).unwrap(),
+            prev_hash: Some(ContentHash(Sha256::of(b"the one before")).into()),
+            journal_seq: JournalSeq::new(if record.body.record_kind.numbered() { n } else { 0 }).unwrap(),
             timestamp_millis: n * 1000,
         };
         record

@@ -31,6 +31,7 @@ use runlog_schemas::{
     codec,
     datum::{Datum, Input, put_bytes, put_long},
     draft::Draft,
+    id::{RunId, WriterSeq},
     payload::Payload,
     record::JournalRecord,
     refs::CorrelationEntry,
@@ -158,21 +159,21 @@ proptest! {
         let framed = codec::encode(&record);
         let envelope = codec::read(&framed).unwrap();
         let JournalRecord { place, body, payload } = &record;
-        prop_assert_eq!((envelope.writer_id, envelope.writer_epoch), (place.writer_id.as_str(), place.writer_epoch));
+        prop_assert_eq!((envelope.writer_id, envelope.writer_epoch), (place.writer_id.borrow(), place.writer_epoch));
         prop_assert_eq!((envelope.writer_seq, envelope.journal_seq), (place.writer_seq, place.journal_seq));
         prop_assert_eq!((envelope.timestamp_millis, envelope.kind), (place.timestamp_millis, body.record_kind));
-        prop_assert_eq!((envelope.record_id, envelope.run_id), (body.record_id.as_str(), body.run_id.as_str()));
+        prop_assert_eq!((envelope.record_id, envelope.run_id), (body.record_id.borrow(), body.run_id.borrow()));
         prop_assert_eq!((envelope.idempotency_key, envelope.dedupe_key), (body.idempotency_key.as_deref(), body.dedupe_key.as_deref()));
         prop_assert_eq!((envelope.privacy, &envelope.facts), (body.privacy, &body.facts));
         prop_assert_eq!(&envelope.payload().unwrap(), payload);
         prop_assert_eq!(envelope.content_hash(), record.content_hash());
         // Where a record stands is no part of its content, and its payload is.
         let mut moved = record.clone();
-        moved.place.writer_seq = place.writer_seq.wrapping_add(1) >> 1;
+        moved.place.writer_seq = if place.writer_seq == WriterSeq::ZERO { 1.into() } else { WriterSeq::ZERO };
         moved.place.timestamp_millis ^= 1;
         prop_assert_eq!(moved.content_hash(), record.content_hash());
         let mut renamed = record.clone();
-        renamed.body.record_id.push('x');
+        renamed.body.record_id = format!("x{}", place.timestamp_millis).parse().unwrap();
         prop_assert_ne!(renamed.content_hash(), record.content_hash());
     }
 
@@ -327,7 +328,7 @@ fn every_symbol_and_every_variant_goes_both_ways_in_avro_and_in_json() {
             let json = serde_json::to_string(&payload).unwrap();
             let again = serde_json::from_str::<Payload>(&json).unwrap_or_else(|error| panic!("{error}: {json}"));
             assert_eq!(again, payload, "{tag}");
-            as_apache_avro_does(&JournalRecord::new("r", "a", "agent", payload));
+            as_apache_avro_does(&JournalRecord::new(RunId::new("r").unwrap(), "a".parse().unwrap(), "agent", payload));
             quiet = if turns.seen() > seen { 0 } else { quiet + 1 };
             seen = turns.seen();
         }

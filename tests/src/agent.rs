@@ -3,6 +3,7 @@
 use runlog_log::Entry;
 use runlog_schemas::{
     canonical, codec,
+    id::{Epoch, Fingerprint, Illegal, JournalSeq, RunId, WriterId, WriterSeq},
     json::Json,
     messages::{Change, MessageList},
     payload::{
@@ -12,16 +13,17 @@ use runlog_schemas::{
     record::{JournalRecord, Place},
 };
 use serde_json::Value;
+use std::str::FromStr;
 
 /// One writer of one run. Its records' ids are `RUN/1`, `RUN/2` … across all of its epochs.
 #[derive(Clone, Debug)]
 pub struct Agent {
     /// The run.
     pub run_id: String,
-    writer_id: String,
-    epoch: u64,
-    writer_seq: u64,
-    journal_seq: u64,
+    writer_id: WriterId,
+    epoch: Epoch,
+    writer_seq: WriterSeq,
+    journal_seq: JournalSeq,
     made: u64,
     checkpoints: u64,
 }
@@ -29,23 +31,31 @@ pub struct Agent {
 impl Agent {
     /// The first writer of a run that nobody claimed.
     pub fn new(run_id: &str) -> Self {
-        let (run_id, writer_id) = (run_id.to_owned(), "writer-0".to_owned());
-        Self { run_id, writer_id, epoch: 0, writer_seq: 0, journal_seq: 0, made: 0, checkpoints: 0 }
+        Self {
+            run_id: run_id.to_owned(),
+            writer_id: id("writer-0"),
+            epoch: Epoch::ZERO,
+            writer_seq: WriterSeq::ZERO,
+            journal_seq: JournalSeq::ZERO,
+            made: 0,
+            checkpoints: 0,
+        }
     }
 
     /// A record with the next numbers.
     pub fn record(&mut self, payload: Payload) -> JournalRecord {
         self.made += 1;
-        let mut record = JournalRecord::new(&self.run_id, format!("{}/{}", self.run_id, self.made), "agent", payload);
+        let (run_id, record_id) = (id::<RunId>(&self.run_id), id(format!("{}/{}", self.run_id, self.made)));
+        let mut record = JournalRecord::new(run_id.borrow(), record_id, "agent", payload);
         let numbered = record.body.record_kind.numbered();
-        self.journal_seq += u64::from(numbered);
-        self.writer_seq += 1;
+        self.journal_seq = self.journal_seq.saturating_add(numbered.into());
+        self.writer_seq = self.writer_seq.saturating_add(1);
         record.place = Place {
-            writer_id: self.writer_id.clone(),
+            writer_id: self.writer_id.clone().into(),
             writer_epoch: self.epoch,
             writer_seq: self.writer_seq,
             prev_hash: None,
-            journal_seq: if numbered { self.journal_seq } else { 0 },
+            journal_seq: if numbered { self.journal_seq } else { JournalSeq::ZERO },
             timestamp_millis: 1_700_000_000_000 + self.made,
         };
         record
@@ -53,11 +63,11 @@ impl Agent {
 
     /// Takes the run over in the name of another writer.
     pub fn claim(&mut self) -> JournalRecord {
-        self.epoch += 1;
-        self.writer_id = format!("writer-{}", self.epoch);
+        self.epoch = self.epoch.saturating_add(1);
+        self.writer_id = id(format!("writer-{}", self.epoch));
         let claim = RunClaim { writer_id: self.writer_id.clone(), epoch: self.epoch, claimed_by: "test".into() };
         let mut record = self.record(claim.into());
-        (record.place.writer_seq, self.writer_seq) = (0, 0);
+        (record.place.writer_seq, self.writer_seq) = (WriterSeq::ZERO, WriterSeq::ZERO);
         record
     }
 
@@ -85,7 +95,7 @@ impl Agent {
             parent_id: None,
             vendor: None,
             tool_name: tool.into(),
-            fingerprint: canonical::fingerprint(tool, &args_sha256),
+            fingerprint: Fingerprint::of(tool, &args_sha256).into(),
             args_sha256,
             arguments: Some(arguments),
         };
@@ -93,15 +103,15 @@ impl Agent {
     }
 
     /// A call came back.
-    pub fn complete(&mut self, request_record_id: &str, result: &Value) -> JournalRecord {
-        let (request_record_id, result) = (request_record_id.to_owned(), Some(Json::from(result.clone())));
+    pub fn complete(&mut self, request_record_id: impl AsRef<str>, result: &Value) -> JournalRecord {
+        let (request_record_id, result) = (id(request_record_id), Some(Json::from(result.clone())));
         self.record(ToolCallCompleted { request_record_id, result, latency_ms: Some(1) }.into())
     }
 
     /// A call failed.
-    pub fn fail(&mut self, request_record_id: &str, message: &str) -> JournalRecord {
+    pub fn fail(&mut self, request_record_id: impl AsRef<str>, message: &str) -> JournalRecord {
         let (error_kind, error_message) = ("tool_error".to_owned(), message.to_owned());
-        let request_record_id = request_record_id.to_owned();
+        let request_record_id = id(request_record_id);
         self.record(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None }.into())
     }
 
@@ -138,15 +148,21 @@ impl Agent {
     }
 }
 
+/// An id of a test.
+pub fn id<T: FromStr<Err = Illegal>>(text: impl AsRef<str>) -> T {
+    text.as_ref().parse().expect("an id that a test gives is legal")
+}
+
 /// The record as it stands in the log.
 pub fn entry(record: &JournalRecord) -> Entry {
-    Entry { key: record.body.run_id.clone().into_bytes(), value: codec::encode(record), headers: Vec::new() }
+    Entry { key: record.body.run_id.as_str().into(), value: codec::encode(record), headers: Vec::new() }
 }
 
 /// A run id that is in a partition.
 pub fn run_in(partition: u32, partitions: u32, name: &str) -> String {
     let candidates = (0_u32..).map(|number| format!("{name}-{number}"));
-    let mut found =
-        candidates.filter(|run_id| runlog_schemas::partition::partition_of(run_id, partitions) == partition);
+    let mut found = candidates.filter(|run_id| {
+        runlog_schemas::partition::partition_of(id::<RunId>(run_id).borrow(), partitions) == partition
+    });
     found.next().unwrap_or_default()
 }

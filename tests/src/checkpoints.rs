@@ -14,6 +14,7 @@ use runlog_projector::{
 use runlog_schemas::{
     codec,
     datum::Sha256,
+    id::{JournalSeq, RunId},
     json::Json,
     messages::MessageList,
     payload::{Genesis, LoopCheckpoint},
@@ -21,7 +22,7 @@ use runlog_schemas::{
 };
 
 use crate::{
-    agent::Agent,
+    agent::{Agent, id},
     checkpoints::stories::{Story, Telling},
     random::Random,
     recorded,
@@ -54,7 +55,7 @@ impl Journal {
     pub fn new() -> anyhow::Result<Self> {
         let genesis = Genesis { journal_id: "test".into(), partitions: 1 };
         let mut journal = Self::over(Vec::new())?;
-        journal.append(&JournalRecord::new("", "genesis", "test", genesis.into()));
+        journal.append(&JournalRecord::of_partition(id("genesis"), "test", genesis.into()));
         Ok(journal)
     }
 
@@ -118,7 +119,7 @@ impl Journal {
     pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
         let (mut rows, mut bytes, mut largest) = (0, 0, 0);
         let prefix = [Index::Checkpoints as u8];
-        let messages = store::checkpoints::message_prefix("");
+        let messages = store::checkpoints::message_prefix(RunId::new("any")?);
         self.store.scan(&prefix, &prefix, Direction::Forward, &mut |key, row| {
             // The second byte tells the row families apart.
             if key[1] != messages.bytes()[1] {
@@ -133,7 +134,7 @@ impl Journal {
     /// Rows that hold messages: how many, and their bytes, keys included.
     pub fn message_rows(&self) -> anyhow::Result<(u64, u64)> {
         let (mut rows, mut bytes) = (0, 0);
-        let messages = store::checkpoints::message_prefix("");
+        let messages = store::checkpoints::message_prefix(RunId::new("any")?);
         let prefix = &messages.bytes()[..2];
         self.store.scan(prefix, prefix, Direction::Forward, &mut |key, row| {
             (rows, bytes) = (rows + 1, bytes + (key.len() + row.len()) as u64);
@@ -145,7 +146,7 @@ impl Journal {
     /// A checkpoint by id, whole, and what reading it took.
     pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
         let counted = Counted { rows: &self.store, read: Cell::default() };
-        let found = match query::checkpoint::load(&counted, &Contents::none(), PLACE, run_id, id)? {
+        let found = match query::checkpoint::load(&counted, &Contents::none(), PLACE, RunId::new(run_id)?, id)? {
             query::checkpoint::Loaded::Valid(_, checkpoint) => Some(*checkpoint),
             query::checkpoint::Loaded::Invalid => None,
             query::checkpoint::Loaded::Lost(lost) => anyhow::bail!("{lost:?}"),
@@ -157,7 +158,13 @@ impl Journal {
 impl Journal {
     /// The latest checkpoint that covers no more than so much: its id and its messages.
     pub fn latest(&self, run_id: &str, at_or_before: u64) -> anyhow::Result<Option<(String, Vec<Json>)>> {
-        let found = query::checkpoint::latest(&*self.store, &Contents::none(), PLACE, run_id, Some(at_or_before))?;
+        let found = query::checkpoint::latest(
+            &*self.store,
+            &Contents::none(),
+            PLACE,
+            RunId::new(run_id)?,
+            Some(JournalSeq::new(at_or_before)?),
+        )?;
         Ok(found.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
     }
 }

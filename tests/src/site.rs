@@ -95,7 +95,7 @@ impl Site {
 
     /// Appends a record as it is, in whoever's name it says. Whether it is refused is not this one's to judge.
     pub fn append(&self, record: &JournalRecord) -> anyhow::Result<()> {
-        let run = &record.body.run_id;
+        let run = record.body.run_id.borrow().context("a record of a run")?;
         match &self.topic {
             Some(topic) => {
                 append_kafka(topic, &[(partition_of(run, PARTITIONS), entry(record))])?;

@@ -74,6 +74,15 @@ fn of_branch(branch: i64, record: &JournalRecord) -> Entry {
     bytes(value)
 }
 
+/// A record whose id is the empty string, which no writer of ours makes.
+fn unnamed(record: &JournalRecord) -> Vec<u8> {
+    let mut id = Vec::new();
+    record.body.record_id.put(&mut id);
+    let framed = codec::encode(record);
+    let at = framed.windows(id.len()).position(|bytes| bytes == id).unwrap_or_default();
+    [&framed[..at], &[0], &framed[at + id.len()..]].concat()
+}
+
 /// The ids of the run's applied records.
 fn ids(runlog: &Runlog, run_id: &str, consistency: &str) -> anyhow::Result<Vec<String>> {
     let lines = runlog.json(&["show", run_id, "--consistency", consistency])?.exits(0)?.documents()?;
@@ -101,6 +110,7 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
         (corrupt, "undecodable"),
         ([whole.as_slice(), &[0]].concat(), "undecodable"),
         (vec![0xC3, 0x01], "not_framed"),
+        (unnamed(&agent.clone().turn("x")), "undecodable"),
     ];
     if oversized {
         unreadable.push(([whole.as_slice(), &vec![0; 1 << 20]].concat(), "too_large"));
@@ -290,7 +300,7 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     }
     let voided = |runlog: &Runlog| -> anyhow::Result<()> {
         let found = ids(runlog, &agent.run_id, "latest")?;
-        ensure!(found == begun.each_ref().map(|record| record.body.record_id.clone()), "applied: {found:?}");
+        ensure!(found == begun.each_ref().map(|record| record.body.record_id.as_str()), "applied: {found:?}");
         ensure!(runlog.json(&lookup)?.exits(1)?.json()?["status"] == "pending", "its call is pending again");
         let letters = runlog.answer(&["dead-letter", "list"])?;
         ensure!(letters["records"] == json!([]), "{letters}");

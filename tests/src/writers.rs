@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::Context;
 use futures_util::future::BoxFuture;
-use runlog_schemas::record::JournalRecord;
+use runlog_schemas::{id::RecordId, record::JournalRecord};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -43,7 +43,7 @@ pub struct Made {
     pub arguments: Value,
     /// Result or failure; none while it is pending.
     pub outcome: Option<Result<Value, String>>,
-    request_id: String,
+    request_id: RecordId,
 }
 
 /// A run, and everything that its writer knows of it.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_schemas::{
+    id::JournalSeq,
     json::Json,
     messages::MessageList,
     payload::{CheckpointPrune, Payload},
@@ -41,7 +42,7 @@ fn a_run_that_checkpoints_after_each_turn_stores_at_most_twice_its_messages_and_
 /// A checkpoint as it was made.
 struct Saved {
     id: String,
-    covers: u64,
+    covers: JournalSeq,
     messages: Vec<Json>,
     pruned: bool,
 }
@@ -134,7 +135,8 @@ impl Script {
     fn prune(&mut self) {
         let turn = self.agent.turn("before the prune");
         self.journal.append(&turn);
-        let covered_before = self.random.between(0, turn.place.journal_seq + 2);
+        let after = self.random.between(0, turn.place.journal_seq.get() + 2);
+        let covered_before = JournalSeq::ZERO.saturating_add(after);
         let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal: false };
         let record = self.agent.record(prune.into());
         self.journal.append(&record);
@@ -144,7 +146,7 @@ impl Script {
 
     /// The latest, as the contract has it.
     fn latest(&self, at_or_before: u64) -> Option<(String, Vec<Json>)> {
-        let seen = self.saved.iter().filter(|saved| !saved.pruned && saved.covers <= at_or_before);
+        let seen = self.saved.iter().filter(|saved| !saved.pruned && saved.covers.get() <= at_or_before);
         // Made in the order of their numbers.
         seen.max_by_key(|saved| saved.covers).map(|saved| (saved.id.clone(), saved.messages.clone()))
     }
@@ -200,7 +202,10 @@ fn pruned(covered_before: u64, preserve_latest_terminal: bool) -> anyhow::Result
         journal.append(&agent.changed(Some(&format!("checkpoint-{}", number - 1)), &change));
         list = change.list;
     }
-    let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal };
+    let prune = CheckpointPrune {
+        prune_covered_before: JournalSeq::ZERO.saturating_add(covered_before),
+        preserve_latest_terminal,
+    };
     journal.append(&agent.record(prune.into()));
     journal.fold(1024)?;
     Ok((journal, agent, list))

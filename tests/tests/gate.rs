@@ -43,7 +43,7 @@ mod local {
         assert_eq!((error.kind(), error.action()), (ErrorKind::TooLarge, runlog_producer::Action::FixTheInput));
         state.messages.truncate(9);
         run.checkpoint(&state).await.expect("a checkpoint");
-        run.prune_checkpoints(0, false).await.expect("a prune");
+        run.prune_checkpoints(0.into(), false).await.expect("a prune");
         state.messages = vec![message(1)];
         run.checkpoint(&state).await.expect("a whole checkpoint");
         let run = runlog.open("r").await.expect("open");

@@ -7,8 +7,8 @@ use runlog_log::{
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_projector::{Config, Projector, service::Consistency};
-use runlog_schemas::{codec, payload::Skip, record::JournalRecord};
-use runlog_tests::agent::{Agent, entry, run_in};
+use runlog_schemas::{codec, id::RunId, payload::Skip, record::JournalRecord};
+use runlog_tests::agent::{Agent, entry, id, run_in};
 use std::{path::Path, sync::Arc, time::Duration};
 
 const PARTITIONS: u32 = 2;
@@ -40,7 +40,7 @@ async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
     let offset = append(&log, 0, vec![newer]).await;
     append(&log, 0, turns(&mut stopped, 10)).await;
     let skip = Skip { offset, who: "w".into(), why: "y".into() };
-    let skip = JournalRecord::new("", "skip", "test", skip.into());
+    let skip = JournalRecord::of_partition(id("skip"), "test", skip.into());
     append(&log, 0, vec![Entry { value: codec::encode(&skip), ..Entry::default() }]).await;
     append(&log, 0, turns(&mut stopped, 20)).await;
     append(&log, 1, turns(&mut other, 60)).await;
@@ -52,7 +52,9 @@ async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
     for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
         let place = runlog_projector::query::Place { topic: "t", partition };
         let store = projector.store(partition);
-        let run = runlog_projector::query::runs::one(&store.view(), place, &agent.run_id).unwrap().unwrap();
+        let run = runlog_projector::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow())
+            .unwrap()
+            .unwrap();
         assert_eq!(run.records, records, "of {}", agent.run_id);
     }
     let projector = Arc::new(projector);

@@ -3,6 +3,7 @@
 use super::{OfRegistry, OfRun, Wait};
 use crate::{import::Format, value};
 use clap::Args;
+use runlog_schemas::id::RecordId;
 use std::{net::SocketAddr, path::PathBuf};
 
 #[derive(Debug, Args)]
@@ -122,7 +123,7 @@ pub(crate) struct Resolve {
     pub(crate) of: OfRun,
     /// The effect: its request's record id
     #[arg(value_name = "ID", value_parser = value::record_id)]
-    pub(crate) id: String,
+    pub(crate) id: RecordId,
     #[command(flatten)]
     pub(crate) decision: Decision,
     #[command(flatten)]

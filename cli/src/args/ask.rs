@@ -3,6 +3,7 @@
 use super::{AsOf, DeadLetterSkip, OfRun, Page, Reading, Resolve, Wait};
 use crate::value;
 use clap::{Args, Subcommand};
+use runlog_schemas::id::{JournalSeq, RunId};
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
@@ -39,7 +40,7 @@ pub(crate) struct Show {
 pub(crate) struct Tail {
     /// The run's id
     #[arg(value_name = "RUN", value_parser = value::run_id)]
-    pub(crate) run: Option<String>,
+    pub(crate) run: Option<RunId>,
     /// beginning, end, or the cursor of a line [default: end; with --until-end beginning]
     #[arg(long, value_name = "CURSOR")]
     pub(crate) from: Option<String>,
@@ -76,7 +77,7 @@ pub(crate) struct Checkpoint {
     pub(crate) of: OfRun,
     /// The latest that covers no more than this `journal_seq`
     #[arg(long, value_name = "SEQ")]
-    pub(crate) at_or_before: Option<u64>,
+    pub(crate) at_or_before: Option<JournalSeq>,
     #[command(flatten)]
     pub(crate) as_of: AsOf,
     #[command(flatten)]
@@ -122,7 +123,7 @@ pub(crate) enum EffectsAction {
 pub(crate) struct Anomalies {
     /// Those of one run
     #[arg(value_name = "RUN", value_parser = value::run_id)]
-    pub(crate) run: Option<String>,
+    pub(crate) run: Option<RunId>,
     #[command(flatten)]
     pub(crate) page: Page,
     #[command(flatten)]

@@ -13,15 +13,15 @@ impl Target {
     }
 
     /// Something of one run.
-    pub(crate) fn run(run_id: &str) -> Self {
+    pub(crate) fn run(run_id: impl AsRef<str>) -> Self {
         Self::new("/v1/runs").segment(run_id)
     }
 
     /// Adds one segment, whatever is in it.
     #[must_use]
-    pub(crate) fn segment(mut self, segment: &str) -> Self {
+    pub(crate) fn segment(mut self, segment: impl AsRef<str>) -> Self {
         self.0.push('/');
-        encode(segment, &mut self.0);
+        encode(segment.as_ref(), &mut self.0);
         self
     }
 

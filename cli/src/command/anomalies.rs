@@ -13,7 +13,7 @@ pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answ
     let mut unavailable = BTreeSet::new();
     let (anomalies, next_cursor) = pages::gather(args.page.limit, args.page.cursor.clone(), async |limit, cursor| {
         let target = Target::new("/v1/anomalies")
-            .with_some("run", args.run.as_deref())
+            .with_some("run", args.run.as_ref())
             .with("limit", limit)
             .with_some("cursor", cursor);
         let page: Anomalies = session.read(target, &args.reading).await?;

@@ -52,7 +52,7 @@ struct Letter {
 }
 
 pub(super) async fn show(session: &Session, args: args::DeadLetterShow) -> Result<Answer, Error> {
-    let target = Target::new("/v1/dead-letters").segment(&args.place.to_string());
+    let target = Target::new("/v1/dead-letters").segment(args.place.to_string());
     let letter: Letter = session.read(target, &args.reading).await?;
     session.output.answer(&letter, human)?;
     Ok(Answer::Yes)

@@ -7,7 +7,7 @@ use crate::{
     text::{Cell, Text},
     value,
 };
-use runlog_schemas::{answer::Lookup, canonical};
+use runlog_schemas::{answer::Lookup, canonical, id::Fingerprint};
 
 /// Arguments beyond this are asked for by their fingerprint: a URL holds 64 KiB, and encoding can make three of one.
 const ARGS_BYTES_MAX: usize = 16 << 10;
@@ -19,7 +19,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     let call = if arguments.len() <= ARGS_BYTES_MAX {
         call.with("args", &arguments)
     } else {
-        call.with("fingerprint", canonical::fingerprint(&args.tool, &canonical::args_sha256(&arguments)))
+        call.with("fingerprint", Fingerprint::of(&args.tool, &canonical::args_sha256(&arguments)))
     };
     let target = call.with_some("occurrence", args.occurrence);
     let found: Lookup = session.read(target, &args.reading).await?;

@@ -6,7 +6,10 @@ use crate::{
     client::Target,
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{Done, Pending, Recovery};
+use runlog_schemas::{
+    answer::{Done, Pending, Recovery},
+    id::RecordId,
+};
 use std::collections::HashSet;
 
 pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer, Error> {
@@ -28,7 +31,7 @@ pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer
 
 /// Adds the next page: of completed calls, each once, and of missing content.
 fn join(recovery: &mut Recovery, next: Recovery) {
-    let known: HashSet<String> = recovery.completed.iter().map(|call| call.id.clone()).collect();
+    let known: HashSet<RecordId> = recovery.completed.iter().map(|call| call.id.clone()).collect();
     recovery.completed.extend(next.completed.into_iter().filter(|call| !known.contains(&call.id)));
     recovery.unclaimed = recovery.completed.len() as u64;
     recovery.missing_content.extend(next.missing_content);
@@ -49,7 +52,7 @@ fn human(recovery: &Recovery, text: &mut Text) {
         ("epoch", recovery.epoch.into()),
         ("records behind", recovery.records_after.into()),
         ("unclaimed", recovery.unclaimed.into()),
-        ("hash", Cell::from(&recovery.hash).dim()),
+        ("hash", Cell::from(recovery.hash.to_string()).dim()),
     ]);
     match &recovery.checkpoint {
         Some(latest) => {

@@ -6,7 +6,10 @@ use crate::{
     client::{Event, Target},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{ErrorKind, Line, Lines, Problem};
+use runlog_schemas::{
+    answer::{ErrorKind, Line, Lines, Problem},
+    id::JournalSeq,
+};
 use serde_json::Value;
 
 /// Records asked for at once.
@@ -80,7 +83,7 @@ fn received(event: &Event) -> Result<Option<Line>, Error> {
 }
 
 fn human(line: &Line, text: &mut Text) {
-    let numbered = Some(line.journal_seq).filter(|seq| *seq > 0);
+    let numbered = Some(line.journal_seq).filter(|seq| *seq > JournalSeq::ZERO);
     text.columns([
         (24, Cell::from(&line.timestamp).dim()),
         (8, super::place(&line.position).dim()),

@@ -9,7 +9,10 @@ use super::{
     site::{Site, WAIT},
 };
 use crate::Error;
-use runlog_schemas::answer::{Effect, ErrorKind};
+use runlog_schemas::{
+    answer::{Effect, ErrorKind},
+    id::{RecordId, RunId},
+};
 use serde::Serialize;
 use serde_json::Value;
 use std::{
@@ -37,8 +40,8 @@ pub(super) struct Audit {
 /// A completed booking as the journal has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sold {
-    run_id: String,
-    id: String,
+    run_id: RunId,
+    id: RecordId,
     /// What was asked for.
     asked: Asked,
     /// What came of it.
@@ -81,7 +84,7 @@ async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
     let is_booking = |effect: &&Effect| effect.pending.tool_name.starts_with("book_");
     for effect in effects.iter().filter(is_booking).filter(|effect| effect.pending.status == "completed") {
         let (run_id, id) = (effect.run_id.clone(), effect.pending.id.clone());
-        let call = site.call(&run_id, &id).await?;
+        let call = site.call(run_id.as_str(), id.borrow()).await?;
         let arguments = call.arguments.map_or(Value::Null, |arguments| arguments.to_value());
         let text = |name: &str| arguments[name].as_str().map(str::to_owned);
         let asked = Asked {
@@ -134,10 +137,10 @@ fn compare(ledger: &[Line], journal: &[Sold], differences: &mut Vec<String>) -> 
 fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>) {
     type Call<'a> = (&'a str, &'a str, u32);
     let made: BTreeSet<Call<'_>> =
-        known.iter().map(|known| (&*known.run_id, &*known.fingerprint, known.occurrence)).collect();
+        known.iter().map(|known| (known.run_id.as_str(), known.fingerprint.as_str(), known.occurrence)).collect();
     let recorded: BTreeSet<Call<'_>> = effects
         .iter()
-        .map(|effect| (&*effect.run_id, &*effect.pending.fingerprint, effect.pending.occurrence))
+        .map(|effect| (effect.run_id.as_str(), effect.pending.fingerprint.as_str(), effect.pending.occurrence))
         .collect();
     for call in made.symmetric_difference(&recorded) {
         let has = if made.contains(call) { "an agent made and the journal has not" } else { "only the journal has" };
@@ -182,7 +185,12 @@ mod tests {
     fn sold(confirmation: &str, customer: &str) -> Sold {
         let booking = line(confirmation, customer).booking;
         let Booking { item, date, customer, .. } = booking.clone();
-        Sold { run_id: "r".into(), id: confirmation.into(), asked: Asked { item, date, customer }, booking }
+        Sold {
+            run_id: "r".parse().unwrap(),
+            id: confirmation.parse().unwrap(),
+            asked: Asked { item, date, customer },
+            booking,
+        }
     }
 
     fn counts(ledger: &[Line], journal: &[Sold]) -> (u64, u64, usize) {

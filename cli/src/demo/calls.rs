@@ -9,6 +9,7 @@ use crate::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Lookup},
     canonical,
+    id::Fingerprint,
 };
 use serde_json::Value;
 use std::collections::HashMap;
@@ -19,7 +20,7 @@ pub(super) struct Known {
     pub(super) run_id: String,
     pub(super) tool: String,
     pub(super) arguments: Value,
-    pub(super) fingerprint: String,
+    pub(super) fingerprint: Fingerprint,
     /// Which call of its fingerprint within the run, from 1.
     pub(super) occurrence: u32,
     pub(super) heard: Heard,
@@ -48,10 +49,10 @@ pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
 }
 
 /// The fingerprint of a call, however its arguments are written.
-pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<String, Error> {
+pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
     let canonical = canonical::canonicalize(arguments)
         .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))?;
-    Ok(canonical::fingerprint(tool, &canonical::args_sha256(&canonical)))
+    Ok(Fingerprint::of(tool, &canonical::args_sha256(&canonical)))
 }
 
 impl Known {

@@ -18,6 +18,7 @@ use super::{
 use crate::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Pending},
+    id::RecordId,
     json::Json,
 };
 use serde::Serialize;
@@ -31,7 +32,7 @@ const LIFE_WAIT: Duration = Duration::from_secs(120);
 pub(super) struct Takeover {
     pub(super) run_id: String,
     /// The booking's request: what was durable when the process died.
-    pub(super) request_id: String,
+    pub(super) request_id: RecordId,
     /// Whether the desk had booked when the process died.
     pub(super) booked_before: bool,
     /// Whether the booking had an idempotency key.
@@ -111,7 +112,7 @@ async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<O
     if let Some(key) = &pending.idempotency_key {
         return site.desk.by_key(key, WAIT).await;
     }
-    let arguments = site.call(&trip.run_id, &pending.id).await?.arguments;
+    let arguments = site.call(&trip.run_id, pending.id.borrow()).await?.arguments;
     let arguments = arguments.map_or(serde_json::Value::Null, |arguments| arguments.to_value());
     let mut bookings = site.desk.bookings_of(&trip.passenger, WAIT).await?;
     bookings.retain(|booking| arguments["flight"] == *booking.item && arguments["date"] == *booking.date);
@@ -134,7 +135,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
     } else {
         "the desk's ledger has no such booking, and the process that asked for it is dead"
     };
-    let outcome = site.resolve(&trip.run_id, &pending.id, done, why).await?;
+    let outcome = site.resolve(&trip.run_id, pending.id.borrow(), done, why).await?;
     match outcome.outcome.as_str() {
         "applied" => Ok(()),
         _ => Err(unexpected(trip, format!("the decision was not taken: {outcome:?}"))),

@@ -13,7 +13,10 @@ use runlog_projector::{
     Consistency,
     query::{self, Place},
 };
-use runlog_schemas::answer::{ErrorKind, Lookup};
+use runlog_schemas::{
+    answer::{ErrorKind, Lookup},
+    id::RunId,
+};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -109,7 +112,8 @@ async fn over_http(site: &Site, known: &Known, arguments: &str, consistency: &st
 async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Consistency) -> Result<Lookup, Error> {
     let projector = journal.projector();
     let fingerprint = calls::fingerprint(&known.tool, arguments)?;
-    let partition = projector.partition_of(&known.run_id);
+    let run_id = RunId::new(known.run_id.as_str())?;
+    let partition = projector.partition_of(run_id);
     projector.wait(partition, fresh, WAIT).await?;
     let store = projector.store(partition);
     let place = Place { topic: projector.log().topic(), partition };
@@ -117,8 +121,8 @@ async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Cons
         &store.view(),
         &projector.contents(WAIT),
         place,
-        &known.run_id,
-        &fingerprint,
+        run_id,
+        fingerprint.borrow(),
         Some(known.occurrence),
     )?)
 }

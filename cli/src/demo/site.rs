@@ -7,6 +7,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Effect, Effects, Lookup, Outcome, Recovery},
+    id::RecordId,
     json::Json,
 };
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl Site {
     }
 
     /// A call by its request's record id.
-    pub(super) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+    pub(super) async fn call(&self, run_id: &str, id: RecordId<&str>) -> Result<Lookup, Error> {
         self.client.get(Target::run(run_id).path("/calls").segment(id), WAIT).await
     }
 
@@ -69,7 +70,7 @@ impl Site {
     pub(super) async fn resolve(
         &self,
         run_id: &str,
-        id: &str,
+        id: RecordId<&str>,
         done: Option<Json>,
         why: &str,
     ) -> Result<Outcome, Error> {

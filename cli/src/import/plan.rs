@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use runlog_schemas::canonical;
+use runlog_schemas::id::{Fingerprint, RunId};
 use runlog_schemas::json::Json;
 
 use super::json::{Malformed, Value};
@@ -10,7 +11,7 @@ use super::json::{Malformed, Value};
 /// One run, ready to become records.
 #[derive(Debug)]
 pub(crate) struct ImportedRun {
-    pub(crate) run_id: String,
+    pub(crate) run_id: RunId,
     /// Who is said to have written it: the source format's name.
     pub(crate) agent_id: &'static str,
     /// Where it comes from, for messages: file and JSON path.
@@ -52,7 +53,7 @@ pub(crate) enum Event {
         tool_name: String,
         arguments: Json,
         args_sha256: String,
-        fingerprint: String,
+        fingerprint: Fingerprint,
     },
     CallCompleted {
         /// Index of the request's event.
@@ -136,10 +137,13 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// `at` is where in the file the run is.
-    pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Self {
+    ///
+    /// Refuses a run id that no run can have.
+    pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Result<Self, Malformed> {
+        let run_id = RunId::new(run_id).map_err(|illegal| at.malformed(illegal.to_string()))?;
         let origin = at.path().to_owned();
         let run = ImportedRun { run_id, agent_id, origin, messages: Vec::new(), events: vec![Event::RunStarted] };
-        Self { run, unanswered: Vec::new() }
+        Ok(Self { run, unanswered: Vec::new() })
     }
 
     /// The next message.
@@ -166,7 +170,7 @@ impl Recorder {
         let mut requested = Vec::new();
         for (index, call) in calls.into_iter().enumerate() {
             let id = call.source_id.unwrap_or_else(|| format!("call-{}", index + 1));
-            let fingerprint = canonical::fingerprint(&call.tool_name, &call.args_sha256);
+            let fingerprint = Fingerprint::of(&call.tool_name, &call.args_sha256);
             requested.push(Requested(self.run.events.len()));
             self.unanswered.push(self.run.events.len());
             self.run.events.push(Event::CallRequested {

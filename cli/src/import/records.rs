@@ -4,6 +4,7 @@
 //! journal then knows each by its record id, and takes none twice.
 
 use runlog_schemas::datum::Sha256;
+use runlog_schemas::id::{Epoch, Illegal, JournalSeq, PrevHash, RecordId, WriterId, WriterSeq};
 use runlog_schemas::json::Json;
 use runlog_schemas::messages;
 use runlog_schemas::payload::{
@@ -11,6 +12,7 @@ use runlog_schemas::payload::{
     ToolCallFailed, ToolCallRequested,
 };
 use runlog_schemas::record::{JournalRecord, Place};
+use std::str::FromStr;
 use uuid::Uuid;
 
 use super::plan::{Event, ImportedRun, Outcome, message_id};
@@ -32,7 +34,7 @@ pub(crate) fn records(run: &ImportedRun) -> impl Iterator<Item = JournalRecord> 
         run,
         writer,
         prev_hash: None,
-        journal_seq: 0,
+        journal_seq: JournalSeq::ZERO,
         saved: Saved::default(),
         answered: 0,
         rounds: 0,
@@ -46,9 +48,9 @@ struct Pen<'a> {
     run: &'a ImportedRun,
     writer: Uuid,
     /// The content hash of the last record.
-    prev_hash: Option<Sha256>,
+    prev_hash: Option<PrevHash>,
     /// The last that was given.
-    journal_seq: u64,
+    journal_seq: JournalSeq,
     saved: Saved,
     /// Calls that came back.
     answered: u64,
@@ -71,24 +73,25 @@ impl Pen<'_> {
     fn write(&mut self, index: u64, event: &Event) -> JournalRecord {
         let timestamp_millis = index * MILLIS_PER_EVENT;
         let payload = self.payload(event, timestamp_millis);
-        let mut record = JournalRecord::new(&self.run.run_id, self.record_id(index), self.run.agent_id, payload);
+        let mut record =
+            JournalRecord::new(self.run.run_id.borrow(), self.record_id(index), self.run.agent_id, payload);
         let numbered = record.body.record_kind.numbered();
-        self.journal_seq += u64::from(numbered);
+        self.journal_seq = self.journal_seq.saturating_add(numbered.into());
         record.place = Place {
-            writer_id: self.writer.to_string(),
-            writer_epoch: 0,
-            writer_seq: index + 1,
+            writer_id: id::<WriterId>(self.writer).into(),
+            writer_epoch: Epoch::ZERO,
+            writer_seq: WriterSeq::from(1).saturating_add(index),
             prev_hash: self.prev_hash,
-            journal_seq: if numbered { self.journal_seq } else { 0 },
+            journal_seq: if numbered { self.journal_seq } else { JournalSeq::ZERO },
             timestamp_millis,
         };
-        self.prev_hash = Some(record.content_hash());
+        self.prev_hash = Some(record.content_hash().into());
         record
     }
 
     /// UUIDv5 of run id (by way of the writer's) and index.
-    fn record_id(&self, index: impl ToString) -> String {
-        Uuid::new_v5(&self.writer, index.to_string().as_bytes()).to_string()
+    fn record_id(&self, index: impl ToString) -> RecordId {
+        id(Uuid::new_v5(&self.writer, index.to_string().as_bytes()))
     }
 
     fn payload(&mut self, event: &Event, timestamp_millis: u64) -> Payload {
@@ -117,7 +120,7 @@ impl Pen<'_> {
                     vendor: None,
                     tool_name: tool_name.clone(),
                     args_sha256: args_sha256.clone(),
-                    fingerprint: fingerprint.clone(),
+                    fingerprint: fingerprint.clone().into(),
                     arguments: Some(arguments.clone()),
                 }
                 .into()
@@ -142,7 +145,7 @@ impl Pen<'_> {
     }
 
     /// The record id of the request that is answered.
-    fn answer(&mut self, request: usize) -> String {
+    fn answer(&mut self, request: usize) -> RecordId {
         self.answered += 1;
         self.in_round = true;
         self.record_id(request)
@@ -177,6 +180,11 @@ impl Pen<'_> {
         checkpoint.state_hash = checkpoint.hash_with(&self.saved.hashes);
         checkpoint
     }
+}
+
+/// A UUID as an id, which it always is: not empty, and far below the limit.
+fn id<T: FromStr<Err = Illegal>>(uuid: Uuid) -> T {
+    uuid.to_string().parse().expect("a UUID is an id")
 }
 
 fn checkpoint_id(seq: u64) -> String {

@@ -24,7 +24,7 @@ pub(super) fn plan(file_stem: &str, top: &Value<'_>) -> Result<ImportedRun, Malf
         Some(trajectory) => Work::of_trajectory(&trajectory, &history)?,
         None => Work::of_history(&history)?,
     };
-    let mut recorder = Recorder::start("swe-agent", format!("swe-agent:{file_stem}"), top);
+    let mut recorder = Recorder::start("swe-agent", format!("swe-agent:{file_stem}"), top)?;
     record(&history, work, &mut recorder)?;
     let info = fields.optional("info").map(|info| info.object()).transpose()?;
     if let Some(status) = info.and_then(|info| info.optional("exit_status")) {

@@ -19,7 +19,7 @@ fn plan_run(run: &Value<'_>) -> Result<ImportedRun, Malformed> {
     let fields = run.object()?;
     let run_id = format!("tau-bench:{}:{}", id(&fields, "task_id")?, id(&fields, "trial")?);
     let reward = fields.required("reward")?.number()?;
-    let mut recorder = Recorder::start("tau-bench", run_id, run);
+    let mut recorder = Recorder::start("tau-bench", run_id, run)?;
     let mut round = None;
     // A run whose agent failed before the first message has none.
     for message in fields.required("traj")?.array()? {

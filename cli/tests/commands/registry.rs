@@ -9,6 +9,7 @@ use runlog_log::{
 };
 use runlog_schemas::{
     codec::{self, Framing},
+    id::RunId,
     payload::{Payload, RunLifecycle},
     record::JournalRecord,
     schema::JOURNAL_RECORD,
@@ -72,9 +73,9 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
     assert_eq!(Server::start(&data, &flags).signal("TERM").0, 0);
     let record = |run_id: &str, id| {
         let payload = Payload::from(RunLifecycle { status: "started".into(), reason: String::new() });
-        let mut record = JournalRecord::new(run_id, "s", "a", payload);
-        record.place.writer_id = "w".into();
-        (record.place.writer_seq, record.place.journal_seq) = (1, 1);
+        let mut record = JournalRecord::new(RunId::new(run_id).unwrap(), "s".parse().unwrap(), "a", payload);
+        record.place.writer_id = "w".parse().unwrap();
+        (record.place.writer_seq, record.place.journal_seq) = (1.into(), 1.into());
         codec::encode_as(&record, Framing::Confluent(id))
     };
     // The schema as somebody else registered it.

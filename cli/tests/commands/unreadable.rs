@@ -5,6 +5,7 @@ use runlog_log::{
 };
 use runlog_schemas::{
     codec,
+    id::RunId,
     partition::partition_of,
     payload::{Payload, RunLifecycle},
     record::JournalRecord,
@@ -24,7 +25,10 @@ pub(super) fn append(data: &Path, partition: u32, value: Vec<u8>) -> u64 {
 
 /// A run id whose partition, of four, is the one given.
 pub(super) fn run_in(partition: u32) -> String {
-    (0..).map(|n| format!("run-{n}")).find(|run_id| partition_of(run_id, 4) == partition).unwrap()
+    (0..)
+        .map(|n| format!("run-{n}"))
+        .find(|run_id| partition_of(RunId::new(run_id.as_str()).unwrap(), 4) == partition)
+        .unwrap()
 }
 
 #[test]
@@ -55,7 +59,8 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     server.applied(&stopped, &[("s", STARTED)]);
     assert_eq!(server.signal("TERM").0, 0);
     let payload = Payload::from(RunLifecycle { status: "completed".into(), reason: String::new() });
-    let mut bytes = codec::encode(&JournalRecord::new(&stopped, "e", "a", payload));
+    let mut bytes =
+        codec::encode(&JournalRecord::new(RunId::new(stopped.as_str()).unwrap(), "e".parse().unwrap(), "a", payload));
     bytes[2] ^= 0xff;
     let offset = append(&data, 2, bytes);
     let server = Server::start(&data, &[]);

@@ -3,6 +3,7 @@
 use super::*;
 use runlog_schemas::{
     datum::Datum,
+    id::RunId,
     json::Json,
     payload::{RunClaim, ToolCallCompleted},
 };
@@ -22,10 +23,10 @@ fn object(dir: &tempfile::TempDir, reference: &Reference) -> PathBuf {
 fn completed(length: usize) -> JournalRecord {
     let result = Some(Json::parse(&format!("\"{}\"", "x".repeat(length))).expect("JSON"));
     JournalRecord::new(
-        "r",
-        "1",
+        RunId::new("r").unwrap(),
+        "1".parse().unwrap(),
         "agent",
-        ToolCallCompleted { request_record_id: "q".into(), result, latency_ms: None }.into(),
+        ToolCallCompleted { request_record_id: "q".parse().unwrap(), result, latency_ms: None }.into(),
     )
 }
 
@@ -84,8 +85,8 @@ async fn a_record_is_stowed_and_resolved_and_a_short_one_stays_whole() {
     let (store, dir) = folder();
     let short = completed(100);
     assert_eq!(store.stow(short.clone()).await.expect("stow"), short);
-    let claim = RunClaim { writer_id: "w".into(), epoch: 1, claimed_by: "x".repeat(300 << 10) };
-    let claim = JournalRecord::new("r", "2", "agent", claim.into());
+    let claim = RunClaim { writer_id: "w".parse().unwrap(), epoch: 1.into(), claimed_by: "x".repeat(300 << 10) };
+    let claim = JournalRecord::new(RunId::new("r").unwrap(), "2".parse().unwrap(), "agent", claim.into());
     assert_eq!(store.stow(claim.clone()).await.expect("stow"), claim, "the projection reads it");
     let long = completed(300 << 10);
     let stowed = store.stow(long.clone()).await.expect("stow");

@@ -5,6 +5,7 @@ use crate::{Action, Error};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery},
+    id::{OrEmpty, RecordId, RunId},
     record::JournalRecord,
 };
 use serde::de::DeserializeOwned;
@@ -23,7 +24,8 @@ pub(crate) struct Http {
 }
 
 /// A path segment: everything but the unreserved characters of RFC 3986 is percent-encoded.
-pub(crate) fn segment(text: &str) -> String {
+pub(crate) fn segment(text: impl AsRef<str>) -> String {
+    let text = text.as_ref();
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -86,7 +88,7 @@ impl Http {
                 true,
             )
         })?;
-        let run = segment(&record.body.run_id);
+        let run = segment(record.body.run_id.as_str());
         let url = format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
         let response = request.send().await.map_err(|error| {
@@ -105,9 +107,9 @@ impl Http {
 
     pub(crate) async fn read_back(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         position: &Position,
-        record_id: &str,
+        record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         let path = format!(
@@ -116,7 +118,7 @@ impl Http {
             position.partition,
             position.offset,
             position.index,
-            segment(record_id),
+            segment(OrEmpty::from(record_id).as_str()),
             deadline.as_millis()
         );
         self.get(&path).await
@@ -124,7 +126,7 @@ impl Http {
 
     pub(crate) async fn recovery(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
@@ -145,7 +147,7 @@ impl Http {
         }
     }
 
-    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+    pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let deadline = self.deadline.as_millis();
         self.get(&format!("/v1/runs/{}/calls/{}?deadline_ms={deadline}", segment(run_id), segment(id))).await
     }

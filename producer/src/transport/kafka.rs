@@ -1,6 +1,6 @@
 //! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
 
-use super::{AppendFailed, Appended, Ask, http::Http};
+use super::{AppendFailed, Appended, Ask, http::Http, run_of};
 use crate::{Action, Config, Error};
 use runlog_content::Store;
 use runlog_log::{
@@ -11,6 +11,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
+    id::{RecordId, RunId},
     partition::partition_of,
     record::JournalRecord,
     schema,
@@ -54,7 +55,7 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing) -> Result<Entry, A
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
         ("runlog-schema-version".into(), schema::VERSION.into()),
     ];
-    Ok(Entry { key: record.body.run_id.clone().into_bytes(), value, headers })
+    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers })
 }
 
 impl Kafka {
@@ -79,7 +80,7 @@ impl Kafka {
 
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
         let entry = entry(record, self.framing)?;
-        let partition = partition_of(&record.body.run_id, self.partitions);
+        let partition = partition_of(run_of(record)?, self.partitions);
         let ack = self.log.append(partition, vec![entry]);
         let late = || AppendFailed {
             error: Error::new(
@@ -98,9 +99,9 @@ impl Kafka {
 
     pub(crate) async fn read_back(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         position: &Position,
-        record_id: &str,
+        record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         self.http.read_back(run_id, position, record_id, deadline).await
@@ -108,14 +109,14 @@ impl Kafka {
 
     pub(crate) async fn recovery(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         self.http.recovery(run_id, ask, cursor).await
     }
 
-    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+    pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         self.http.call(run_id, id).await
     }
 }

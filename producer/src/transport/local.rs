@@ -1,11 +1,12 @@
 //! Log and projector inside this process.
 
-use super::{AppendFailed, Appended, Ask};
+use super::{AppendFailed, Appended, Ask, run_of};
 use crate::{Action, Config, Error};
 use runlog_content::Store;
 use runlog_projector::{Consistency, Projector, open, query};
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
+    id::{RecordId, RunId},
     record::JournalRecord,
 };
 use std::{path::Path, sync::Arc, time::Duration};
@@ -37,7 +38,7 @@ impl Local {
     pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
         let entry = self.projector.entry(record).map_err(refused)?;
-        let partition = self.projector.partition_of(&record.body.run_id);
+        let partition = self.projector.partition_of(run_of(record)?);
         let offsets = self.projector.log().append(partition, vec![entry]).await.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
             let failed = runlog_projector::Error::from(failed);
@@ -49,16 +50,16 @@ impl Local {
 
     pub(crate) async fn read_back(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         position: &Position,
-        record_id: &str,
+        record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         let asked = self.projector.read_back(run_id, position, record_id, Consistency::Latest, deadline);
         asked.await.map_err(|failed| error(&failed))
     }
 
-    async fn fresh(&self, run_id: &str) -> Result<u32, Error> {
+    async fn fresh(&self, run_id: RunId<&str>) -> Result<u32, Error> {
         let partition = self.projector.partition_of(run_id);
         let wait = self.projector.wait(partition, Consistency::Latest, self.deadline);
         wait.await.map_err(|failed| error(&failed))?;
@@ -80,7 +81,7 @@ impl Local {
 
     pub(crate) async fn recovery(
         &self,
-        run_id: &str,
+        run_id: RunId<&str>,
         ask: Ask,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
@@ -92,18 +93,18 @@ impl Local {
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::Place { topic: projector.log().topic(), partition };
-            query::recovery::one(&store.view(), &contents, place, &run_id, ask, cursor.as_deref())
+            query::recovery::one(&store.view(), &contents, place, run_id.borrow(), ask, cursor.as_deref())
         })
         .await
     }
 
-    pub(crate) async fn call(&self, run_id: &str, id: &str) -> Result<Lookup, Error> {
+    pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let partition = self.fresh(run_id).await?;
         let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
         let found = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::Place { topic: projector.log().topic(), partition };
-            query::lookup::by_request(&store.view(), &contents, place, &run, &request)
+            query::lookup::by_request(&store.view(), &contents, place, run.borrow(), request.borrow())
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));
         found.await?.ok_or_else(none)

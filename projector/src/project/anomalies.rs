@@ -1,20 +1,17 @@
 //! `anomalies`: what was refused, and why.
 
-use super::{At, Changes};
+use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
     anomalies::{by_id, key, of_run},
     records,
 };
-use runlog_schemas::{
-    codec::Envelope,
-    judge::{Reason, Seen},
-};
+use runlog_schemas::judge::{Reason, Seen};
 
 /// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, unless
 /// that id already stands for another record.
 pub fn refused<R: Rows>(
-    record: &Envelope<'_>,
+    record: OfRun<'_, '_>,
     at: At<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,

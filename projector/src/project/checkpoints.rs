@@ -1,13 +1,13 @@
 //! `checkpoints`: by rank and by id, and their message lists.
 
-use super::{At, Changes};
+use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
     checkpoints::{ArrayRow, CheckpointRow, HeldAt, List, MessageRow, RankRow, array, by_id, key, message, prefix},
     runs::RunRow,
 };
 use runlog_schemas::{
-    codec::Envelope,
+    id::RunId,
     judge::RunStatus,
     messages,
     payload::Payload,
@@ -19,7 +19,7 @@ mod list;
 pub(super) use list::bytes_of;
 
 /// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
-pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let facts = &record.facts;
     match record.kind {
         RecordKind::CheckpointPrune => return prune(record.run_id, facts, changes),
@@ -55,7 +55,7 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
 /// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
 /// that is another size is not kept, and no list with that message is ever valid. Where the payload is in the content
 /// store, which is not asked here, the rows say which message of which record they are.
-fn bring<R: Rows>(record: &Envelope<'_>, at: At<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+fn bring<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
     if record.facts.message_bytes.is_empty() {
         return;
     }
@@ -76,7 +76,7 @@ fn bring<R: Rows>(record: &Envelope<'_>, at: At<'_>, end: &mut ArrayRow, changes
 
 /// The list that a checkpoint's spans make, which the judge found to be within its base and its own messages.
 fn made<R: Rows>(
-    run_id: &str,
+    run_id: RunId<&str>,
     facts: &Facts,
     own_from: u64,
     end: &mut ArrayRow,
@@ -101,8 +101,8 @@ fn made<R: Rows>(
 
 /// Hides the checkpoints that cover less than the facts say, but for the latest terminal one where that is to stay. Their
 /// rows by id stay: their ids are taken, and so are pages and messages, which others may share.
-fn prune<R: Rows>(run_id: &str, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
-    let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default());
+fn prune<R: Rows>(run_id: RunId<&str>, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default().get());
     let mut ranks = Vec::new();
     for (key, row) in changes.under(&prefix(run_id))? {
         let rank: RankRow = store::decode(&key, &row)?;

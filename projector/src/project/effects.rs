@@ -1,22 +1,22 @@
 //! `effects`: pending from the request until it ends; refused results are kept as evidence meanwhile.
 
-use super::{At, Changes, tool_calls::ended_as};
+use super::{At, Changes, OfRun, tool_calls::ended_as};
 use crate::store::{
     self, Rows,
     effects::{EVIDENCE_MAX, EffectRow, EvidenceRow, ended, pending},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
-    codec::Envelope,
+    id::RecordId,
     judge::{CallStatus, Reason},
 };
 
 /// Takes in a request, an attempt, a result or a resolution. Runs behind `tool_calls`, which numbers the occurrence.
-pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     if record.facts.payload_type == "tool_call_requested" {
         return requested(record, at, changes);
     }
-    let Some(request) = record.facts.answers.as_deref() else { return Ok(()) };
+    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     let key = pending(record.run_id, request);
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
     if let Some(status) = ended_as(record, changes)? {
@@ -37,7 +37,7 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
     Ok(())
 }
 
-fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let Some(call) = changes.get::<CallRow>(&call_key(record.run_id, record.record_id))? else { return Ok(()) };
     let row = EffectRow {
         tool_name: call.tool_name,
@@ -59,7 +59,7 @@ fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'
 
 /// Keeps a refused result for whoever reconciles, while its effect is pending.
 pub fn evidence<R: Rows>(
-    record: &Envelope<'_>,
+    record: OfRun<'_, '_>,
     at: At<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,
@@ -69,7 +69,7 @@ pub fn evidence<R: Rows>(
         "tool_call_failed" => CallStatus::Failed,
         _ => return Ok(()),
     };
-    let Some(request) = record.facts.answers.as_deref() else { return Ok(()) };
+    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     let key = pending(record.run_id, request);
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
     let known = row.evidence.iter().any(|evidence| evidence.record_id == record.record_id);

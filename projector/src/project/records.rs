@@ -1,14 +1,14 @@
 //! `records`: every applied record, whole, and its id.
 
-use super::{At, Changes};
+use super::{At, Changes, OfRun};
 use crate::store::{
     Rows,
     records::{RecordRow, by_id, key},
 };
-use runlog_schemas::{codec::Envelope, judge::Seen};
+use runlog_schemas::judge::Seen;
 
 /// Keeps the record and remembers its id.
-pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) {
     let row = RecordRow { logged_at_millis: at.logged_at_millis, framed: super::framed(at) };
     changes.put(key(record.run_id, at.offset, at.index), &row);
     let seen = Seen { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };

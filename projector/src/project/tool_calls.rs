@@ -1,19 +1,19 @@
 //! `tool_calls`: a request makes a call, an answer ends it.
 
-use super::{At, Changes};
+use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
     effects::EffectRow,
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
-use runlog_schemas::{codec::Envelope, judge::CallStatus};
+use runlog_schemas::{id::RecordId, judge::CallStatus};
 
 /// Takes in a request, a result, or a resolution that ends a call.
-pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     if record.facts.payload_type == "tool_call_requested" {
         return requested(record, at, changes);
     }
-    let Some(request) = record.facts.answers.as_deref() else { return Ok(()) };
+    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     let Some(status) = ended_as(record, changes)? else { return Ok(()) };
     let key = key(record.run_id, request);
     if let Some(mut row) = changes.get::<CallRow>(&key)? {
@@ -26,13 +26,14 @@ pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes
     Ok(())
 }
 
-fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let run = record.run_id;
-    let fingerprint = record.facts.fingerprint.clone().unwrap_or_default();
-    let count = count(run, &fingerprint);
+    // Bytes that name none were never read as a request.
+    let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(()) };
+    let count = count(run, fingerprint.borrow());
     let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
     changes.put(count, &occurrence);
-    changes.put(by_fingerprint(run, &fingerprint, occurrence), &record.record_id.to_owned());
+    changes.put(by_fingerprint(run, fingerprint.borrow(), occurrence), &record.record_id.to_owned());
     changes.put(by_order(run, record.journal_seq), &record.record_id.to_owned());
     let row = CallRow {
         fingerprint,
@@ -53,12 +54,12 @@ fn requested<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'
 }
 
 /// What an answering record ends its call as; none where it does not end it.
-pub fn ended_as<R: Rows>(record: &Envelope<'_>, changes: &Changes<'_, R>) -> Result<Option<CallStatus>, store::Error> {
+pub fn ended_as<R: Rows>(record: OfRun<'_, '_>, changes: &Changes<'_, R>) -> Result<Option<CallStatus>, store::Error> {
     Ok(match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
         ("tool_call_completed", _) | ("effect_resolution", Some("done")) => Some(CallStatus::Completed),
         ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),
         ("effect_resolution", Some("adopt")) => {
-            let request = record.facts.answers.as_deref().unwrap_or_default();
+            let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
             let effect: Option<EffectRow> = changes.get(&store::effects::pending(record.run_id, request))?;
             effect.and_then(|effect| effect.adopted().map(|evidence| evidence.status))
         }

@@ -8,13 +8,13 @@ use crate::{
         anomalies::{AnomalyRow, key, prefix, run_prefix},
     },
 };
-use runlog_schemas::answer::Anomaly;
+use runlog_schemas::{answer::Anomaly, id::RunId};
 
 /// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a run's).
 pub fn page<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    run_id: Option<&str>,
+    run_id: Option<RunId<&str>>,
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Anomaly>, Option<Vec<u8>>), Error> {

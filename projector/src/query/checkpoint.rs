@@ -12,6 +12,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Checkpoint, MissingContent},
+    id::{JournalSeq, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
     payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload},
@@ -39,14 +40,14 @@ pub fn latest<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
-    at_or_before: Option<u64>,
+    run_id: RunId<&str>,
+    at_or_before: Option<JournalSeq>,
 ) -> Result<Latest, Error> {
     let mut latest = Latest::default();
     let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     let Some(run) = run else { return Ok(latest) };
-    let covers_max = at_or_before.unwrap_or(u64::MAX).min(run.head.next_journal_seq.saturating_sub(1));
-    let from = prefix(run_id).u64(covers_max).last();
+    let covers_max = at_or_before.unwrap_or(JournalSeq::MAX).min(run.head.next_journal_seq.saturating_sub(1));
+    let from = prefix(run_id).u64(covers_max.get()).last();
     // A checkpoint is nearly always valid: the first is read before more are looked at.
     for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
         for id in ids(rows, run_id, from.bytes(), limit)?.into_iter().skip(passed) {
@@ -65,7 +66,7 @@ pub fn latest<R: Rows>(
 }
 
 /// The ids of up to `limit` checkpoints from a rank on, the greatest first.
-fn ids<R: Rows>(rows: &R, run_id: &str, from: &[u8], limit: usize) -> Result<Vec<String>, store::Error> {
+fn ids<R: Rows>(rows: &R, run_id: RunId<&str>, from: &[u8], limit: usize) -> Result<Vec<String>, store::Error> {
     let mut ids = Vec::new();
     rows.scan(prefix(run_id).bytes(), from, rocksdb::Direction::Reverse, &mut |key, row| {
         ids.push(store::decode::<RankRow>(key, row)?.checkpoint_id);
@@ -89,7 +90,13 @@ pub enum Loaded {
 ///
 /// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message that other
 /// checkpoints brought: each message is read once. Content that is stored is fetched once per record that named it.
-pub fn load<R: Rows>(rows: &R, contents: &Contents, place: Place<'_>, run_id: &str, id: &str) -> Result<Loaded, Error> {
+pub fn load<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    id: &str,
+) -> Result<Loaded, Error> {
     let row: Option<CheckpointRow> = rows.get(&by_id(run_id, id))?;
     let Some(row) = row.filter(|row| !row.pruned) else { return Ok(Loaded::Invalid) };
     let mut held = Held { rows, contents, place, run_id, last: None };
@@ -119,7 +126,7 @@ struct Held<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
     place: Place<'a>,
-    run_id: &'a str,
+    run_id: RunId<&'a str>,
     last: Option<((u64, u32), Vec<Json>)>,
 }
 
@@ -127,7 +134,7 @@ impl<R: Rows> Held<'_, R> {
     /// The checkpoint that the record at a place carries, its payload brought back where it is stored.
     fn checkpoint(&self, at: (u64, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
         let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(Ok(None)) };
-        Ok(match self.contents.open(self.place, &record.body.record_id, at, record.payload) {
+        Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, record.payload) {
             Ok(Payload::LoopCheckpoint(checkpoint)) => Ok(Some(checkpoint)),
             Ok(_) => Ok(None),
             Err(lost) => Err(lost),

@@ -10,15 +10,16 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Effect, EffectState, Evidence, Pending},
+    id::{RecordId, RunId},
     judge::{CallStatus, Class, class},
 };
 
 /// Pending effects of one run, in request order. One seek, a step each. All of them: one that is left out would look as if
 /// it had ended.
-pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: &str) -> Result<Vec<Pending>, Error> {
+pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Result<Vec<Pending>, Error> {
     let (mut found, _) = super::page(rows, &pending_of(run_id), None, usize::MAX, |key, row| {
         let mut parts = Parts::new(key);
-        let (Some(_), Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
+        let (Some(_), Some(id)) = (parts.text(), parts.id()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
         let (class, reason) = class(row.has_key, row.cleared);
         Ok(Some(Pending {
@@ -55,7 +56,7 @@ pub fn page<R: Rows>(
         }
         let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
             let mut parts = Parts::new(key);
-            let (Some(run_id), Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
+            let (Some(run_id), Some(id)) = (parts.id(), parts.id()) else { return Ok(None) };
             let row: EffectRow = store::decode(key, row)?;
             let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
             Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row)))
@@ -72,7 +73,7 @@ pub fn page<R: Rows>(
     Ok((found, None))
 }
 
-fn answer(place: Place<'_>, run_id: String, id: String, row: EffectRow) -> Effect {
+fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow) -> Effect {
     let (class, reason) = class(row.has_key, row.cleared);
     let pending = row.status == CallStatus::Pending;
     Effect {

@@ -11,6 +11,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{CallError, Lookup},
+    id::{Fingerprint, RecordId, RunId},
     payload::Payload,
 };
 
@@ -20,15 +21,15 @@ pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
-    fingerprint: &str,
+    run_id: RunId<&str>,
+    fingerprint: Fingerprint<&str>,
     occurrence: Option<u32>,
 ) -> Result<Lookup, Error> {
     let occurrences: u32 = rows.get(&count(run_id, fingerprint))?.unwrap_or(0);
     let wanted = occurrence.unwrap_or(occurrences);
     let mut answer = unknown(fingerprint.to_owned(), (wanted > 0).then_some(wanted), occurrences);
-    let Some(id) = rows.get::<String>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
-    Fill { rows, contents, place, run_id, id: &id }.fill(&mut answer)?;
+    let Some(id) = rows.get::<RecordId>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
+    Fill { rows, contents, place, run_id, id: id.borrow() }.fill(&mut answer)?;
     Ok(answer)
 }
 
@@ -37,17 +38,17 @@ pub fn by_request<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
-    id: &str,
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
 ) -> Result<Option<Lookup>, Error> {
     let Some(row) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(None) };
-    let occurrences: u32 = rows.get(&count(run_id, &row.fingerprint))?.unwrap_or(0);
+    let occurrences: u32 = rows.get(&count(run_id, row.fingerprint.borrow()))?.unwrap_or(0);
     let mut answer = unknown(row.fingerprint, Some(row.occurrence), occurrences);
     Fill { rows, contents, place, run_id, id }.fill(&mut answer)?;
     Ok(Some(answer))
 }
 
-fn unknown(fingerprint: String, occurrence: Option<u32>, occurrences: u32) -> Lookup {
+fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) -> Lookup {
     Lookup {
         status: "unknown".into(),
         fingerprint,
@@ -67,8 +68,8 @@ struct Fill<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
     place: Place<'a>,
-    run_id: &'a str,
-    id: &'a str,
+    run_id: RunId<&'a str>,
+    id: RecordId<&'a str>,
 }
 
 impl<R: Rows> Fill<'_, R> {
@@ -93,10 +94,16 @@ impl<R: Rows> Fill<'_, R> {
     /// The payload of the record at a place; none where it cannot be had, which the answer then says.
     fn payload(&self, at: (u64, u32), answer: &mut Lookup) -> Result<Option<Payload>, Error> {
         let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(None) };
-        Ok(self.open(&record.body.record_id, at, record.payload, answer))
+        Ok(self.open(record.body.record_id.borrow(), at, record.payload, answer))
     }
 
-    fn open(&self, record_id: &str, at: (u64, u32), payload: Payload, answer: &mut Lookup) -> Option<Payload> {
+    fn open(
+        &self,
+        record_id: RecordId<&str>,
+        at: (u64, u32),
+        payload: Payload,
+        answer: &mut Lookup,
+    ) -> Option<Payload> {
         match self.contents.open(self.place, record_id, at, payload) {
             Ok(payload) => Some(payload),
             Err(lost) => {
@@ -128,7 +135,7 @@ impl<R: Rows> Fill<'_, R> {
         let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, self.id))?;
         let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
         let Ok(payload) = super::envelope(&evidence.framed.0)?.payload() else { return Ok(()) };
-        match self.open(&evidence.record_id, (evidence.offset, evidence.index), payload, answer) {
+        match self.open(evidence.record_id.borrow(), (evidence.offset, evidence.index), payload, answer) {
             // Only a result is ever evidence, so that this ends here.
             Some(payload @ (Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_))) => {
                 self.outcome(payload, answer)

@@ -7,6 +7,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Outcome, ReadBack},
+    id::{RecordId, RunId},
     judge::Seen,
 };
 
@@ -15,15 +16,15 @@ use runlog_schemas::{
 pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    run_id: &str,
+    run_id: RunId<&str>,
     (offset, index): (u64, u32),
-    record_id: &str,
+    record_id: Option<RecordId<&str>>,
 ) -> Result<Option<Outcome>, Error> {
     let outcome = |outcome: &str, reason: Option<&str>, (offset, index)| Outcome {
         position: place.at(offset, index),
         outcome: outcome.to_owned(),
         reason: reason.map(str::to_owned),
-        record_id: Some(record_id).filter(|id| !id.is_empty()).map(str::to_owned),
+        record_id: record_id.into(),
     };
     let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
     if let Some(row) = refused.filter(|row| row.run_id == run_id) {
@@ -32,6 +33,7 @@ pub fn one<R: Rows>(
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
+    let Some(record_id) = record_id else { return Ok(None) };
     let mut seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
     if seen.is_none() {
         seen = rows.get(&store::anomalies::by_id(run_id, record_id))?;
@@ -43,9 +45,9 @@ pub fn one<R: Rows>(
 pub fn read_back<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    run_id: &str,
+    run_id: RunId<&str>,
     at: (u64, u32),
-    record_id: &str,
+    record_id: Option<RecordId<&str>>,
 ) -> Result<Option<ReadBack>, Error> {
     let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();

@@ -14,6 +14,7 @@ use crate::{
 use runlog_schemas::{
     answer::{Done, MissingContent, Recovery},
     datum::hex,
+    id::{JournalSeq, RecordId, RunId},
     judge::{CallStatus, RunStatus},
 };
 
@@ -46,7 +47,7 @@ pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
+    run_id: RunId<&str>,
     ask: Ask,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
@@ -59,7 +60,7 @@ pub fn one<R: Rows>(
     } else {
         checkpoint::latest(rows, contents, place, run_id, None)?
     };
-    let covers = latest.as_ref().map_or(0, |(row, _)| row.covers_journal_seq);
+    let covers = latest.as_ref().map_or(JournalSeq::ZERO, |(row, _)| row.covers_journal_seq);
     let unanswered = latest.as_ref().map(|(_, checkpoint)| checkpoint.unanswered.clone()).unwrap_or_default();
     // What the checkpoint lists comes with the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
@@ -101,7 +102,7 @@ pub fn one<R: Rows>(
         next_checkpoint_seq: head.checkpoint_seq + 1,
         epoch: head.epoch,
         writer_id: head.writer_id.clone(),
-        hash: head.hash.to_string(),
+        hash: head.hash,
         resumable: reason.is_none(),
         reason,
         next_cursor: next.map(|key| hex(&key)),
@@ -114,7 +115,7 @@ fn missing<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
+    run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
     let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
@@ -123,8 +124,10 @@ fn missing<R: Rows>(
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
         Ok((row.stored.payload_type != "loop_checkpoint").then_some((row, (offset, index))))
     })?;
-    let named: Vec<_> =
-        found.iter().map(|(row, at)| Named { record_id: &row.record_id, at: *at, stored: &row.stored }).collect();
+    let named: Vec<_> = found
+        .iter()
+        .map(|(row, at)| Named { record_id: row.record_id.borrow(), at: *at, stored: &row.stored })
+        .collect();
     Ok((contents.missing(place, &named)?, next))
 }
 
@@ -149,13 +152,13 @@ fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingCont
 fn unanswered_calls<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    run_id: &str,
-    covers: u64,
-    ids: &[String],
+    run_id: RunId<&str>,
+    covers: JournalSeq,
+    ids: &[RecordId],
 ) -> Result<Vec<Done>, Error> {
     let mut found = Vec::new();
     for id in ids {
-        let row: Option<CallRow> = rows.get(&key(run_id, id))?;
+        let row: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
         found.extend(row.filter(|row| row.journal_seq <= covers).and_then(|row| done(place, id, row)));
     }
     found.sort_by_key(|done: &Done| done.journal_seq);
@@ -165,29 +168,29 @@ fn unanswered_calls<R: Rows>(
 fn completed_behind<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    run_id: &str,
-    covers: u64,
+    run_id: RunId<&str>,
+    covers: JournalSeq,
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Done>, Option<Vec<u8>>), Error> {
     let prefix = order_prefix(run_id);
-    let start = prefix.clone().u64(covers);
+    let start = prefix.clone().u64(covers.get());
     let cursor = cursor.map_or_else(|| start.into_bytes(), <[u8]>::to_vec);
     super::page(rows, &prefix, Some(&cursor), limit, |order, row| {
-        let id: String = store::decode(order, row)?;
-        let call: Option<CallRow> = rows.get(&key(run_id, &id))?;
+        let id: RecordId = store::decode(order, row)?;
+        let call: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
         Ok(call.and_then(|call| done(place, &id, call)))
     })
 }
 
-fn done(place: Place<'_>, id: &str, row: CallRow) -> Option<Done> {
+fn done(place: Place<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
     (row.status != CallStatus::Pending).then(|| Done {
         tool_name: row.tool_name,
         fingerprint: row.fingerprint,
         occurrence: row.occurrence,
         status: row.status.as_str().into(),
         position: place.at(row.status_offset, row.status_index),
-        id: id.to_owned(),
+        id: id.clone(),
         journal_seq: row.journal_seq,
         idempotency_key: row.idempotency_key,
     })

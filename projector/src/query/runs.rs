@@ -5,10 +5,10 @@ use crate::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
 };
-use runlog_schemas::answer::Run;
+use runlog_schemas::{answer::Run, id::RunId};
 
 /// One run: one get.
-pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: &str) -> Result<Option<Run>, Error> {
+pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
     let row: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row)))
 }
@@ -18,13 +18,13 @@ pub fn list<R: Rows>(
     rows: &R,
     place: Place<'_>,
     prefix: &str,
-    after: Option<&str>,
+    after: Option<RunId<&str>>,
     status: Option<&str>,
     limit: usize,
 ) -> Result<Vec<Run>, Error> {
     let after = after.map(|run_id| store::runs::key(run_id).into_bytes());
     let (runs, _) = super::page(rows, &store::runs::prefix(prefix), after.as_deref(), limit, |key, row| {
-        let Some(run_id) = Parts::new(key).text() else { return Ok(None) };
+        let Some(run_id) = Parts::new(key).id() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
         let wanted = row.head.records > 0 && status.is_none_or(|status| row.head.status.as_str() == status);
         Ok(wanted.then(|| answer(place, run_id, row)))
@@ -32,7 +32,7 @@ pub fn list<R: Rows>(
     Ok(runs)
 }
 
-fn answer(place: Place<'_>, run_id: String, row: RunRow) -> Run {
+fn answer(place: Place<'_>, run_id: RunId, row: RunRow) -> Run {
     Run {
         run_id,
         status: row.head.status.as_str().into(),
@@ -43,6 +43,6 @@ fn answer(place: Place<'_>, run_id: String, row: RunRow) -> Run {
         writer_id: row.head.writer_id,
         updated_at: time(row.updated_at_millis.max(0).cast_unsigned()),
         position: place.at(row.offset, row.index),
-        hash: row.head.hash.to_string(),
+        hash: row.head.hash,
     }
 }

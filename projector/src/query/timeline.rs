@@ -8,6 +8,7 @@ use crate::{
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
     datum::hex,
+    id::RunId,
     json::Json,
     payload::Payload,
     record::JournalRecord,
@@ -24,7 +25,7 @@ pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
-    run_id: &str,
+    run_id: RunId<&str>,
     cursor: Option<&[u8]>,
     limit: usize,
     raw: bool,
@@ -42,7 +43,7 @@ pub fn page<R: Rows>(
         let mut missing = None;
         if raw && let Payload::StoredPayload(stored) = &record.payload {
             brought += stored.bytes;
-            match contents.open(place, &record.body.record_id, at, record.payload.clone()) {
+            match contents.open(place, record.body.record_id.borrow(), at, record.payload.clone()) {
                 Ok(payload) => record.payload = payload,
                 Err(lost) => missing = Some(lost.missing),
             }
@@ -57,7 +58,7 @@ pub fn page<R: Rows>(
 }
 
 /// The cursor behind everything that a run has now.
-pub fn end<R: Rows>(rows: &R, run_id: &str) -> Result<Option<Vec<u8>>, Error> {
+pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Error> {
     let prefix = store::records::prefix(run_id);
     let mut last = None;
     rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |key, _| {

@@ -12,6 +12,7 @@ use axum::{
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Outcome, Verification},
     datum::hex,
+    id::RunId,
     payload::Skip,
 };
 use serde::{Deserialize, Serialize};
@@ -29,7 +30,7 @@ pub(super) struct FleetQuery {
     pending: bool,
     #[serde(default, rename = "unsafe")]
     unsafe_only: bool,
-    run: Option<String>,
+    run: Option<RunId>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -101,7 +102,7 @@ pub(super) async fn anomalies(
 ) -> Result<Json<Anomalies>, Error> {
     let unavailable_partitions = match &query.run {
         Some(run_id) => {
-            app.fresh(run_id, &query.ask()).await?;
+            app.fresh(run_id.borrow(), &query.ask()).await?;
             Vec::new()
         }
         None => app.all_fresh(&query.ask()).await?,
@@ -109,7 +110,13 @@ pub(super) async fn anomalies(
     app.read(move |app| {
         let (anomalies, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
-            query::anomalies::page(&store.view(), app.place(partition), query.run.as_deref(), cursor, limit)
+            query::anomalies::page(
+                &store.view(),
+                app.place(partition),
+                query.run.as_ref().map(RunId::borrow),
+                cursor,
+                limit,
+            )
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
     })

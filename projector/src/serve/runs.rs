@@ -15,13 +15,14 @@ use runlog_schemas::{
     answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
     canonical,
     draft::Draft,
+    id::{Fingerprint, JournalSeq, OrEmpty, RecordId, RunId},
     json,
     payload::EffectResolution,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-fn no_run(run_id: &str) -> Error {
+fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
 }
 
@@ -50,7 +51,8 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
         return Err(Error::new(ErrorKind::Usage, message));
     }
     let after = parse_cursor(query.cursor.as_deref())?
-        .map(|bytes| String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::Usage, "not a cursor of this list")))
+        .map(|bytes| String::from_utf8(bytes).ok().and_then(|text| RunId::new(text).ok()))
+        .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
         .transpose()?;
     app.read(move |app| {
         let mut runs = Vec::new();
@@ -58,8 +60,14 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
             let store = app.0.store(partition);
             let place = app.place(partition);
             // One more than asked for tells whether there is another page.
-            let page =
-                query::runs::list(&store.view(), place, &prefix, after.as_deref(), status.as_deref(), limit + 1)?;
+            let page = query::runs::list(
+                &store.view(),
+                place,
+                &prefix,
+                after.as_ref().map(RunId::borrow),
+                status.as_deref(),
+                limit + 1,
+            )?;
             runs.extend(page);
         }
         runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
@@ -74,12 +82,14 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
 
 pub(super) async fn one(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(ask): Query<Ask>,
 ) -> Result<Json<Run>, Error> {
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
-    query::runs::one(&store.view(), app.place(partition), &run_id)?.map(Json).ok_or_else(|| no_run(&run_id))
+    query::runs::one(&store.view(), app.place(partition), run_id.borrow())?
+        .map(Json)
+        .ok_or_else(|| no_run(run_id.borrow()))
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,21 +105,22 @@ pub(super) struct RecordsQuery {
 
 pub(super) async fn records(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<RecordsQuery>,
 ) -> Result<Json<Lines>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     let cursor = parse_cursor(query.cursor.as_deref())?;
     app.read(move |app| {
         let store = app.0.store(partition);
         let view = store.view();
         let place = app.place(partition);
-        if query::runs::one(&view, place, &run_id)?.is_none() {
-            return Err(no_run(&run_id));
+        if query::runs::one(&view, place, run_id.borrow())?.is_none() {
+            return Err(no_run(run_id.borrow()));
         }
         let contents = app.0.contents(ask.deadline());
-        timeline::page(&view, &contents, place, &run_id, cursor.as_deref(), limit(query.limit), query.raw).map(Json)
+        timeline::page(&view, &contents, place, run_id.borrow(), cursor.as_deref(), limit(query.limit), query.raw)
+            .map(Json)
     })
     .await
 }
@@ -125,7 +136,7 @@ pub(super) struct AppendQuery {
 /// One record gives one outcome, an array gives an array.
 pub(super) async fn append(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<AppendQuery>,
     request: Request,
 ) -> Result<Response, Error> {
@@ -156,9 +167,9 @@ pub(super) async fn append(
         drafts.push(draft);
     }
     let outcomes = if query.check {
-        app.0.check(&run_id, drafts, ask.deadline()).await?
+        app.0.check(run_id.borrow(), drafts, ask.deadline()).await?
     } else {
-        app.0.append(&run_id, drafts, ask.deadline()).await?
+        app.0.append(run_id.borrow(), drafts, ask.deadline()).await?
     };
     if many {
         return Ok(Json(outcomes).into_response());
@@ -177,12 +188,12 @@ pub(super) struct ClaimBody {
 
 pub(super) async fn claim(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(ask): Query<Ask>,
     body: String,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    app.0.claim(&run_id, &body.claimed_by, ask.deadline()).await.map(Json)
+    app.0.claim(run_id.borrow(), &body.claimed_by, ask.deadline()).await.map(Json)
 }
 
 #[derive(Debug, Deserialize)]
@@ -191,7 +202,7 @@ pub(super) struct LookupQuery {
     tool: String,
     args: Option<String>,
     /// In place of `args`, which a URL may be too short for.
-    fingerprint: Option<String>,
+    fingerprint: Option<Fingerprint>,
     occurrence: Option<u32>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -199,36 +210,36 @@ pub(super) struct LookupQuery {
 
 pub(super) async fn lookup(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
     let fingerprint = match (query.args, query.fingerprint) {
         (Some(args), None) => {
             let canonical = canonical::canonicalize(&args)
                 .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?;
-            canonical::fingerprint(&query.tool, &canonical::args_sha256(&canonical))
+            Fingerprint::of(&query.tool, &canonical::args_sha256(&canonical))
         }
         (None, Some(fingerprint)) => fingerprint,
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, contents, place) = (app.0.store(partition), app.0.contents(ask.deadline()), app.place(partition));
-        lookup::one(&store.view(), &contents, place, &run_id, &fingerprint, query.occurrence).map(Json)
+        lookup::one(&store.view(), &contents, place, run_id.borrow(), fingerprint.borrow(), query.occurrence).map(Json)
     })
     .await
 }
 
 pub(super) async fn call(
     State(app): State<App>,
-    Path((run_id, id)): Path<(String, String)>,
+    Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(ask): Query<Ask>,
 ) -> Result<Json<Lookup>, Error> {
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
-        lookup::by_request(&store.view(), &contents, app.place(partition), &run_id, &id)?
+        lookup::by_request(&store.view(), &contents, app.place(partition), run_id.borrow(), id.borrow())?
             .map(Json)
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
     })
@@ -238,22 +249,22 @@ pub(super) async fn call(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CheckpointQuery {
-    at_or_before: Option<u64>,
+    at_or_before: Option<JournalSeq>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
 pub(super) async fn checkpoint(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<CheckpointQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let store = app.0.store(partition);
         let (contents, place) = (app.0.contents(ask.deadline()), app.place(partition));
-        let latest = checkpoint::latest(&store.view(), &contents, place, &run_id, query.at_or_before)?;
+        let latest = checkpoint::latest(&store.view(), &contents, place, run_id.borrow(), query.at_or_before)?;
         let (row, checkpoint) = latest.found.ok_or_else(|| {
             let what = format!("run {run_id} has no valid checkpoint there");
             let missing = latest.missing.first();
@@ -281,11 +292,11 @@ pub(super) struct RecoveryQuery {
 
 pub(super) async fn recovery(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<RecoveryQuery>,
 ) -> Result<Json<Recovery>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let wanted = recovery::Ask {
         full: query.full,
@@ -295,9 +306,9 @@ pub(super) async fn recovery(
     };
     app.read(move |app| {
         let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
-        recovery::one(&store.view(), &contents, app.place(partition), &run_id, wanted, cursor.as_deref())?
+        recovery::one(&store.view(), &contents, app.place(partition), run_id.borrow(), wanted, cursor.as_deref())?
             .map(Json)
-            .ok_or_else(|| no_run(&run_id))
+            .ok_or_else(|| no_run(run_id.borrow()))
     })
     .await
 }
@@ -307,7 +318,7 @@ pub(super) async fn recovery(
 pub(super) struct OutcomeQuery {
     position: String,
     #[serde(default)]
-    record_id: String,
+    record_id: OrEmpty<RecordId>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -315,7 +326,7 @@ pub(super) struct OutcomeQuery {
 /// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is.
 pub(super) async fn outcome(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<OutcomeQuery>,
 ) -> Result<Json<ReadBack>, Error> {
     let usage = || Error::new(ErrorKind::Usage, format!("position {:?} is not PARTITION:OFFSET", query.position));
@@ -326,7 +337,7 @@ pub(super) async fn outcome(
     let position = app.0.position(partition, offset, u32::try_from(index).map_err(|_| usage())?);
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let consistency = ask.consistency(Consistency::Latest)?;
-    app.0.read_back(&run_id, &position, &query.record_id, consistency, ask.deadline()).await.map(Json)
+    app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
 }
 
 #[derive(Debug, Deserialize)]
@@ -344,7 +355,7 @@ pub(super) struct ResolutionBody {
 
 pub(super) async fn resolve(
     State(app): State<App>,
-    Path((run_id, id)): Path<(String, String)>,
+    Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(ask): Query<Ask>,
     body: String,
 ) -> Result<Json<answer::Outcome>, Error> {
@@ -362,5 +373,5 @@ pub(super) async fn resolve(
         who: body.who,
         why: body.why,
     };
-    app.0.resolve(&run_id, resolution, ask.deadline()).await.map(Json)
+    app.0.resolve(run_id.borrow(), resolution, ask.deadline()).await.map(Json)
 }

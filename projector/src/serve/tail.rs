@@ -11,7 +11,10 @@ use axum::{
     response::sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{Stream, stream};
-use runlog_schemas::answer::{ErrorKind, Line};
+use runlog_schemas::{
+    answer::{ErrorKind, Line},
+    id::RunId,
+};
 use serde::Deserialize;
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -34,7 +37,7 @@ pub(super) struct TailQuery {
 
 struct Tail {
     app: App,
-    run_id: String,
+    run_id: RunId,
     partition: u32,
     cursor: Option<Vec<u8>>,
     ready: VecDeque<Line>,
@@ -46,17 +49,17 @@ struct Tail {
 /// out a line.
 pub(super) async fn one(
     State(app): State<App>,
-    Path(run_id): Path<String>,
+    Path(run_id): Path<RunId>,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(&run_id, &ask).await?;
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     // A browser that connects again asks the same URL, and says what it had last.
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     let cursor = match last.or(query.from.as_deref()) {
         None | Some("beginning") => None,
-        Some("end") => timeline::end(&app.0.store(partition).view(), &run_id)?,
+        Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
         cursor => parse_cursor(cursor)?,
     };
     let tail =
@@ -106,7 +109,15 @@ impl Tail {
         let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
-            timeline::page(&store.view(), &contents, app.place(partition), &run_id, cursor.as_deref(), PAGE, raw)
+            timeline::page(
+                &store.view(),
+                &contents,
+                app.place(partition),
+                run_id.borrow(),
+                cursor.as_deref(),
+                PAGE,
+                raw,
+            )
         });
         self.ready = page.await?.records.into();
         Ok(())

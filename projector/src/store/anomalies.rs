@@ -1,7 +1,11 @@
 //! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, judge::Reason};
+use runlog_schemas::{
+    datum,
+    id::{Epoch, OrEmpty, RecordId, RunId, WriterId},
+    judge::Reason,
+};
 
 /// An anomaly by place.
 pub fn key(offset: u64, index: u32) -> Key {
@@ -14,17 +18,17 @@ pub fn prefix() -> Key {
 }
 
 /// An anomaly of a run by place; the row is empty.
-pub fn of_run(run_id: &str, offset: u64, index: u32) -> Key {
+pub fn of_run(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
     run_prefix(run_id).u64(offset).u32(index)
 }
 
 /// A run's anomalies.
-pub fn run_prefix(run_id: &str) -> Key {
+pub fn run_prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Anomalies, 1).text(run_id)
 }
 
 /// What is remembered of a record id that was refused for its content (`judge::Seen`).
-pub fn by_id(run_id: &str, record_id: &str) -> Key {
+pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(Index::Anomalies, 2).text(run_id).text(record_id)
 }
 
@@ -32,14 +36,14 @@ pub fn by_id(run_id: &str, record_id: &str) -> Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnomalyRow {
     /// The run that the record names.
-    pub run_id: String,
+    pub run_id: RunId,
     /// The record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// Why it was refused.
     pub reason: Reason,
     /// Its writer.
-    pub writer_id: String,
+    pub writer_id: OrEmpty<WriterId>,
     /// Its writer's epoch.
-    pub writer_epoch: u64,
+    pub writer_epoch: Epoch,
 }
 datum!(AnomalyRow { run_id, record_id, reason, writer_id, writer_epoch });

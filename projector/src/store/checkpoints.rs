@@ -12,12 +12,16 @@
 //! small however long the list is and however often it was edited, and reading it walks no chain of checkpoints.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, json::Json};
+use runlog_schemas::{
+    datum,
+    id::{JournalSeq, RunId},
+    json::Json,
+};
 
 /// A checkpoint that is not pruned, by its rank: covered `journal_seq`, number, time, then place.
-pub fn key(run_id: &str, row: &CheckpointRow) -> Key {
+pub fn key(run_id: RunId<&str>, row: &CheckpointRow) -> Key {
     prefix(run_id)
-        .u64(row.covers_journal_seq)
+        .u64(row.covers_journal_seq.get())
         .u64(row.checkpoint_seq)
         .u64(row.created_at_millis)
         .u64(row.offset)
@@ -25,32 +29,32 @@ pub fn key(run_id: &str, row: &CheckpointRow) -> Key {
 }
 
 /// A run's checkpoints that are not pruned.
-pub fn prefix(run_id: &str) -> Key {
+pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Checkpoints, 0).text(run_id)
 }
 
 /// A checkpoint by id, pruned or not.
-pub fn by_id(run_id: &str, checkpoint_id: &str) -> Key {
+pub fn by_id(run_id: RunId<&str>, checkpoint_id: &str) -> Key {
     Key::new(Index::Checkpoints, 1).text(run_id).text(checkpoint_id)
 }
 
 /// How far a run's array is.
-pub fn array(run_id: &str) -> Key {
+pub fn array(run_id: RunId<&str>) -> Key {
     Key::new(Index::Checkpoints, 2).text(run_id)
 }
 
 /// A message of a run's array.
-pub fn message(run_id: &str, number: u64) -> Key {
+pub fn message(run_id: RunId<&str>, number: u64) -> Key {
     message_prefix(run_id).u64(number)
 }
 
 /// A run's array.
-pub fn message_prefix(run_id: &str) -> Key {
+pub fn message_prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Checkpoints, 3).text(run_id)
 }
 
 /// A page of ranges (`Vec<Range>`).
-pub fn page(run_id: &str, number: u64) -> Key {
+pub fn page(run_id: RunId<&str>, number: u64) -> Key {
     Key::new(Index::Checkpoints, 4).text(run_id).u64(number)
 }
 
@@ -70,7 +74,7 @@ pub struct CheckpointRow {
     /// Its id.
     pub checkpoint_id: String,
     /// The last `journal_seq` covered, inclusive.
-    pub covers_journal_seq: u64,
+    pub covers_journal_seq: JournalSeq,
     /// Its number within the run.
     pub checkpoint_seq: u64,
     /// When it was made, milliseconds since the Unix epoch.

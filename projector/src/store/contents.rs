@@ -2,15 +2,19 @@
 //! nothing here says whether the content is there.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, payload::StoredPayload};
+use runlog_schemas::{
+    datum,
+    id::{RecordId, RunId},
+    payload::StoredPayload,
+};
 
 /// The content of the record at a place.
-pub fn key(run_id: &str, offset: u64, index: u32) -> Key {
+pub fn key(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
     prefix(run_id).u64(offset).u32(index)
 }
 
 /// All contents of a run.
-pub fn prefix(run_id: &str) -> Key {
+pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Contents, 0).text(run_id)
 }
 
@@ -18,7 +22,7 @@ pub fn prefix(run_id: &str) -> Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRow {
     /// The record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// What it names.
     pub stored: StoredPayload,
 }

@@ -4,21 +4,22 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
+    id::{Fingerprint, JournalSeq, RecordId, RunId},
     judge::{CallStatus, Reason},
 };
 
 /// An effect that has not ended.
-pub fn pending(run_id: &str, id: &str) -> Key {
+pub fn pending(run_id: RunId<&str>, id: RecordId<&str>) -> Key {
     pending_of(run_id).text(id)
 }
 
 /// A run's effects that have not ended.
-pub fn pending_of(run_id: &str) -> Key {
+pub fn pending_of(run_id: RunId<&str>) -> Key {
     Key::new(Index::Effects, 0).text(run_id)
 }
 
 /// An effect that has ended.
-pub fn ended(run_id: &str, id: &str) -> Key {
+pub fn ended(run_id: RunId<&str>, id: RecordId<&str>) -> Key {
     Key::new(Index::Effects, 1).text(run_id).text(id)
 }
 
@@ -36,7 +37,7 @@ pub struct EffectRow {
     /// The tool.
     pub tool_name: String,
     /// The call's fingerprint.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// Where it stands.
@@ -50,7 +51,7 @@ pub struct EffectRow {
     /// How often it was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The request's offset.
     pub offset: u64,
     /// The request's index.
@@ -86,7 +87,7 @@ impl EffectRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceRow {
     /// The refused record.
-    pub record_id: String,
+    pub record_id: RecordId,
     /// What it says of the effect.
     pub status: CallStatus,
     /// Why it was refused.

@@ -23,8 +23,8 @@ impl Key {
     /// Adds a string: its bytes with 00 escaped as 00 FF, ended by 00 01, so that no string's end sorts past another's
     /// continuation.
     #[must_use]
-    pub fn text(mut self, text: &str) -> Self {
-        self.escape(text);
+    pub fn text(mut self, text: impl AsRef<str>) -> Self {
+        self.escape(text.as_ref());
         self.0.extend_from_slice(&[0, 1]);
         self
     }
@@ -108,6 +108,11 @@ impl<'a> Parts<'a> {
                 }
             }
         }
+    }
+
+    /// The next string, which is an id.
+    pub fn id<T: TryFrom<String>>(&mut self) -> Option<T> {
+        self.text()?.try_into().ok()
     }
 
     /// The next number.

@@ -2,20 +2,23 @@
 //! per record; a record by position or id is one get (two with its content).
 
 use super::{Index, Key};
-use runlog_schemas::datum;
+use runlog_schemas::{
+    datum,
+    id::{RecordId, RunId},
+};
 
 /// A record by place.
-pub fn key(run_id: &str, offset: u64, index: u32) -> Key {
+pub fn key(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
     prefix(run_id).u64(offset).u32(index)
 }
 
 /// The records of a run.
-pub fn prefix(run_id: &str) -> Key {
+pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Records, 0).text(run_id)
 }
 
 /// What is remembered of a record id (`judge::Seen`).
-pub fn by_id(run_id: &str, record_id: &str) -> Key {
+pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(Index::Records, 1).text(run_id).text(record_id)
 }
 

@@ -1,10 +1,10 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, judge::Head};
+use runlog_schemas::{datum, id::RunId, judge::Head};
 
 /// A run's row.
-pub fn key(run_id: &str) -> Key {
+pub fn key(run_id: RunId<&str>) -> Key {
     Key::new(Index::Runs, 0).text(run_id)
 }
 

@@ -5,31 +5,32 @@ use super::{Index, Key};
 use runlog_schemas::{
     datum,
     datum::Sha256,
+    id::{Fingerprint, JournalSeq, RecordId, RunId},
     judge::{CallState, CallStatus},
 };
 
 /// The request record id of occurrence k (from 1) of a fingerprint.
-pub fn by_fingerprint(run_id: &str, fingerprint: &str, occurrence: u32) -> Key {
+pub fn by_fingerprint(run_id: RunId<&str>, fingerprint: Fingerprint<&str>, occurrence: u32) -> Key {
     Key::new(Index::ToolCalls, 0).text(run_id).text(fingerprint).u32(occurrence)
 }
 
 /// A call by its request's record id.
-pub fn key(run_id: &str, request_record_id: &str) -> Key {
+pub fn key(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
     Key::new(Index::ToolCalls, 1).text(run_id).text(request_record_id)
 }
 
 /// The request record id by the request's `journal_seq`.
-pub fn by_order(run_id: &str, journal_seq: u64) -> Key {
-    order_prefix(run_id).u64(journal_seq)
+pub fn by_order(run_id: RunId<&str>, journal_seq: JournalSeq) -> Key {
+    order_prefix(run_id).u64(journal_seq.get())
 }
 
 /// A run's calls in request order.
-pub fn order_prefix(run_id: &str) -> Key {
+pub fn order_prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::ToolCalls, 2).text(run_id)
 }
 
 /// How many requests of a fingerprint the run has.
-pub fn count(run_id: &str, fingerprint: &str) -> Key {
+pub fn count(run_id: RunId<&str>, fingerprint: Fingerprint<&str>) -> Key {
     Key::new(Index::ToolCalls, 3).text(run_id).text(fingerprint)
 }
 
@@ -37,7 +38,7 @@ pub fn count(run_id: &str, fingerprint: &str) -> Key {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallRow {
     /// Its fingerprint.
-    pub fingerprint: String,
+    pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// The tool.
@@ -45,7 +46,7 @@ pub struct CallRow {
     /// Where it stands.
     pub status: CallStatus,
     /// The request's `journal_seq`.
-    pub journal_seq: u64,
+    pub journal_seq: JournalSeq,
     /// The request's offset.
     pub request_offset: u64,
     /// The request's index.

@@ -76,8 +76,8 @@ fn framed(bytes: &[u8]) {
     assert_eq!(Ok(written.clone()), restated(&codec::encode_as(&record, Framing::Confluent(ID))));
     let Ok(envelope) = codec::read(&single) else { return };
     assert_eq!(envelope.payload().as_ref(), Ok(&record.payload));
-    assert_eq!((envelope.writer_id, envelope.run_id), (&*record.place.writer_id, &*record.body.run_id));
-    assert_eq!((envelope.record_id, envelope.kind), (&*record.body.record_id, record.body.record_kind));
+    assert_eq!((envelope.writer_id, envelope.run_id), (record.place.writer_id.borrow(), record.body.run_id.borrow()));
+    assert_eq!((envelope.record_id, envelope.kind), (record.body.record_id.borrow(), record.body.record_kind));
     assert_eq!(envelope.facts, record.body.facts);
     if written == single {
         assert_eq!(envelope.content_hash(), record.content_hash());

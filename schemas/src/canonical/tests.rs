@@ -2,6 +2,9 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
+use crate::id::Fingerprint;
+
+mod meaning;
 
 /// The vectors that `tests/python/canonical.py` runs, too.
 const VECTORS: &str = include_str!("../../vectors/canonical.json");
@@ -45,7 +48,7 @@ fn every_vector_holds() {
                 assert_eq!(canonicalize(&input).as_deref(), Ok(canonical.as_str()), "{name}");
                 assert_eq!(canonicalize(&canonical).as_deref(), Ok(canonical.as_str()), "{name}, again");
                 assert_eq!(super::args_sha256(&canonical), args_sha256, "{name}");
-                assert_eq!(super::fingerprint(&tool_name, &args_sha256), fingerprint, "{name}");
+                assert_eq!(Fingerprint::of(&tool_name, &args_sha256).as_str(), fingerprint, "{name}");
             }
             Vector::Refused { name, input, refused, pointer } => {
                 let error = canonicalize(&input).expect_err(&name);

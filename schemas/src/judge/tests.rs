@@ -5,6 +5,7 @@ use std::{collections::HashMap, convert::Infallible};
 use super::*;
 use crate::{
     codec,
+    id::RunId,
     json::Json,
     messages::MessageSpan,
     payload::{
@@ -22,8 +23,8 @@ mod checkpoints;
 #[derive(Default)]
 struct Run {
     head: Head,
-    seen: HashMap<String, Seen>,
-    calls: HashMap<String, CallState>,
+    seen: HashMap<RecordId, Seen>,
+    calls: HashMap<RecordId, CallState>,
     /// By id: the sizes of its messages, and whether it is pruned.
     checkpoints: HashMap<String, (Vec<u64>, bool)>,
     offset: u64,
@@ -34,11 +35,11 @@ impl View for Run {
     fn head(&mut self) -> Result<Head, Infallible> {
         Ok(self.head.clone())
     }
-    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, Infallible> {
-        Ok(self.seen.get(record_id).cloned())
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
+        Ok(self.seen.get(record_id.as_str()).cloned())
     }
-    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Infallible> {
-        Ok(self.calls.get(request_record_id).cloned())
+    fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {
+        Ok(self.calls.get(request.as_str()).cloned())
     }
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
         let known = self.checkpoints.get(checkpoint_id);
@@ -118,24 +119,24 @@ impl Run {
             ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => CallStatus::Failed,
             _ => return,
         };
-        let call = self.calls.get_mut(record.facts.answers.as_deref().unwrap()).unwrap();
+        let call = self.calls.get_mut(record.facts.answers.as_ref().unwrap()).unwrap();
         call.status = ended;
         call.outcome_hash = Some(record.payload_hash());
     }
 
     /// The next numbers: of the writer, of the run.
-    fn next(&self) -> (u64, u64) {
+    fn next(&self) -> (WriterSeq, JournalSeq) {
         (self.head.next_writer_seq, self.head.next_journal_seq)
     }
 
     /// A record with the numbers that are the next, by the writer who has the run.
     fn next_record(&self, id: &str, payload: impl Into<Payload>) -> JournalRecord {
-        let mut record = JournalRecord::new("run", id, "agent", payload.into());
+        let mut record = JournalRecord::new(RunId::ours("run"), RecordId::ours(id).to_owned(), "agent", payload.into());
         let kind = record.body.record_kind;
         record.place.writer_id.clone_from(&self.head.writer_id);
         record.place.writer_epoch = self.head.epoch;
-        record.place.writer_seq = if kind.unclaimed() { 0 } else { self.head.next_writer_seq };
-        record.place.journal_seq = if kind.numbered() { self.head.next_journal_seq } else { 0 };
+        record.place.writer_seq = if kind.unclaimed() { WriterSeq::ZERO } else { self.head.next_writer_seq };
+        record.place.journal_seq = if kind.numbered() { self.head.next_journal_seq } else { JournalSeq::ZERO };
         record
     }
 
@@ -183,19 +184,23 @@ fn request() -> ToolCallRequested {
         vendor: None,
         tool_name: "book".into(),
         args_sha256: String::new(),
-        fingerprint: String::new(),
+        fingerprint: OrEmpty::NONE,
         arguments: Some(Json::of(&7).unwrap()),
     };
     request.seal().unwrap()
 }
 
 fn completed(request: &str, result: i32) -> ToolCallCompleted {
-    ToolCallCompleted { request_record_id: request.into(), result: Some(Json::of(&result).unwrap()), latency_ms: None }
+    ToolCallCompleted {
+        request_record_id: request.parse().unwrap(),
+        result: Some(Json::of(&result).unwrap()),
+        latency_ms: None,
+    }
 }
 
 fn failed(request: &str) -> ToolCallFailed {
     ToolCallFailed {
-        request_record_id: request.into(),
+        request_record_id: request.parse().unwrap(),
         error_kind: "no".into(),
         error_message: String::new(),
         latency_ms: None,
@@ -203,12 +208,12 @@ fn failed(request: &str) -> ToolCallFailed {
 }
 
 fn attempt(request: &str) -> ToolCallAttempt {
-    ToolCallAttempt { request_record_id: request.into(), attempt: 2, reason: String::new() }
+    ToolCallAttempt { request_record_id: request.parse().unwrap(), attempt: 2, reason: String::new() }
 }
 
 fn resolution(request: &str, decision: &str) -> EffectResolution {
     EffectResolution {
-        request_record_id: request.into(),
+        request_record_id: request.parse().unwrap(),
         decision: decision.into(),
         result: None,
         who: "jo".into(),
@@ -216,11 +221,11 @@ fn resolution(request: &str, decision: &str) -> EffectResolution {
     }
 }
 
-fn checkpoint(id: &str, covers: u64, base: Option<&str>) -> LoopCheckpoint {
+fn checkpoint(id: &str, covers: u32, base: Option<&str>) -> LoopCheckpoint {
     let mut checkpoint = LoopCheckpoint {
         checkpoint_id: id.into(),
         checkpoint_seq: 1,
-        covers_journal_seq: covers,
+        covers_journal_seq: covers.into(),
         base: base.map(str::to_owned),
         unanswered: Vec::new(),
         schema_version: 1,
@@ -239,11 +244,11 @@ fn checkpoint(id: &str, covers: u64, base: Option<&str>) -> LoopCheckpoint {
     checkpoint
 }
 
-fn claim(id: &str, writer: &str, epoch: u64) -> JournalRecord {
-    let payload = RunClaim { writer_id: writer.into(), epoch, claimed_by: String::new() };
-    let mut record = JournalRecord::new("run", id, "agent", payload.into());
-    record.place.writer_id = writer.into();
-    record.place.writer_epoch = epoch;
+fn claim(id: &str, writer: &str, epoch: u32) -> JournalRecord {
+    let payload = RunClaim { writer_id: writer.parse().unwrap(), epoch: Epoch::from(epoch), claimed_by: String::new() };
+    let mut record = JournalRecord::new(RunId::ours("run"), RecordId::ours(id).to_owned(), "agent", payload.into());
+    record.place.writer_id = writer.parse().unwrap();
+    record.place.writer_epoch = Epoch::from(epoch);
     record
 }
 
@@ -265,7 +270,7 @@ fn a_repeat_consumes_its_writer_seq_only_if_that_is_the_next() {
     let mut again = run.next_record("x", turn("x"));
     run.take(&again);
     let (writer_seq, journal_seq) = run.next();
-    for far in [0, 1, writer_seq + 1, writer_seq + 9] {
+    for far in [WriterSeq::ZERO, 1.into(), writer_seq.saturating_add(1), writer_seq.saturating_add(9)] {
         again.place.writer_seq = far;
         assert_eq!(run.take(&again), Repeat(None));
         assert_eq!(run.next(), (writer_seq, journal_seq), "repeated as {far}");
@@ -274,7 +279,7 @@ fn a_repeat_consumes_its_writer_seq_only_if_that_is_the_next() {
     // Not even the next number of the run is consumed.
     again.place.journal_seq = journal_seq;
     assert_eq!(run.take(&again), Repeat(None));
-    assert_eq!(run.next(), (writer_seq + 1, journal_seq));
+    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq));
 }
 
 #[test]
@@ -285,14 +290,14 @@ fn a_repeat_in_a_place_that_is_not_its_writers_consumes_nothing() {
     assert_eq!(run.take(&claim("claim-b", "b", 2)), Applied);
     let before = run.head.clone();
     // The next number of the epoch, by a writer who has not the epoch.
-    again.place.writer_seq = 1;
+    again.place.writer_seq = 1.into();
     assert_eq!(run.take(&again), Repeat(None));
     assert_eq!(run.head, before);
     // Its content in the new writer's place is a repeat as well: an append of unknown fate, sent again.
-    again.place.writer_id = "b".into();
-    again.place.writer_epoch = 2;
+    again.place.writer_id = "b".parse().unwrap();
+    again.place.writer_epoch = 2.into();
     assert_eq!(run.take(&again), Repeat(None));
-    assert_eq!(run.head.next_writer_seq, 2);
+    assert_eq!(run.head.next_writer_seq, 2.into());
 }
 
 #[test]
@@ -303,7 +308,7 @@ fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
     assert_eq!(run.take(&orphan), Repeat(Some(Reason::Transition)));
     let conflicting = run.next_record("y", turn("y"));
     let mut low = conflicting.clone();
-    low.place.writer_seq = 1;
+    low.place.writer_seq = 1.into();
     assert_eq!(run.take(&low), Refused(Reason::Conflict));
     assert_eq!(run.take(&conflicting), Repeat(Some(Reason::Conflict)));
 }
@@ -313,9 +318,9 @@ fn what_was_refused_for_its_place_is_judged_anew() {
     let mut run = Run::claimed("a");
     let record = run.next_record("x", turn("x"));
     let mut early = record.clone();
-    early.place.writer_seq += 1;
+    early.place.writer_seq = early.place.writer_seq.saturating_add(1);
     let mut foreign = record.clone();
-    foreign.place.writer_id = "b".into();
+    foreign.place.writer_id = "b".parse().unwrap();
     assert_eq!(run.take(&early), Refused(Reason::Gap));
     assert_eq!(run.take(&foreign), Refused(Reason::Fenced));
     assert_eq!(run.take(&record), Applied);
@@ -327,10 +332,13 @@ fn what_was_refused_for_its_place_is_judged_anew() {
 fn before_any_claim_everybody_writes_in_epoch_0_and_in_no_other() {
     let mut run = Run::default();
     for writer in ["", "a", "b"] {
-        assert_eq!(run.changed(writer, turn(writer), |record| record.place.writer_id = writer.into()), Applied);
+        assert_eq!(
+            run.changed(&format!("x{writer}"), turn(writer), |record| record.place.writer_id = writer.parse().unwrap()),
+            Applied
+        );
     }
-    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_epoch = 1), Refused(Reason::Fenced));
-    assert_eq!(run.next(), (4, 4));
+    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_epoch = 1.into()), Refused(Reason::Fenced));
+    assert_eq!(run.next(), (4.into(), 4.into()));
 }
 
 #[test]
@@ -340,8 +348,8 @@ fn only_the_writer_of_the_last_applied_claim_writes() {
     let before = run.head.clone();
     for (writer, epoch) in [("a", 1), ("", 0), ("a", 2), ("b", 1), ("b", 3), ("", 2)] {
         let word = run.changed("x", turn("x"), |record| {
-            record.place.writer_id = writer.into();
-            record.place.writer_epoch = epoch;
+            record.place.writer_id = writer.parse().unwrap();
+            record.place.writer_epoch = Epoch::from(epoch);
         });
         assert_eq!(word, Refused(Reason::Fenced), "{writer} in {epoch}");
         assert_eq!(run.head, before, "a fenced record consumes nothing");
@@ -357,7 +365,7 @@ fn a_claim_is_applied_at_the_next_epoch_only() {
         assert_eq!(run.take(&claim("c", "b", epoch)), Refused(Reason::Fenced), "epoch {epoch}");
     }
     let changes: [fn(&mut JournalRecord); 2] =
-        [|record| record.place.writer_seq = 1, |record| record.place.writer_id.clear()];
+        [|record| record.place.writer_seq = 1.into(), |record| record.place.writer_id = OrEmpty::NONE];
     for change in changes {
         let mut odd = claim("c", "b", 2);
         change(&mut odd);
@@ -366,8 +374,8 @@ fn a_claim_is_applied_at_the_next_epoch_only() {
     assert_eq!(run.head, before);
     // Refused for its place, it may come again.
     assert_eq!(run.take(&claim("c", "b", 2)), Applied);
-    assert_eq!((run.head.epoch, run.head.writer_id.as_str()), (2, "b"));
-    assert_eq!(run.next(), (1, before.next_journal_seq), "its writer begins at 1, the run goes on");
+    assert_eq!((run.head.epoch, run.head.writer_id.as_str()), (2.into(), "b"));
+    assert_eq!(run.next(), (1.into(), before.next_journal_seq), "its writer begins at 1, the run goes on");
 }
 
 #[test]
@@ -375,19 +383,22 @@ fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
     let mut run = Run::default();
     assert_eq!(run.take(&claim("c-a", "a", 1)), Applied);
     assert_eq!(run.take(&claim("c-b", "b", 1)), Refused(Reason::Fenced));
-    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_id = "b".into()), Refused(Reason::Fenced));
+    assert_eq!(
+        run.changed("x", turn("x"), |record| record.place.writer_id = "b".parse().unwrap()),
+        Refused(Reason::Fenced)
+    );
     assert_eq!(run.add("y", turn("y")), Applied);
     // The first one's claim, sent again, gives it nothing back.
     run.take(&claim("c-c", "c", 2));
     assert_eq!(run.take(&claim("c-a", "a", 1)), Repeat(None));
-    assert_eq!((run.head.epoch, run.head.writer_id.as_str(), run.head.next_writer_seq), (2, "c", 1));
+    assert_eq!((run.head.epoch, run.head.writer_id.as_str(), run.head.next_writer_seq), (2.into(), "c", 1.into()));
 }
 
 #[test]
 fn a_claim_under_the_id_of_another_record_is_a_conflict() {
     let mut run = Run::claimed("a");
     assert_eq!(run.take(&claim("turn", "b", 2)), Refused(Reason::Conflict));
-    assert_eq!(run.head.epoch, 1);
+    assert_eq!(run.head.epoch, 1.into());
 }
 
 // Rule 3.
@@ -397,7 +408,8 @@ fn a_writer_seq_beyond_the_next_is_a_gap_and_consumes_nothing() {
     let mut run = Run::claimed("a");
     let before = run.head.clone();
     for ahead in [1, 2, 100] {
-        let word = run.changed("x", turn("x"), |record| record.place.writer_seq += ahead);
+        let word = run
+            .changed("x", turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_add(ahead));
         assert_eq!(word, Refused(Reason::Gap));
         assert_eq!(run.head, before);
     }
@@ -410,10 +422,10 @@ fn a_known_id_with_other_content_is_a_conflict_and_consumes_what_was_the_next() 
     let mut run = Run::claimed("a");
     let (writer_seq, journal_seq) = run.next();
     assert_eq!(run.add("turn", turn("something else")), Refused(Reason::Conflict));
-    assert_eq!(run.next(), (writer_seq + 1, journal_seq + 1));
+    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
     // What it was refused for did not change what the id stands for.
     let mut first = run.next_record("turn", turn("hello"));
-    first.place.writer_seq = 1;
+    first.place.writer_seq = 1.into();
     assert_eq!(run.take(&first), Repeat(None));
 }
 
@@ -421,15 +433,18 @@ fn a_known_id_with_other_content_is_a_conflict_and_consumes_what_was_the_next() 
 fn a_lower_writer_seq_with_other_content_is_a_conflict() {
     let mut run = Run::claimed("a");
     let (writer_seq, journal_seq) = run.next();
-    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_seq -= 1), Refused(Reason::Conflict));
+    assert_eq!(
+        run.changed("x", turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_sub(1)),
+        Refused(Reason::Conflict)
+    );
     // Its number of the run was the next, its writer's number was not.
-    assert_eq!(run.next(), (writer_seq, journal_seq + 1));
+    assert_eq!(run.next(), (writer_seq, journal_seq.saturating_add(1)));
     let word = run.changed("y", turn("y"), |record| {
-        record.place.writer_seq = 0;
-        record.place.journal_seq = 1;
+        record.place.writer_seq = 0.into();
+        record.place.journal_seq = 1.into();
     });
     assert_eq!(word, Refused(Reason::Conflict));
-    assert_eq!(run.next(), (writer_seq, journal_seq + 1));
+    assert_eq!(run.next(), (writer_seq, journal_seq.saturating_add(1)));
 }
 
 // Rule 5.
@@ -438,14 +453,16 @@ fn a_lower_writer_seq_with_other_content_is_a_conflict() {
 fn a_journal_seq_other_than_the_next_is_refused_and_consumes_the_writers_number() {
     let mut run = Run::claimed("a");
     let (writer_seq, journal_seq) = run.next();
-    for (taken, wrong) in [(1, 0), (2, journal_seq - 1), (3, journal_seq + 1)] {
+    for (taken, wrong) in
+        [(1, JournalSeq::ZERO), (2, journal_seq.saturating_sub(1)), (3, journal_seq.saturating_add(1))]
+    {
         let word = run.changed(&format!("x{taken}"), turn("x"), |record| record.place.journal_seq = wrong);
         assert_eq!(word, Refused(Reason::Sequence), "{wrong}");
-        assert_eq!(run.next(), (writer_seq + taken, journal_seq));
+        assert_eq!(run.next(), (writer_seq.saturating_add(taken), journal_seq));
     }
     let word = run.changed("y", checkpoint("c", 1, None), |record| record.place.journal_seq = journal_seq);
     assert_eq!(word, Refused(Reason::Sequence), "checkpoints have no number of the run");
-    assert_eq!(run.next(), (writer_seq + 4, journal_seq));
+    assert_eq!(run.next(), (writer_seq.saturating_add(4), journal_seq));
 }
 
 #[test]
@@ -469,7 +486,7 @@ fn the_same_completion_again_changes_nothing_and_is_no_fault() {
     run.add("end", completed("call", 1));
     let (writer_seq, journal_seq) = run.next();
     assert_eq!(run.add("end again", completed("call", 1)), NoOp);
-    assert_eq!(run.next(), (writer_seq + 1, journal_seq + 1));
+    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
 }
 
 #[test]
@@ -525,8 +542,12 @@ fn contract_checkpoint(covers: u64) -> Checkpoint {
 fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpoints_number() {
     let mut run = Run::claimed("a");
     let (_, journal_seq) = run.next();
-    assert_eq!(run.add("c1", contract_checkpoint(journal_seq)), Refused(Reason::Checkpoint), "itself is not behind it");
-    assert_eq!(run.add("c2", contract_checkpoint(journal_seq)), Applied);
+    assert_eq!(
+        run.add("c1", contract_checkpoint(journal_seq.get())),
+        Refused(Reason::Checkpoint),
+        "itself is not behind it"
+    );
+    assert_eq!(run.add("c2", contract_checkpoint(journal_seq.get())), Applied);
     assert_eq!(run.head.checkpoint_seq, 0);
 }
 
@@ -536,7 +557,7 @@ fn a_batch_is_refused_whole_and_consumes_its_writers_number() {
     let (writer_seq, journal_seq) = run.next();
     let records = vec![run.next_record("1", turn("1"))];
     assert_eq!(run.add("b", Batch { records }), Refused(Reason::Batch));
-    assert_eq!(run.next(), (writer_seq + 1, journal_seq));
+    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq));
     assert_eq!(run.add("1", turn("1")), Applied, "nothing of it was seen");
 }
 
@@ -573,12 +594,12 @@ fn what_follows_a_record_refused_for_its_content_is_not_lost() {
     let mut second = run.next_record("x2", turn("x2"));
     let mut third = run.next_record("x3", completed("call", 1));
     for (record, after) in [(&mut second, 1), (&mut third, 2)] {
-        record.place.writer_seq = writer_seq + after;
-        record.place.journal_seq = journal_seq + after;
+        record.place.writer_seq = writer_seq.saturating_add(after);
+        record.place.journal_seq = journal_seq.saturating_add(after);
     }
     assert_eq!(run.take(&orphan), Refused(Reason::Transition));
     assert_eq!((run.take(&second), run.take(&third)), (Applied, Applied));
-    assert_eq!(run.next(), (writer_seq + 3, journal_seq + 3));
+    assert_eq!(run.next(), (writer_seq.saturating_add(3), journal_seq.saturating_add(3)));
 }
 
 // Records that need no claim.
@@ -588,8 +609,8 @@ fn a_resolution_is_judged_by_its_id_and_its_content_and_by_nothing_else() {
     let mut run = Run::claimed("a");
     let before = run.next();
     let foreign = |record: &mut JournalRecord| {
-        record.place.writer_id = "an operator".into();
-        record.place.writer_epoch = 7;
+        record.place.writer_id = "an operator".parse().unwrap();
+        record.place.writer_epoch = 7.into();
     };
     assert_eq!(run.changed("r1", resolution("call", "not_done"), foreign), Applied);
     assert_eq!(run.changed("r1", resolution("call", "not_done"), foreign), Repeat(None));
@@ -609,9 +630,9 @@ fn the_rules_are_asked_in_their_order() {
     let known = run.next_record("x", turn("x"));
     run.take(&known);
     let worst = |record: &mut JournalRecord| {
-        record.place.writer_id = "b".into();
-        record.place.writer_seq += 5;
-        record.place.journal_seq += 5;
+        record.place.writer_id = "b".parse().unwrap();
+        record.place.writer_seq = record.place.writer_seq.saturating_add(5);
+        record.place.journal_seq = record.place.journal_seq.saturating_add(5);
     };
     // Everything is wrong with it, but it was judged before.
     assert_eq!(run.changed("x", turn("x"), worst), Repeat(None));
@@ -619,22 +640,28 @@ fn the_rules_are_asked_in_their_order() {
     assert_eq!(run.changed("x", turn("y"), worst), Refused(Reason::Fenced));
     // A gap that is a conflict and out of sequence.
     let gap = |record: &mut JournalRecord| {
-        record.place.writer_seq += 5;
-        record.place.journal_seq += 5;
+        record.place.writer_seq = record.place.writer_seq.saturating_add(5);
+        record.place.journal_seq = record.place.journal_seq.saturating_add(5);
     };
     assert_eq!(run.changed("x", turn("y"), gap), Refused(Reason::Gap));
     // A conflict that is out of sequence.
-    assert_eq!(run.changed("x", turn("y"), |record| record.place.journal_seq += 5), Refused(Reason::Conflict));
+    assert_eq!(
+        run.changed("x", turn("y"), |record| record.place.journal_seq = record.place.journal_seq.saturating_add(5)),
+        Refused(Reason::Conflict)
+    );
     // Out of sequence on a run that has ended.
     run.add("end", lifecycle("completed"));
-    assert_eq!(run.changed("z", turn("z"), |record| record.place.journal_seq += 5), Refused(Reason::Sequence));
+    assert_eq!(
+        run.changed("z", turn("z"), |record| record.place.journal_seq = record.place.journal_seq.saturating_add(5)),
+        Refused(Reason::Sequence)
+    );
 }
 
 #[test]
 fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let mut run = Run::claimed("a");
     let (before, records) = (run.head.hash, run.head.records);
-    run.changed("x", turn("x"), |record| record.place.writer_seq += 1);
+    run.changed("x", turn("x"), |record| record.place.writer_seq = record.place.writer_seq.saturating_add(1));
     run.add("y", completed("nobody", 1));
     run.add("turn", turn("another"));
     assert_eq!((run.head.hash, run.head.records), (before, records));
@@ -642,7 +669,7 @@ fn the_run_hash_grows_with_what_was_applied_and_with_nothing_else() {
     let framed = codec::encode(&record);
     run.take(&record);
     let bytes = Sha256::of(codec::unframe(&framed).unwrap().datum);
-    assert_eq!((run.head.hash, run.head.records), (before.chain(&bytes), records + 1));
+    assert_eq!((run.head.hash, run.head.records), (before.behind(&bytes), records + 1));
     run.take(&record);
     assert_eq!(run.head.records, records + 1);
 }

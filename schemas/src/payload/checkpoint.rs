@@ -3,6 +3,7 @@
 use crate::{
     datum,
     datum::{Datum, Sha256},
+    id::{JournalSeq, RecordId},
     json::{self, Json},
     messages::{self, MessageSpan},
 };
@@ -16,14 +17,14 @@ pub struct LoopCheckpoint {
     /// 1, 2, 3 … within the run.
     pub checkpoint_seq: u64,
     /// The last `journal_seq` that this checkpoint covers, inclusive; 0 covers nothing.
-    pub covers_journal_seq: u64,
+    pub covers_journal_seq: JournalSeq,
     /// The checkpoint whose message list `spans` refer to: an applied one of the same run, not necessarily the latest,
     /// and not pruned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// Record ids of covered requests whose answer this agent had not received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unanswered: Vec<String>,
+    pub unanswered: Vec<RecordId>,
     /// The source's schema version; 0 is a snapshot from before versions.
     #[serde(default)]
     pub schema_version: u32,
@@ -109,7 +110,7 @@ impl LoopCheckpoint {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPrune {
     /// The first `journal_seq` whose checkpoints stay.
-    pub prune_covered_before: u64,
+    pub prune_covered_before: JournalSeq,
     /// Whether the latest checkpoint that was taken behind the run's end stays in any case.
     #[serde(default)]
     pub preserve_latest_terminal: bool,

@@ -1,6 +1,9 @@
 //! How long things last: erasures, forks, retention horizons.
 
-use crate::{datum, datum::Sha256};
+use crate::{
+    datum,
+    id::{JournalSeq, RunHash, RunId},
+};
 use serde::{Deserialize, Serialize};
 
 /// The keys of an erasable run are destroyed. What was encrypted under them is gone; every status and number stays.
@@ -21,15 +24,15 @@ datum!(Erasure { key_ids, who, why });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
     /// The other run.
-    pub from_run_id: String,
+    pub from_run_id: RunId,
     /// Its last `journal_seq` that this run shares, inclusive.
-    pub from_journal_seq: u64,
+    pub from_journal_seq: JournalSeq,
     /// The partition of the other run.
     pub from_partition: u32,
     /// The offset of the last shared record in that partition.
     pub from_offset: u64,
     /// The other run's hash behind that record: that it is the history which this one shares can be checked.
-    pub from_hash: Sha256,
+    pub from_hash: RunHash,
     /// The checkpoint of the other run that an agent goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_checkpoint_id: Option<String>,

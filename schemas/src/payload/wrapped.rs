@@ -52,6 +52,9 @@ impl<'de> Deserialize<'de> for Batch {
             Ok(draft) if matches!(draft.record.payload, Payload::Batch(_)) => {
                 Err(serde::de::Error::custom("a batch within a batch"))
             }
+            Ok(draft) if !draft.has_record_id => {
+                Err(serde::de::Error::custom("a record of a batch needs its record_id"))
+            }
             Ok(draft) => Ok(draft.record),
             Err(error) => Err(serde::de::Error::custom(error)),
         };

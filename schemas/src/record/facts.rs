@@ -3,6 +3,7 @@
 use super::{Facts, RecordKind};
 use crate::{
     canonical,
+    id::{Fingerprint, JournalSeq},
     payload::{Payload, approval::Approval, observed::ToolJournalEntry, output_delivery::OutputDelivery},
 };
 
@@ -84,7 +85,8 @@ pub(super) fn of_contract(payload: &Payload, facts: &mut Facts) {
         Payload::EffectResult(p) => facts.state(p.terminal_status.as_str(), &p.effect_id),
         Payload::Checkpoint(p) => {
             facts.checkpoint_id = Some(p.checkpoint_id.clone());
-            facts.covers_journal_seq = Some(p.covers_journal_seq);
+            // A number of that contract may be beyond what the schema holds.
+            facts.covers_journal_seq = Some(JournalSeq::ZERO.saturating_add(p.covers_journal_seq));
             facts.checkpoint_seq = Some(p.checkpoint_seq);
             facts.created_at_millis = Some(p.created_at_millis);
         }
@@ -103,7 +105,7 @@ pub(super) fn of_own(payload: &Payload, facts: &mut Facts) {
         Payload::CodeEditProposal(p) => facts.state(p.status.as_str(), &p.request_id),
         Payload::Retraction(p) => facts.state("retracted", &p.retracted_record_id),
         Payload::Erasure(_) => facts.status = Some("erased".to_owned()),
-        Payload::Fork(p) => facts.state("forked", &p.from_run_id),
+        Payload::Fork(p) => facts.state("forked", p.from_run_id.as_str()),
         Payload::RetentionHorizon(p) => facts.key = Some(p.family.clone()),
         _ => {}
     }
@@ -141,5 +143,5 @@ fn tool_journal_entry(entry: &ToolJournalEntry, facts: &mut Facts) {
     facts.tool_name = Some(entry.tool_name.clone());
     facts.fingerprint = canonical::canonicalize(entry.arguments.as_str())
         .ok()
-        .map(|arguments| canonical::fingerprint(&entry.tool_name, &canonical::args_sha256(&arguments)));
+        .map(|arguments| Fingerprint::of(&entry.tool_name, &canonical::args_sha256(&arguments)));
 }

@@ -6,6 +6,7 @@ mod sample;
 
 use runlog_schemas::{
     datum::{Datum, Sha256},
+    id::{Illegal, OrEmpty, PrevHash, RunId},
     json::Json,
     messages::MessageSpan,
     payload::{
@@ -19,6 +20,7 @@ use runlog_schemas::{
     },
 };
 use serde_json::Value;
+use std::str::FromStr;
 
 /// Every payload type, in the order of the schema's union, by the stem of its files.
 pub(crate) fn records() -> Vec<(String, JournalRecord)> {
@@ -97,14 +99,22 @@ impl sample::Choose for Fullest {
     }
 }
 
-fn run_of(payload: &Payload) -> &'static str {
-    if RecordKind::of(payload).of_partition() { "" } else { "run-1" }
+fn record_of(record_id: &str, payload: Payload) -> JournalRecord {
+    let record_id = record_id.parse().unwrap();
+    if RecordKind::of(&payload).of_partition() {
+        return JournalRecord::of_partition(record_id, "agent-1", payload);
+    }
+    JournalRecord::new(RunId::new("run-1").unwrap(), record_id, "agent-1", payload)
+}
+
+fn id<T: FromStr<Err = Illegal>>(text: &str) -> T {
+    text.parse().unwrap()
 }
 
 /// A record with nothing in it that may be left out.
 fn plain(payload: Payload) -> JournalRecord {
-    let mut record = JournalRecord::new(run_of(&payload), "rec-1", "agent-1", payload);
-    record.place.writer_id = "writer-1".into();
+    let mut record = record_of("rec-1", payload);
+    record.place.writer_id = id("writer-1");
     record
 }
 
@@ -125,7 +135,7 @@ fn payloads() -> [Payload; 11] {
         vendor: some("scripted"),
         tool_name: "book_flight".into(),
         args_sha256: String::new(),
-        fingerprint: String::new(),
+        fingerprint: OrEmpty::NONE,
         arguments: Some(json(r#"{"to":"LHR","seats":2,"id":12345678901234567890123,"price":1.50,"note":null}"#)),
     };
     [
@@ -140,23 +150,23 @@ fn payloads() -> [Payload; 11] {
         .into(),
         request.seal().unwrap().into(),
         ToolCallAttempt {
-            request_record_id: "rec-3".into(),
+            request_record_id: id("rec-3"),
             attempt: 2,
             reason: "has an idempotency or dedupe key".into(),
         }
         .into(),
         completed(),
         ToolCallFailed {
-            request_record_id: "rec-3".into(),
+            request_record_id: id("rec-3"),
             error_kind: "declined".into(),
             error_message: "no seat left".into(),
             latency_ms: Some(7),
         }
         .into(),
         checkpoint().into(),
-        RunClaim { writer_id: "writer-1".into(), epoch: 3, claimed_by: "host a, process 1".into() }.into(),
+        RunClaim { writer_id: id("writer-1"), epoch: 3.into(), claimed_by: "host a, process 1".into() }.into(),
         EffectResolution {
-            request_record_id: "rec-3".into(),
+            request_record_id: id("rec-3"),
             decision: "done".into(),
             result: Some(json("null")),
             who: "jo".into(),
@@ -170,7 +180,7 @@ fn payloads() -> [Payload; 11] {
 
 fn completed() -> Payload {
     ToolCallCompleted {
-        request_record_id: "rec-3".into(),
+        request_record_id: id("rec-3"),
         result: Some(json(r#"{"booking":"B1"}"#)),
         latency_ms: Some(1234),
     }
@@ -181,9 +191,9 @@ fn checkpoint() -> LoopCheckpoint {
     let mut checkpoint = LoopCheckpoint {
         checkpoint_id: "cp-2".into(),
         checkpoint_seq: 2,
-        covers_journal_seq: 6,
+        covers_journal_seq: 6.into(),
         base: some("cp-1"),
-        unanswered: vec!["rec-3".into(), "rec-5".into()],
+        unanswered: vec![id("rec-3"), id("rec-5")],
         schema_version: 1,
         session_id: "session-1".into(),
         turn: 3,
@@ -242,7 +252,7 @@ fn record(payload: Payload) -> JournalRecord {
         Payload::StoredPayload(_) => (completed(), Some(payload)),
         payload => (payload, None),
     };
-    let mut record = JournalRecord::new(run_of(&whole), "rec-7", "agent-1", whole);
+    let mut record = record_of("rec-7", whole);
     record.payload = stored.unwrap_or(record.payload);
     if matches!(record.payload, Payload::Encrypted(_)) {
         // What is hidden says nothing of itself.
@@ -250,11 +260,11 @@ fn record(payload: Payload) -> JournalRecord {
         record.body.facts = Facts { payload_type: "message".into(), key: some("message-1"), ..Facts::default() };
     }
     record.place = Place {
-        writer_id: "writer-1".into(),
-        writer_epoch: 3,
-        writer_seq: 7,
-        prev_hash: Some(Sha256::of(b"the record before")),
-        journal_seq: 9,
+        writer_id: id("writer-1"),
+        writer_epoch: 3.into(),
+        writer_seq: 7.into(),
+        prev_hash: Some(PrevHash(Sha256::of(b"the record before"))),
+        journal_seq: 9.into(),
         timestamp_millis: 1_700_000_000_123,
     };
     let body = &mut record.body;

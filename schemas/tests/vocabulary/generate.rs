@@ -6,6 +6,7 @@ pub(crate) mod sample;
 use proptest::{collection::vec, option::of, prelude::*, sample::select};
 use runlog_schemas::{
     datum::{Datum, Sha256},
+    id::{ID_BYTES_MAX, OrEmpty, PrevHash, RunId},
     json::Json,
     messages::{self, MessageSpan},
     payload::{
@@ -19,6 +20,7 @@ use runlog_schemas::{
     },
 };
 use serde_json::Value;
+use std::str::FromStr;
 
 fn text() -> BoxedStrategy<String> {
     prop_oneof![
@@ -28,6 +30,25 @@ fn text() -> BoxedStrategy<String> {
         1 => (60_usize..9000).prop_map(|length| "ü".repeat(length)),
     ]
     .boxed()
+}
+
+/// An id of any kind, of every length that one may have.
+fn id<T: FromStr<Err: std::fmt::Debug> + std::fmt::Debug + 'static>() -> BoxedStrategy<T> {
+    let text = prop_oneof![
+        4 => vec(any::<char>(), 1..6).prop_map(String::from_iter),
+        1 => (30..=ID_BYTES_MAX / 2).prop_map(|length| "ü".repeat(length)),
+    ];
+    text.prop_map(|text| text.parse().unwrap()).boxed()
+}
+
+/// An id that may be absent.
+fn id_or_none<T: FromStr<Err: std::fmt::Debug> + std::fmt::Debug + Clone + 'static>() -> BoxedStrategy<OrEmpty<T>> {
+    of(id()).prop_map(OrEmpty).boxed()
+}
+
+/// A number of its own type.
+fn number<T: TryFrom<u64, Error: std::fmt::Debug> + std::fmt::Debug + 'static>() -> BoxedStrategy<T> {
+    long().prop_map(|number| number.try_into().unwrap()).boxed()
 }
 
 /// What an Avro long holds of a `u64`.
@@ -121,9 +142,9 @@ prop_compose! {
     /// Facts of no payload at all: whatever stands there is carried.
     fn facts()(
         payload_type in text(),
-        (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(text()), of(text())),
+        (status, tool_name, fingerprint, answers) in (of(text()), of(text()), of(id()), of(id())),
         (checkpoint_id, base, key) in (of(text()), of(text()), of(text())),
-        (covers_journal_seq, checkpoint_seq, created_at_millis) in (of(long()), of(long()), of(long())),
+        (covers_journal_seq, checkpoint_seq, created_at_millis) in (of(number()), of(long()), of(long())),
         (spans, message_bytes) in (vec(span(), 0..3), vec(int(), 0..3)),
     ) -> Facts {
         Facts {
@@ -135,9 +156,9 @@ prop_compose! {
 
 prop_compose! {
     fn place()(
-        writer_id in text(), (writer_epoch, writer_seq, journal_seq, timestamp_millis) in
-            (long(), long(), long(), long()),
-        prev_hash in of(any::<[u8; 32]>().prop_map(Sha256)),
+        writer_id in id_or_none(), (writer_epoch, writer_seq, journal_seq, timestamp_millis) in
+            (number(), number(), number(), long()),
+        prev_hash in of(any::<[u8; 32]>().prop_map(|hash| PrevHash(Sha256(hash)))),
     ) -> Place {
         Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis }
     }
@@ -148,7 +169,7 @@ prop_compose! {
         (journal_schema_version, record_kind, privacy) in
             (any::<u16>(), symbol(RecordKind::ALL), symbol(PrivacyClass::ALL)),
         (record_id, run_id, agent_id, delivery_semantics, runtime_package_fingerprint, redaction_policy_id) in
-            (text(), text(), text(), text(), text(), text()),
+            (id(), id_or_none(), text(), text(), text(), text()),
         (session_id, turn_id, attempt_id, idempotency_key, dedupe_key, checkpoint_ref, key_id) in
             (of(text()), of(text()), of(text()), of(text()), of(text()), of(text()), of(text())),
         (subject_ref, related_refs, causal_refs) in (entity(), vec(entity(), 0..3), vec(text(), 0..3)),
@@ -172,8 +193,8 @@ prop_compose! {
     fn checkpoint()(
         (checkpoint_id, session_id, state_hash) in (text(), text(), text()),
         (checkpoint_seq, covers_journal_seq, turn, tool_calls_count, created_at_millis) in
-            (long(), long(), long(), long(), long()),
-        base in of(text()), unanswered in vec(text(), 0..3), schema_version in int(), messages in vec(json(), 0..4),
+            (long(), number(), long(), long(), long()),
+        base in of(text()), unanswered in vec(id(), 0..3), schema_version in int(), messages in vec(json(), 0..4),
         (total_usage, state) in (of(json()), of(json())), verification_reports in vec(json(), 0..3),
         spans in vec(span(), 0..3),
     ) -> LoopCheckpoint {
@@ -186,7 +207,7 @@ prop_compose! {
 
 prop_compose! {
     fn request()(
-        (request_id, call_id, tool_name, args_sha256, fingerprint) in (text(), text(), text(), text(), text()),
+        (request_id, call_id, tool_name, args_sha256, fingerprint) in (text(), text(), text(), text(), id_or_none()),
         (parent_id, vendor) in (of(text()), of(text())), arguments in of(json()),
     ) -> ToolCallRequested {
         ToolCallRequested { request_id, call_id, parent_id, vendor, tool_name, args_sha256, fingerprint, arguments }
@@ -223,6 +244,9 @@ impl sample::Choose for Dice {
         self.below(3)
     }
     fn text(&mut self, name: &str) -> String {
+        if matches!(name, "from_run_id" | "request_record_id" | "unanswered" | "writer_id") {
+            return format!("{name}-{}", self.below(4));
+        }
         [String::new(), name.to_owned(), "\u{1f980}\n\"\u{0}".to_owned(), "ü".repeat(70)][self.below(4)].clone()
     }
     fn long(&mut self) -> i64 {
@@ -243,26 +267,26 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
             })
             .boxed(),
         "tool_call_requested" => request().prop_map(Payload::from).boxed(),
-        "tool_call_attempt" => (text(), int(), text())
+        "tool_call_attempt" => (id(), int(), text())
             .prop_map(|(request_record_id, attempt, reason)| {
                 ToolCallAttempt { request_record_id, attempt, reason }.into()
             })
             .boxed(),
-        "tool_call_completed" => (text(), of(json()), of(any::<i64>()))
+        "tool_call_completed" => (id(), of(json()), of(any::<i64>()))
             .prop_map(|(request_record_id, result, latency_ms)| {
                 ToolCallCompleted { request_record_id, result, latency_ms }.into()
             })
             .boxed(),
-        "tool_call_failed" => (text(), text(), text(), of(any::<i64>()))
+        "tool_call_failed" => (id(), text(), text(), of(any::<i64>()))
             .prop_map(|(request_record_id, error_kind, error_message, latency_ms)| {
                 ToolCallFailed { request_record_id, error_kind, error_message, latency_ms }.into()
             })
             .boxed(),
         "loop_checkpoint" => checkpoint().prop_map(Payload::from).boxed(),
-        "run_claim" => (text(), long(), text())
+        "run_claim" => (id(), number(), text())
             .prop_map(|(writer_id, epoch, claimed_by)| RunClaim { writer_id, epoch, claimed_by }.into())
             .boxed(),
-        "effect_resolution" => (text(), text(), of(json()), text(), text())
+        "effect_resolution" => (id(), text(), of(json()), text(), text())
             .prop_map(|(request_record_id, decision, result, who, why)| {
                 EffectResolution { request_record_id, decision, result, who, why }.into()
             })
@@ -271,7 +295,7 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
         "genesis" => {
             (text(), int()).prop_map(|(journal_id, partitions)| Genesis { journal_id, partitions }.into()).boxed()
         }
-        "checkpoint_prune" => (long(), any::<bool>())
+        "checkpoint_prune" => (number(), any::<bool>())
             .prop_map(|(prune_covered_before, preserve_latest_terminal)| {
                 CheckpointPrune { prune_covered_before, preserve_latest_terminal }.into()
             })
@@ -315,13 +339,13 @@ pub(crate) fn written() -> impl Strategy<Value = JournalRecord> {
 }
 
 fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalRecord> {
-    let strategy = (record, text()).prop_filter_map("requests name a tool", |(mut record, run_id)| {
+    let strategy = (record, id::<RunId>()).prop_filter_map("requests name a tool", |(mut record, run_id)| {
         let payload = match record.payload {
             Payload::ToolCallRequested(request) if request.tool_name.is_empty() => return None,
             Payload::ToolCallRequested(request) => {
-                let sealed = ToolCallRequested { fingerprint: String::new(), args_sha256: String::new(), ..request };
+                let sealed = ToolCallRequested { fingerprint: OrEmpty::NONE, args_sha256: String::new(), ..request };
                 let sealed = sealed.seal().ok()?;
-                if sealed.fingerprint.is_empty() { return None } else { sealed.into() }
+                if sealed.fingerprint.is_none() { return None } else { sealed.into() }
             }
             Payload::LoopCheckpoint(mut checkpoint) => {
                 let own = checkpoint.messages.len() as u64;
@@ -345,7 +369,7 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
             record.body.facts = Facts::of(&payload);
             record.body.record_kind = RecordKind::of(&payload);
         }
-        record.body.run_id = if record.body.record_kind.of_partition() { String::new() } else { format!("r{run_id}") };
+        record.body.run_id = if record.body.record_kind.of_partition() { OrEmpty::NONE } else { run_id.into() };
         record.payload = payload;
         Some(record)
     });

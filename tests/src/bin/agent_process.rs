@@ -170,7 +170,7 @@ async fn book(
     let call = if let Some(key) = key { call.idempotency_key(key) } else { call };
     let effect = async |call: Call| {
         let booked = desk
-            .book(run.id(), tool, args, &call)
+            .book(run.id().as_str(), tool, args, &call)
             .map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })?;
         if hold {
             say(&json!({ "at": "effect_happened" }));
@@ -190,7 +190,7 @@ impl Desk {
     /// A booking with a number of its own; the same number again for a key that it knows.
     fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
         let key = call.idempotency_key.as_deref();
-        let known = if key.is_some() && call.attempt > 1 { self.booked(&call.id)? } else { None };
+        let known = if key.is_some() && call.attempt > 1 { self.booked(call.id.as_str())? } else { None };
         let result = known.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
         let line = json!({
             "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
@@ -279,19 +279,19 @@ impl Worker<'_> {
         let call = run.tool(tool, &args);
         let call = if let Some(key) = key { call.idempotency_key(key) } else { call };
         let effect = async |call: Call| {
-            let noted = self.list.note(run.id(), "intent", json!({ "id": call.id }));
-            let booked = noted.and_then(|()| self.desk.book(run.id(), tool, &args, &call));
+            let noted = self.list.note(run.id().as_str(), "intent", json!({ "id": call.id }));
+            let booked = noted.and_then(|()| self.desk.book(run.id().as_str(), tool, &args, &call));
             // A desk that cannot write is no answer to record.
             booked.map(Json::from).map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })
         };
         let answer = call.once(effect).await?;
-        ensure!(answer.error.is_none(), "{tool} of step {step} in {}: {:?}", run.id(), answer.error);
-        self.list.note(run.id(), "answer", answered(&answer))
+        ensure!(answer.error.is_none(), "{tool} of step {step} in {}: {:?}", run.id().as_str(), answer.error);
+        self.list.note(run.id().as_str(), "answer", answered(&answer))
     }
 
     /// What an operator does, by the desk's ledger: the process that made the call is dead.
     async fn reconcile(&self, run: &str, pending: &answer::Pending) -> anyhow::Result<()> {
-        let body = match self.desk.booked(&pending.id)? {
+        let body = match self.desk.booked(pending.id.as_str())? {
             Some(result) => json!({ "decision": "done", "result": result }),
             None => json!({ "decision": "not_done" }),
         };

@@ -15,6 +15,7 @@ use runlog_log::{
 use runlog_projector::{Contents, open, query};
 use runlog_schemas::{
     codec,
+    id::{JournalSeq, OrEmpty, RunId, WriterSeq},
     json::Json,
     partition::partition_of,
     payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
@@ -71,7 +72,7 @@ impl Writer {
                 call(*journal_seq).into()
             }
             0 => ToolCallCompleted {
-                request_record_id: request.clone(),
+                request_record_id: request.parse().expect("a record id"),
                 result: Some(Json::from(serde_json::json!({ "ok": n }))),
                 latency_ms: None,
             }
@@ -85,10 +86,10 @@ impl Writer {
             }
             .into(),
         };
-        let mut record = JournalRecord::new(&run_id(run), id, "bench", payload);
-        record.place.writer_id = format!("writer-{run}");
-        record.place.writer_seq = *writer_seq;
-        record.place.journal_seq = *journal_seq;
+        let mut record = JournalRecord::new(run_id(run).borrow(), id.parse().expect("a record id"), "bench", payload);
+        record.place.writer_id = format!("writer-{run}").parse().expect("a writer id");
+        record.place.writer_seq = WriterSeq::ZERO.saturating_add(*writer_seq);
+        record.place.journal_seq = JournalSeq::ZERO.saturating_add(*journal_seq);
         record.place.timestamp_millis = n;
         // Encoded once for all of its kind: the filling depends on the kind and the length of two numbers only.
         let shape = (*journal_seq % 3, *journal_seq == 1, digits(*journal_seq), digits(n));
@@ -102,8 +103,8 @@ fn digits(number: u64) -> u32 {
     number.checked_ilog10().unwrap_or(0)
 }
 
-fn run_id(run: u64) -> String {
-    format!("bench-{run:04}")
+fn run_id(run: u64) -> RunId {
+    format!("bench-{run:04}").parse().expect("a run id")
 }
 
 fn arguments(journal_seq: u64) -> serde_json::Value {
@@ -118,7 +119,7 @@ fn call(journal_seq: u64) -> ToolCallRequested {
         vendor: None,
         tool_name: "book".into(),
         args_sha256: String::new(),
-        fingerprint: String::new(),
+        fingerprint: OrEmpty::NONE,
         arguments: Some(Json::from(arguments(journal_seq))),
     };
     call.seal().expect("plain arguments are canonical")
@@ -154,7 +155,7 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let journal = store::meta::Journal { journal_id: "bench".into(), partitions: 1 };
     let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
     let mut writer = Writer::new();
-    let first = JournalRecord::new("", "genesis", "bench", genesis.into());
+    let first = JournalRecord::of_partition("genesis".parse().expect("a record id"), "bench", genesis.into());
     let records = std::iter::once(first).chain(std::iter::from_fn(|| Some(writer.record())));
     let deliveries: Vec<_> = (0..=count)
         .zip(records)
@@ -217,9 +218,10 @@ async fn append(bootstrap: &str, figures: &mut Figures) -> anyhow::Result<()> {
 
 /// A record's partition and entry.
 fn entry(record: &JournalRecord) -> (u32, Entry) {
-    let key = record.body.run_id.clone().into_bytes();
+    let key = record.body.run_id.as_str().into();
     let entry = Entry { key, value: codec::encode(record), headers: Vec::new() };
-    (partition_of(&record.body.run_id, PARTITIONS), entry)
+    let run_id = record.body.run_id.borrow().expect("a record of a run");
+    (partition_of(run_id, PARTITIONS), entry)
 }
 
 fn raw_append(bootstrap: &str, topic: &str, entries: &[(u32, Entry)]) -> anyhow::Result<f64> {
@@ -363,12 +365,13 @@ async fn in_process(bootstrap: &str, topic: &str, dir: &Path, figures: &mut Figu
     let mut micros = Vec::with_capacity(LOOKUPS);
     for n in 0..LOOKUPS as u64 {
         let run = run_id(n * 7 % RUNS);
-        let fingerprint = call(2 + 3 * (n % 100)).fingerprint;
+        let fingerprint = call(2 + 3 * (n % 100)).fingerprint.0.context("a fingerprint")?;
         let asked = Instant::now();
-        let partition = projector.partition_of(&run);
+        let partition = projector.partition_of(run.borrow());
         let store = projector.store(partition);
         let place = query::Place { topic, partition };
-        let answer = query::lookup::one(&store.view(), &Contents::none(), place, &run, &fingerprint, None)?;
+        let answer =
+            query::lookup::one(&store.view(), &Contents::none(), place, run.borrow(), fingerprint.borrow(), None)?;
         micros.push(asked.elapsed().as_secs_f64() * 1e6);
         ensure!(answer.status == "completed", "{answer:?}");
     }

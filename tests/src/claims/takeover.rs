@@ -1,7 +1,9 @@
 //! Two processes, one run: at most one of them acts.
 
+use crate::agent::id;
 use anyhow::{Context, ensure};
 use runlog_schemas::{
+    id::{JournalSeq, RunId, WriterId},
     payload::{ConversationTurn, Payload},
     record::{JournalRecord, Place},
 };
@@ -106,14 +108,15 @@ fn losers_change_nothing(site: &Site, run: &str, winner: &mut Agent, losers: usi
         let message_id = format!("{run} {number}");
         let content = Value::from("mine").into();
         let turn = ConversationTurn { message_id, parent_id: None, thread_id: None, kind: "user".into(), content };
-        let mut record = JournalRecord::new(run, format!("loser-{number}"), "test", Payload::from(turn));
+        let mut record =
+            JournalRecord::new(RunId::new(run)?, id(format!("loser-{number}")), "test", Payload::from(turn));
         record.place = Place {
-            writer_id: writer.clone(),
-            writer_epoch: 1,
+            writer_id: id::<WriterId>(&writer).into(),
+            writer_epoch: 1.into(),
             // One in the place of the next record, the others where a loser would begin.
-            writer_seq: if number == 1 { 2 } else { 1 },
+            writer_seq: if number == 1 { 2.into() } else { 1.into() },
             prev_hash: None,
-            journal_seq: if number == 1 { next } else { 1 },
+            journal_seq: if number == 1 { JournalSeq::new(next)? } else { 1.into() },
             timestamp_millis: 1,
         };
         site.append(&record)?;

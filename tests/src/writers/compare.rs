@@ -74,7 +74,10 @@ async fn records(http: &reqwest::Client, base: &str, story: &Story) -> anyhow::R
         let (id, place) = (&record.body.record_id, &record.place);
         ensure!(line["record_id"] == id.as_str(), "{} stands where {id} was written", line["record_id"]);
         ensure!(line["payload"] == serde_json::to_value(&record.payload)?, "{id} has other content: {line}");
-        ensure!(line["journal_seq"] == place.journal_seq && line["epoch"] == place.writer_epoch, "{id}: {line}");
+        ensure!(
+            line["journal_seq"] == place.journal_seq.get() && line["epoch"] == place.writer_epoch.get(),
+            "{id}: {line}"
+        );
     }
     ensure!(lines.len() == story.records.len(), "{} records of {} acknowledged", lines.len(), story.records.len());
     Ok(())

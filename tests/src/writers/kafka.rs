@@ -2,10 +2,10 @@
 
 use futures_util::{FutureExt, future::BoxFuture};
 use runlog_log::{Kind, Log, kafka::KafkaLog};
-use runlog_schemas::{partition::partition_of, record::JournalRecord};
+use runlog_schemas::{id::RunId, partition::partition_of, record::JournalRecord};
 
 use super::Sink;
-use crate::agent::entry;
+use crate::agent::{entry, id};
 
 /// The topic.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub struct Kafka(pub KafkaLog);
 
 impl Sink for Kafka {
     fn send<'a>(&'a self, run_id: &'a str, batch: &'a [JournalRecord]) -> BoxFuture<'a, anyhow::Result<bool>> {
-        let partition = partition_of(run_id, self.0.partitions());
+        let partition = partition_of(id::<RunId>(run_id).borrow(), self.0.partitions());
         let appended = self.0.append(partition, batch.iter().map(entry).collect());
         async move {
             match appended.await {

@@ -59,7 +59,7 @@ pub(super) async fn send(
     }
     let mut appends = Appends { log: &log, progress, under_way: FuturesOrdered::new(), appended: 0 };
     for run in runs {
-        let partition = partition_of(&run.run_id, journal.partitions);
+        let partition = partition_of(run.run_id.borrow(), journal.partitions);
         let mut batch = Batch::default();
         for record in records(run) {
             let record = match content {
@@ -67,7 +67,7 @@ pub(super) async fn send(
                 None => record,
             };
             let entry = Entry {
-                key: run.run_id.clone().into_bytes(),
+                key: run.run_id.as_bytes().to_vec(),
                 value: codec::encode_as(&record, framing),
                 headers: runlog_projector::journal::headers(&record),
             };

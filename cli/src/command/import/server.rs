@@ -210,7 +210,7 @@ mod tests {
             position: position.clone(),
             outcome: "refused".into(),
             reason: Some(reason.into()),
-            record_id: None,
+            record_id: runlog_schemas::id::OrEmpty::NONE,
         };
         let fenced = refused(&run, &record, &outcome("fenced"), "nothing was imported");
         assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));
@@ -218,6 +218,6 @@ mod tests {
         assert_eq!(conflict.kind(), ErrorKind::Invalid);
         let text = conflict.to_string();
         assert!(["tau-bench:1:0", "conflict", "--run-prefix"].iter().all(|part| text.contains(part)), "{text}");
-        assert_eq!(conflict.document()["error"]["record_id"], record.body.record_id);
+        assert_eq!(conflict.document()["error"]["record_id"], record.body.record_id.as_str());
     }
 }

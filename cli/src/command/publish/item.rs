@@ -5,6 +5,7 @@ use crate::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     draft::{Draft, Invalid},
+    id::RunId,
     payload::{Payload, Skip},
 };
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 /// Whom a record is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
-    Run(String),
+    Run(RunId),
     Partition { partition: u32, skip: Skip },
 }
 
@@ -73,10 +74,18 @@ fn parse(text: &str) -> Result<Item, Invalid> {
                 partition.ok_or_else(|| invalid("a skip needs the number of its partition", "/partition"))?;
             To::Partition { partition, skip }
         }
-        _ => To::Run(draft.record.body.run_id),
+        _ => {
+            let run_id = draft.record.body.run_id.0;
+            To::Run(run_id.ok_or_else(|| invalid("a record of a run names it", "/run_id"))?)
+        }
     };
     if draft.has_record_id || matches!(to, To::Partition { .. }) {
-        return Ok(Item { line: 0, to, record_id: draft.has_record_id.then_some(given), body: text.to_owned() });
+        return Ok(Item {
+            line: 0,
+            to,
+            record_id: draft.has_record_id.then(|| given.to_string()),
+            body: text.to_owned(),
+        });
     }
     let record_id = crate::random_id();
     let id = serde_json::value::to_raw_value(&record_id);
@@ -98,7 +107,7 @@ mod tests {
         let text =
             r#"{ "run_id":"r", "record_id":"a", "payload":{"type":"run_lifecycle","status":"started"}, "x":1.50 }"#;
         let item = item(text).unwrap().unwrap();
-        assert_eq!((item.line, item.to, item.body.as_str()), (7, To::Run("r".into()), text));
+        assert_eq!((item.line, item.to, item.body.as_str()), (7, To::Run("r".parse().unwrap()), text));
     }
 
     #[test]

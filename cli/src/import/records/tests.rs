@@ -11,8 +11,8 @@ use crate::import::{json::Value, tau_bench};
 #[derive(Default)]
 pub(in crate::import) struct Journal {
     pub(in crate::import) head: Head,
-    seen: HashMap<String, Seen>,
-    calls: HashMap<String, CallState>,
+    seen: HashMap<RecordId, Seen>,
+    calls: HashMap<RecordId, CallState>,
     /// The length of each one's message list.
     checkpoints: HashMap<String, u64>,
 }
@@ -24,12 +24,12 @@ impl View for &Journal {
         Ok(self.head.clone())
     }
 
-    fn seen(&mut self, record_id: &str) -> Result<Option<Seen>, Infallible> {
-        Ok(self.seen.get(record_id).cloned())
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
+        Ok(self.seen.get(record_id.as_str()).cloned())
     }
 
-    fn call(&mut self, request_record_id: &str) -> Result<Option<CallState>, Infallible> {
-        Ok(self.calls.get(request_record_id).cloned())
+    fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {
+        Ok(self.calls.get(request.as_str()).cloned())
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
@@ -96,7 +96,7 @@ fn the_records_of_a_run_are_the_same_every_time_and_importing_again_changes_noth
     for record in &first {
         assert!(matches!(journal.take(record), Verdict::Applied { no_op: false, .. }), "{:?}", record.body.facts);
     }
-    assert_eq!((journal.head.status, journal.head.next_journal_seq), (RunStatus::Completed, 14));
+    assert_eq!((journal.head.status, journal.head.next_journal_seq), (RunStatus::Completed, 14.into()));
     for record in &first {
         assert!(matches!(journal.take(record), Verdict::Repeat { .. }));
     }
@@ -117,9 +117,9 @@ fn ids_are_uuid_v5_of_run_id_and_index() {
     let namespace = Uuid::new_v5(&Uuid::NAMESPACE_URL, b"urn:runlog:import");
     let writer = Uuid::new_v5(&namespace, b"tau-bench:0:1");
     for (index, record) in records.iter().enumerate() {
-        assert_eq!(record.place.writer_id, writer.to_string());
-        assert_eq!(record.body.record_id, Uuid::new_v5(&writer, index.to_string().as_bytes()).to_string());
-        assert_eq!((record.place.writer_epoch, record.place.writer_seq), (0, index as u64 + 1));
+        assert_eq!(record.place.writer_id.as_str(), writer.to_string());
+        assert_eq!(record.body.record_id.as_str(), Uuid::new_v5(&writer, index.to_string().as_bytes()).to_string());
+        assert_eq!((record.place.writer_epoch, record.place.writer_seq.get()), (Epoch::ZERO, index as u64 + 1));
         assert_eq!(record.place.timestamp_millis, index as u64 * 1000);
     }
 }
@@ -129,7 +129,7 @@ fn each_record_carries_the_hash_of_the_one_before() {
     let records = written();
     assert_eq!(records[0].place.prev_hash, None);
     for pair in records.windows(2) {
-        assert_eq!(pair[1].place.prev_hash, Some(pair[0].content_hash()));
+        assert_eq!(pair[1].place.prev_hash, Some(pair[0].content_hash().into()));
     }
 }
 
@@ -155,7 +155,7 @@ fn a_checkpoint_covers_what_is_before_it_but_for_the_calls_without_answer() {
     // The round of three calls has two results: the first checkpoint is that of the message after it.
     let Payload::LoopCheckpoint(checkpoint) = &records[11].payload else { panic!("{:?}", records[11].payload) };
     assert_eq!(checkpoint.covers_journal_seq, records[10].place.journal_seq);
-    assert_eq!(records[11].place.journal_seq, 0);
+    assert_eq!(records[11].place.journal_seq, JournalSeq::ZERO);
     assert_eq!(checkpoint.unanswered, [records[5].body.record_id.clone()]);
     assert_eq!((&checkpoint.base, &checkpoint.messages[..]), (&None, &run.messages[..5]));
     assert_eq!((checkpoint.checkpoint_seq, checkpoint.tool_calls_count), (1, 2));

@@ -9,6 +9,7 @@ use crate::store::{
     self, Rows,
     checkpoints::{ArrayRow, List, MessageRow, PageRef, Range, array, message, page},
 };
+use runlog_schemas::id::RunId;
 
 /// Ranges of a page at the most.
 pub(super) const PAGE_RANGES: usize = 128;
@@ -22,7 +23,7 @@ enum Part {
 /// Bytes of the `count` messages from index `from` on of a list.
 pub(in crate::project) fn bytes_of<R: Rows>(
     changes: &Changes<'_, R>,
-    run_id: &str,
+    run_id: RunId<&str>,
     list: &List,
     from: u64,
     count: u64,
@@ -43,7 +44,7 @@ pub(in crate::project) fn bytes_of<R: Rows>(
 /// Visits the parts of `list` from index `from` on: one step per page of the list, and the rows of the pages at both ends.
 fn slice<R: Rows>(
     changes: &Changes<'_, R>,
-    run_id: &str,
+    run_id: RunId<&str>,
     list: &List,
     from: u64,
     count: u64,
@@ -66,7 +67,7 @@ fn slice<R: Rows>(
 /// Visits what of `ranges`, the first of which is at index `start` of the list, is between the indices `from` and `end`.
 fn cut<R: Rows>(
     changes: &Changes<'_, R>,
-    run_id: &str,
+    run_id: RunId<&str>,
     ranges: &[Range],
     (mut start, from, end): (u64, u64, u64),
     visit: &mut dyn FnMut(Part),
@@ -87,7 +88,7 @@ fn cut<R: Rows>(
 }
 
 /// Bytes of the array's messages before a number.
-fn before<R: Rows>(changes: &Changes<'_, R>, run_id: &str, number: u64) -> Result<u64, store::Error> {
+fn before<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, number: u64) -> Result<u64, store::Error> {
     match changes.get::<MessageRow>(&message(run_id, number))? {
         Some(row) => Ok(row.bytes_before),
         // Behind the last one.
@@ -95,13 +96,13 @@ fn before<R: Rows>(changes: &Changes<'_, R>, run_id: &str, number: u64) -> Resul
     }
 }
 
-fn ranges<R: Rows>(changes: &Changes<'_, R>, run_id: &str, at: &PageRef) -> Result<Vec<Range>, store::Error> {
+fn ranges<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, at: &PageRef) -> Result<Vec<Range>, store::Error> {
     Ok(changes.get(&page(run_id, at.page))?.unwrap_or_default())
 }
 
 /// Makes a list from its first message to its last.
 pub(super) struct Maker<'m, 'c, R> {
-    run_id: &'m str,
+    run_id: RunId<&'m str>,
     end: &'m mut ArrayRow,
     changes: &'m mut Changes<'c, R>,
     pages: Vec<PageRef>,
@@ -110,7 +111,7 @@ pub(super) struct Maker<'m, 'c, R> {
 }
 
 impl<'m, 'c, R: Rows> Maker<'m, 'c, R> {
-    pub(super) fn new(run_id: &'m str, end: &'m mut ArrayRow, changes: &'m mut Changes<'c, R>) -> Self {
+    pub(super) fn new(run_id: RunId<&'m str>, end: &'m mut ArrayRow, changes: &'m mut Changes<'c, R>) -> Self {
         Self { run_id, end, changes, pages: Vec::new(), open: Vec::new() }
     }
 

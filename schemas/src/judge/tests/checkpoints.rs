@@ -10,13 +10,13 @@ use crate::{
 #[test]
 fn a_checkpoint_covers_no_more_than_the_head_and_builds_on_what_was_applied() {
     let mut run = Run::claimed("a");
-    let head = run.head.next_journal_seq - 1;
+    let head = u32::try_from(run.head.next_journal_seq.get()).unwrap() - 1;
     assert_eq!(run.add("x1", checkpoint("c1", head + 1, None)), Refused(Reason::Checkpoint));
     assert_eq!(run.add("x2", checkpoint("c1", head, Some("nobody's"))), Refused(Reason::Checkpoint));
     assert_eq!(run.add("x3", checkpoint("c1", head, None)), Applied);
     assert_eq!(run.add("x4", checkpoint("c2", 0, Some("c1"))), Applied);
     assert_eq!(run.add("x5", checkpoint("c2", head, None)), Refused(Reason::Checkpoint), "its id is taken");
-    assert_eq!(run.next(), (8, head + 1), "each consumed its writer's number and none of the run's");
+    assert_eq!(run.next(), (8.into(), (head + 1).into()), "each consumed its writer's number and none of the run's");
 }
 
 /// `checkpoint` with messages of so many bytes and with spans of (of the base, from, count).
@@ -83,9 +83,13 @@ fn a_pruned_checkpoint_is_no_base_any_more_and_its_id_stays_taken() {
     assert_eq!(run.add("a", listed("a", None, &[9], &[])), Applied);
     assert_eq!(run.add("b", listed("b", Some("a"), &[9], &[])), Applied);
     let before = run.next();
-    let prune = CheckpointPrune { prune_covered_before: 99, preserve_latest_terminal: false };
+    let prune = CheckpointPrune { prune_covered_before: 99.into(), preserve_latest_terminal: false };
     assert_eq!(run.add("prune", prune.clone()), Applied);
-    assert_eq!(run.next(), (before.0 + 1, before.1), "it takes its writer's number and none of the run's");
+    assert_eq!(
+        run.next(),
+        (before.0.saturating_add(1), before.1),
+        "it takes its writer's number and none of the run's"
+    );
     assert_eq!(run.add("c", listed("c", Some("b"), &[9], &[])), Refused(Reason::Checkpoint));
     assert_eq!(run.add("d", listed("b", None, &[9], &[])), Refused(Reason::Checkpoint));
     assert_eq!(run.add("e", listed("e", None, &[9], &[])), Applied);

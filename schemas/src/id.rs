@@ -1,0 +1,77 @@
+//! What must not be mixed up: ids, numbers and hashes, each a type of its own.
+//!
+//! ```text
+//!   text    RunId RecordId WriterId Fingerprint     not empty, bounded; borrowed in an envelope, owned elsewhere
+//!   number  Epoch WriterSeq JournalSeq Offset       what an Avro long holds
+//!           PartitionId                             what an Avro int holds
+//!   hash    ContentHash RunHash PrevHash            SHA-256
+//! ```
+//!
+//! A value that exists is legal: constructors, JSON and Avro refuse the same. A record off the wire with an illegal one
+//! does not decode by its schema, so it is a dead letter and its partition goes on (`codec::Unreadable::Undecodable`).
+//! Bytes and JSON are those of the plain string, number or hash.
+
+mod hash;
+mod number;
+mod text;
+
+pub use hash::{ContentHash, PrevHash, RunHash};
+pub use number::{Epoch, JournalSeq, Offset, PartitionId, WriterSeq};
+pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};
+
+/// The longest id of a run, a record or a writer, bytes. Ids are message keys in Kafka and parts of every key in RocksDB,
+/// where a few of them stand side by side; no id that anybody gave comes near it.
+pub const ID_BYTES_MAX: usize = 1024;
+
+/// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids are.
+pub const FINGERPRINT_BYTES_MAX: usize = 1024;
+
+/// Why a value is none of its type, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Illegal {
+    /// An id without anything in it.
+    #[error("a {what} is not empty; give it one")]
+    Empty {
+        /// The type, for people.
+        what: &'static str,
+    },
+    /// An id beyond its limit.
+    #[error("a {what} has at most {max} bytes; shorten the one of {bytes}")]
+    TooLong {
+        /// The type, for people.
+        what: &'static str,
+        /// The limit, bytes.
+        max: usize,
+        /// What it has.
+        bytes: usize,
+    },
+    /// A number that the schema has no room for.
+    #[error("{what} must be at most {max}, what the schema's number holds, not {number}")]
+    TooLarge {
+        /// The type, for people.
+        what: &'static str,
+        /// The greatest.
+        max: u64,
+        /// The number.
+        number: u64,
+    },
+    /// Text that is no number.
+    #[error("{what} must be a whole number from 0 to {max}, not {text:?}")]
+    NotANumber {
+        /// The type, for people.
+        what: &'static str,
+        /// The greatest.
+        max: u64,
+        /// The text.
+        text: String,
+    },
+}
+
+impl From<std::convert::Infallible> for Illegal {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! Hashes by what they are of. All are SHA-256; the plain type stands for hashes of a record's or a payload's bytes.
+
+use crate::datum::{Datum, Input, Malformed, Sha256};
+use std::fmt;
+
+macro_rules! hashes {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Sha256);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl Datum for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+                Sha256::take(input).map(Self)
+            }
+        }
+    )*};
+}
+
+hashes! {
+    /// Of a record without its place: over the body and the payload's own hash, wherever the payload is held. What makes
+    /// a record that is sent again the same one.
+    ContentHash;
+    /// Of a run's applied records, one after another. Zero before any.
+    RunHash;
+    /// What a record follows: its writer's previous record by content hash, or for the first one behind a claim the run
+    /// as it was behind that claim. Which of the two, its `writer_seq` says.
+    PrevHash;
+}
+
+impl RunHash {
+    /// The hash behind one more record: SHA-256(self ‖ the record's own hash).
+    #[must_use]
+    pub fn behind(self, record: &Sha256) -> Self {
+        Self(self.0.chain(record))
+    }
+
+    /// Reads 64 hexadecimal digits.
+    pub fn parse(hex: &str) -> Option<Self> {
+        Sha256::parse(hex).map(Self)
+    }
+}
+
+impl From<ContentHash> for PrevHash {
+    fn from(previous: ContentHash) -> Self {
+        Self(previous.0)
+    }
+}
+
+impl From<RunHash> for PrevHash {
+    fn from(behind_the_claim: RunHash) -> Self {
+        Self(behind_the_claim.0)
+    }
+}

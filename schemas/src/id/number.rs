@@ -1,0 +1,136 @@
+//! Ids that are numbers.
+
+use super::Illegal;
+use crate::datum::{Datum, Input, Malformed};
+use std::{fmt, str::FromStr};
+
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident($number:ty as $avro:ty, any $small:ty) = $what:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($number);
+
+        impl $name {
+            /// The least.
+            pub const ZERO: Self = Self(0);
+            /// The greatest: the schema's number is signed.
+            pub const MAX: Self = Self(<$avro>::MAX.cast_unsigned());
+
+            /// The number, unless the schema has no room for it.
+            pub fn new(number: $number) -> Result<Self, Illegal> {
+                if number <= Self::MAX.0 {
+                    return Ok(Self(number));
+                }
+                Err(Illegal::TooLarge { what: $what, max: Self::MAX.0.into(), number: number.into() })
+            }
+
+            /// The plain number.
+            pub fn get(self) -> $number {
+                self.0
+            }
+
+            /// The one behind it; none behind the last one.
+            pub fn next(self) -> Option<Self> {
+                Self::new(self.0 + 1).ok()
+            }
+
+            /// So many further, at most the last one: nothing is numbered beyond it.
+            #[must_use]
+            pub fn saturating_add(self, count: $number) -> Self {
+                Self(self.0.saturating_add(count).min(Self::MAX.0))
+            }
+
+            /// So many back, at least 0.
+            #[must_use]
+            pub fn saturating_sub(self, count: $number) -> Self {
+                Self(self.0.saturating_sub(count))
+            }
+
+            /// How far it is behind `earlier`; 0 where it is not.
+            pub fn since(self, earlier: Self) -> $number {
+                self.0.saturating_sub(earlier.0)
+            }
+        }
+
+        impl From<$small> for $name {
+            fn from(number: $small) -> Self {
+                Self(number.into())
+            }
+        }
+
+        impl TryFrom<$number> for $name {
+            type Error = Illegal;
+            fn try_from(number: $number) -> Result<Self, Illegal> {
+                Self::new(number)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Illegal;
+            fn from_str(text: &str) -> Result<Self, Illegal> {
+                let refused = || Illegal::NotANumber { what: $what, max: Self::MAX.0.into(), text: text.to_owned() };
+                text.parse().map_err(|_| refused()).and_then(|number| Self::new(number).map_err(|_| refused()))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        /// As the number's.
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl Datum for $name {
+            fn put(&self, out: &mut Vec<u8>) {
+                self.0.put(out);
+            }
+            fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+                <$number>::take(input).map(Self)
+            }
+        }
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(serializer)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let number = <$number as serde::Deserialize>::deserialize(deserializer)?;
+                Self::new(number).map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+numbers! {
+    /// A run's claims, counted; 0 before any.
+    Epoch(u64 as i64, any u32) = "writer epoch";
+    /// A writer's records within its epoch: 1, 2, 3 …; 0 for claims and for records that need none.
+    WriterSeq(u64 as i64, any u32) = "writer_seq";
+    /// A run's numbered records: 1, 2, 3 …; 0 for those of kinds that are not numbered.
+    JournalSeq(u64 as i64, any u32) = "journal_seq";
+    /// A record's place in its partition: growing, with gaps allowed.
+    Offset(u64 as i64, any u32) = "offset";
+    /// A partition, from 0.
+    PartitionId(u32 as i32, any u16) = "partition";
+}
+
+impl PartitionId {
+    /// All partitions of a journal of `count`.
+    pub fn all(count: u32) -> impl DoubleEndedIterator<Item = Self> + Clone {
+        (0..count.min(Self::MAX.0)).map(Self)
+    }
+
+    /// Its place among the partitions.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}

@@ -55,10 +55,14 @@ fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
     server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    let decided = ["effects", "resolve", "r", "call", "--not-done", "--who", "w", "--why", "the old process is dead"];
+    assert_eq!(server.ask(&decided).code, 0);
+    assert_eq!(server.ask(&["recover", "r"]).is(0)["pending"][0]["class"], "retry_safe");
     let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"call","result":1}}"#;
     assert_eq!(outcomes(&server.publish(late).lines()), [("refused", Some("fenced"))]);
     let pending = &server.ask(&["recover", "r"]).is(1)["pending"][0];
     assert_eq!(pending["evidence"][0]["record_id"], "late", "{pending}");
+    assert_eq!(pending["class"], "reconcile_required", "the old process was not dead");
     let own = late.replace("late", "own").replacen('{', r#"{"writer_epoch":1,"writer_id":"w","#, 1);
     assert_eq!(outcomes(&server.publish(&own).lines()), [("applied", None)]);
 }

@@ -84,6 +84,8 @@ pub fn evidence<R: Rows>(
         index: at.index,
         framed: super::framed(at),
     });
+    // Whoever decided that it did not happen asserted that the old process was dead, and here it is.
+    row.cleared = false;
     super::contents::kept(record, at, changes);
     changes.put(key, &row);
     let call = call_key(record.run_id, request);

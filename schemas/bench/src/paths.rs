@@ -234,7 +234,10 @@ pub fn check(records: &Records) -> Result<(), String> {
         }
         let own = envelope(datum);
         let same = |id: &str, run: &str, answers: Option<&str>| {
-            (id, run, answers) == (own.record_id, own.run_id, own.facts.answers.as_deref())
+            let (own_run, own_answers) = (own.run_id.as_ref(), own.facts.answers.as_ref());
+            id == own.record_id.as_str()
+                && run == own_run.map_or("", |run| run.as_str())
+                && answers == own_answers.map(|answers| answers.as_str())
         };
         let (avro, both) = (avro_envelope(datum), fast_both(datum));
         let all = [fast_envelope(datum), fast_envelope_of_prefix(datum)]

@@ -163,7 +163,7 @@ impl Journal {
             &Contents::none(),
             PLACE,
             RunId::new(run_id)?,
-            Some(JournalSeq::new(at_or_before)?),
+            Some(JournalSeq::ZERO.saturating_add(at_or_before)),
         )?;
         Ok(found.found.map(|(row, checkpoint)| (row.checkpoint_id, checkpoint.messages)))
     }

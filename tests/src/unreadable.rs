@@ -183,9 +183,11 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
         .into();
     stops.push(None);
     assert_stops(&server, &agents, &stops)?;
-    // What is applied is not asked for again.
+    // What is applied stays readable, and only as what it is: nobody says that it is fresh, however old what is asked for.
     let begun = format!("at-least=0:{}", offsets[1]);
-    ensure!(ids(&server.runlog(), &agents[0].run_id, &begun)?.len() == 2, "{begun} is there");
+    let refused = server.runlog().json(&["show", agents[0].run_id.as_str(), "--consistency", &begun])?.exits(4)?;
+    ensure!(refused.error_kind()? == "partition_stopped", "{begun}: {}", refused.stdout);
+    ensure!(ids(&server.runlog(), &agents[0].run_id, "eventual")?.len() == 2, "what is applied is there");
     // The one that runs takes records.
     let body = serde_json::to_value(agents[3].turn("while others stand still"))?;
     let (status, outcome) = server.post(&format!("/v1/runs/{}/records", agents[3].run_id), &body)?;

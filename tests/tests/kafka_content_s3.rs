@@ -105,7 +105,8 @@ fn an_agent_on_kafka_keeps_large_content_on_s3_and_the_server_answers_with_it() 
     ensure!(missing(&runlog.json(&["recover", "r"])?.exits(1)?.json()?));
     // An import straight to Kafka puts its content there as well.
     let said = text(2 << 20, 7);
-    let recorded = json!([{"task_id": 1, "trial": 0, "reward": 1.0, "traj": [{"role": "user", "content": said}]}]);
+    let traj = json!([{"role": "user", "content": said}, {"role": "assistant", "content": "I see"}]);
+    let recorded = json!([{"task_id": 1, "trial": 0, "reward": 1.0, "traj": traj}]);
     let path = folder.path().join("recorded.json");
     std::fs::write(&path, recorded.to_string())?;
     let path = path.to_str().context("UTF-8")?;

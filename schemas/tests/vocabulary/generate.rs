@@ -347,6 +347,16 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
                 let sealed = sealed.seal().ok()?;
                 if sealed.fingerprint.is_none() { return None } else { sealed.into() }
             }
+            Payload::EffectResolution(resolution) => {
+                let decision = match (&resolution.result, resolution.decision.len() % 3) {
+                    (Some(_), _) => "done",
+                    (None, 0) => "adopt",
+                    (None, 1) => "not_done",
+                    (None, _) => "give_up",
+                };
+                let (who, why) = (format!("w{}", resolution.who), format!("y{}", resolution.why));
+                EffectResolution { decision: decision.into(), who, why, ..resolution }.into()
+            }
             Payload::LoopCheckpoint(mut checkpoint) => {
                 let own = checkpoint.messages.len() as u64;
                 if checkpoint.base.is_none() && messages::resolve(0, own, &checkpoint.spans).is_none() {

@@ -108,9 +108,21 @@ impl Broker {
     }
 
     /// Suspends the broker, which then neither answers nor closes connections. By a signal: freezing the container as
-    /// docker does fails now and then on a busy machine.
+    /// docker does fails now and then on a busy machine. The signal is only sent when docker says so: a broker that still
+    /// runs may acknowledge what comes next, so this waits until it stands still.
     pub fn pause(&self) -> anyhow::Result<()> {
-        docker(&["kill", "-s", "STOP", &self.container])
+        docker(&["kill", "-s", "STOP", &self.container])?;
+        let begun = Instant::now();
+        loop {
+            let output = Command::new("docker").args(["top", &self.container, "-o", "pid,stat"]).output()?;
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            let mut states = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+            if states.any(|state| state.starts_with('T')) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends [`Broker::pause`].

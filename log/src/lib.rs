@@ -119,6 +119,11 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// The largest `Entry::value` that is taken, bytes.
     fn value_bytes_max(&self) -> usize;
 
+    /// The clock that stamps records, milliseconds since the Unix epoch; none where that is not this process's (Kafka).
+    fn clock_millis(&self) -> Option<i64> {
+        None
+    }
+
     /// Appends `batch` to `partition`.
     ///
     /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken

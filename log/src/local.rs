@@ -80,6 +80,7 @@ struct Shared {
     store: Store,
     queue: Queue,
     ends: Ends,
+    clock: Clock,
 }
 
 impl LocalLog {
@@ -91,7 +92,8 @@ impl LocalLog {
         let LocalConfig { dir, topic, partitions, clock } = config;
         let (store, tails) = Store::open(dir, &topic, partitions)?;
         let ends = Ends::new(tails.iter().map(|tail| tail.end).collect());
-        let shared = Shared { partitions: store.partitions(), topic, store, queue: Queue::new(), ends };
+        let shared =
+            Shared { partitions: store.partitions(), topic, store, queue: Queue::new(), ends, clock: clock.clone() };
         let shared = Arc::new(shared);
         let writer = writer::Writer::new(Arc::clone(&shared), tails, clock);
         let thread = thread::Builder::new().name("local-log-writer".into()).spawn(move || writer.run());
@@ -128,6 +130,10 @@ impl Log for LocalLog {
 
     fn value_bytes_max(&self) -> usize {
         VALUE_BYTES_MAX
+    }
+
+    fn clock_millis(&self) -> Option<i64> {
+        Some(self.shared.clock.millis())
     }
 
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {

@@ -181,6 +181,10 @@ impl Log for MemoryLog {
         self.0.options.value_bytes_max
     }
 
+    fn clock_millis(&self) -> Option<i64> {
+        Some(self.0.options.clock.millis())
+    }
+
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         if let Err(refusal) = self.0.limits().check(partition, &batch) {
             return settled(Err(refusal));

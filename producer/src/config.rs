@@ -1,8 +1,8 @@
 //! Where the journal is, and how long to wait for it.
 
-use crate::Error;
-use runlog_schemas::id::RecordId;
-use std::{path::PathBuf, time::Duration};
+use crate::{Error, Meter, Redaction};
+use runlog_schemas::{id::RecordId, json::Json};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Where a journal is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,20 @@ pub struct Config {
     pub deadline: Duration,
     /// How long the gate waits for its intent to be read back as applied; past it the effect does not run. Default 10 s.
     pub read_back: Duration,
+    /// Calls of one handle that may be under way at a time, from before their intent until their result is recorded; held
+    /// results count. One more waits. Default 256.
+    pub calls_max: usize,
     /// Milliseconds since the Unix epoch.
     pub clock: fn() -> u64,
     /// Random ids.
     pub ids: fn() -> String,
+    /// What is taken out of records before they are encoded. Default nothing.
+    pub redaction: Option<Redaction>,
+    /// Takes what is counted. Default none.
+    pub meter: Option<Arc<dyn Meter>>,
+    /// The W3C `traceparent` of the operation that asks, which goes with its records as a header: with OpenTelemetry, that of
+    /// the current span. What is no `traceparent` is left out. Default none.
+    pub traceparent: fn() -> Option<String>,
     /// Called at the points that [`failpoint`] names, so that a test can stop this process, or let another go first,
     /// exactly there. It holds up the call that comes by. Default: does nothing.
     pub failpoints: fn(&'static str),
@@ -80,6 +90,28 @@ impl Config {
         Ok(RecordId::new((self.ids)())?)
     }
 
+    pub(crate) fn count(&self, name: &'static str) {
+        if let Some(meter) = &self.meter {
+            meter.count(name, 1);
+        }
+    }
+
+    pub(crate) fn observe(&self, name: &'static str, since: std::time::Instant) {
+        if let Some(meter) = &self.meter {
+            meter.observe(name, since.elapsed().as_secs_f64());
+        }
+    }
+
+    /// A value of `tool`, or of no tool, as it may be recorded.
+    pub(crate) fn redacted(&self, tool: Option<&str>, json: &Json) -> Json {
+        self.redaction.as_ref().map_or_else(|| json.clone(), |redaction| redaction.json(tool, json))
+    }
+
+    /// A text as it may be recorded.
+    pub(crate) fn redacted_text(&self, text: &str) -> String {
+        self.redaction.as_ref().map_or_else(|| text.to_owned(), |redaction| redaction.text(text))
+    }
+
     /// The defaults for `journal`, in the name of `agent_id`.
     pub fn new(journal: Journal, agent_id: impl Into<String>) -> Self {
         Self {
@@ -89,8 +121,12 @@ impl Config {
             content: None,
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
+            calls_max: 256,
             clock: system_millis,
             ids: || uuid::Uuid::new_v4().to_string(),
+            redaction: None,
+            meter: None,
+            traceparent: || None,
             failpoints: |_| {},
         }
     }

@@ -1,10 +1,11 @@
-//! One error; [`Error::action`] says what the caller can do.
+//! One error; [`Error::action`] says what the caller can do, [`Error::happened`] what it may have left behind.
 
 use runlog_content::Kind;
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
-    id::Illegal,
+    id::{Epoch, Illegal, OrEmpty, WriterId},
 };
+use std::time::Duration;
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,10 +14,41 @@ pub enum Action {
     Retry,
     /// The input is at fault, and the handle stays usable.
     FixTheInput,
-    /// This handle is over: open the run again, which finds out what landed.
+    /// The handle stands still until [`crate::Run::reopen`], which finds out what landed. Where no handle came to be, open
+    /// the run again.
     Reopen,
+    /// Another process has the run: stop working on it. To take it back is a decision, and not a retry.
+    Stop,
     /// Somebody must find out or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`.
     Operator,
+}
+
+/// What an operation that failed may have left behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Happened {
+    /// Nothing: no record was appended for it and no effect ran.
+    #[default]
+    Nothing,
+    /// A record may be in the log. [`crate::Run::reopen`] finds out. No effect ran.
+    Unknown,
+    /// The effect ran, and how it ended is held by the handle, to be recorded by what it does next or by
+    /// [`crate::Run::reopen`]. Asked for again after that, the call is answered from the journal.
+    Held,
+    /// The effect ran, the run is another process's, and how it ended was left in the log as evidence for that one.
+    Evidence,
+    /// The effect may have happened, and nothing says how it ended: the call stays pending.
+    Effect,
+}
+
+/// The writer that [`crate::Runlog::open_unless_active`] did not take a run over from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Active {
+    /// The writer; empty where nobody ever claimed the run.
+    pub writer_id: OrEmpty<WriterId>,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// How long ago the run's last record was appended.
+    pub age: Duration,
 }
 
 /// Why a call on the journal failed.
@@ -25,12 +57,14 @@ pub enum Action {
 pub struct Error {
     kind: ErrorKind,
     action: Action,
+    happened: Happened,
     message: String,
+    active: Option<Box<Active>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, action: Action, message: impl Into<String>) -> Self {
-        Self { kind, action, message: message.into() }
+        Self { kind, action, happened: Happened::Nothing, message: message.into(), active: None }
     }
 
     /// The kind, as servers and commands name it.
@@ -43,10 +77,39 @@ impl Error {
         self.action
     }
 
-    /// The same error as the reason why a handle is over.
-    pub(crate) fn over(self) -> Self {
+    /// What the operation may have left behind.
+    pub fn happened(&self) -> Happened {
+        self.happened
+    }
+
+    /// Who has the run, where it was not taken over for that.
+    pub fn active(&self) -> Option<&Active> {
+        self.active.as_deref()
+    }
+
+    pub(crate) fn left(self, happened: Happened) -> Self {
+        Self { happened, ..self }
+    }
+
+    pub(crate) fn because_of(self, active: Active) -> Self {
+        Self { active: Some(Box::new(active)), ..self }
+    }
+
+    /// The same error, said of something larger.
+    pub(crate) fn of(self, message: impl FnOnce(&str) -> String) -> Self {
+        let message = message(&self.message);
+        Self { message, ..self }
+    }
+
+    /// The same error as the reason why a handle stands still.
+    pub(crate) fn stopping(self) -> Self {
         let action = if self.action == Action::Operator { Action::Operator } else { Action::Reopen };
         Self { action, ..self }
+    }
+
+    /// As what a later operation is told, for which nothing was done.
+    pub(crate) fn told_again(&self) -> Self {
+        self.clone().left(Happened::Nothing)
     }
 }
 
@@ -54,7 +117,8 @@ impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
         let action = match problem.kind {
             ErrorKind::Stale | ErrorKind::Unavailable => Action::Retry,
-            ErrorKind::ClaimLost | ErrorKind::Fenced | ErrorKind::Conflict => Action::Reopen,
+            ErrorKind::Conflict => Action::Reopen,
+            ErrorKind::ClaimLost | ErrorKind::Fenced => Action::Stop,
             ErrorKind::PartitionStopped
             | ErrorKind::Internal
             | ErrorKind::ReconcileRequired

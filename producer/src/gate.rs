@@ -7,11 +7,13 @@
 //!   new                 ─▶ intent appended, permitted ─▶ effect ─▶ result
 //! ```
 //!
-//! Permitted: read back, at `latest`, as applied *and* with this handle still the run's writer (`Pen::permit`).
+//! Permitted: read back, at `latest`, as applied *and* with this handle still the run's writer ([`pen::permit`]). Only
+//! taking a call and appending its intent is done one call at a time; read-backs and effects of many calls overlap.
 
 use crate::{
-    Action, Error, Run,
-    pen::Written,
+    Action, Error, Happened, Run, failpoint,
+    held::{Key, UnderWay},
+    metric, pen,
     resume::{Match, Open, Recorded},
     run::{Shared, State},
     transport::Ask,
@@ -21,9 +23,10 @@ use runlog_schemas::{
     canonical,
     id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
-    payload::{ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
+    payload::{Payload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// What the effect is told.
 #[derive(Clone, Debug)]
@@ -43,6 +46,23 @@ pub struct Failure {
     pub kind: String,
     /// What it said.
     pub message: String,
+}
+
+/// How an effect ended, where that may be unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It happened.
+    Done(Json),
+    /// It did not happen, finally.
+    Failed(Failure),
+    /// It may have happened, and this is why nobody knows: a receiver that did not answer.
+    Unknown(String),
+}
+
+impl From<Result<Json, Failure>> for Ended {
+    fn from(ended: Result<Json, Failure>) -> Self {
+        ended.map_or_else(Self::Failed, Self::Done)
+    }
 }
 
 /// A call's answer, recorded for ever.
@@ -67,45 +87,6 @@ pub struct Tool<'a> {
     key: Option<String>,
 }
 
-/// What may be run now.
-struct Permit {
-    id: RecordId,
-    fingerprint: Fingerprint,
-    attempt: u32,
-    retry_safe: bool,
-}
-
-/// An effect under way. Dropped before it is told that the effect ended, it notes that nobody knows whether it happened:
-/// the call stands there again, so that asking for it anew waits for a decision and then gets what was decided.
-struct UnderWay {
-    shared: Arc<Shared>,
-    recorded: Recorded,
-    key: Option<(String, String)>,
-    ended: bool,
-}
-
-impl UnderWay {
-    fn new(tool: &Tool<'_>, permit: &Permit) -> Self {
-        let shared = tool.run.shared.clone();
-        shared.effects().running.insert(permit.id.clone());
-        let reason = "given up in its middle: the effect may have happened".into();
-        let open = Open { retry_safe: permit.retry_safe, reason, attempts: permit.attempt };
-        let (id, fingerprint) = (permit.id.clone(), permit.fingerprint.clone());
-        let key = tool.key.clone().map(|key| (tool.name.clone(), key));
-        Self { shared, recorded: Recorded { id, fingerprint, pending: Some(open) }, key, ended: false }
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut effects = self.shared.effects();
-        effects.running.remove(&self.recorded.id);
-        if !self.ended {
-            effects.abandoned.push((self.recorded.clone(), self.key.take()));
-        }
-    }
-}
-
 /// A recorded call that was taken and whose answer is being fetched. Dropped before the answer is there, the call stands
 /// there again: asked for anew it must not look like one that was never made.
 struct Fetching {
@@ -117,7 +98,7 @@ struct Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.shared.effects().returned.extend(self.recorded.take());
+        self.shared.notes().returned.extend(self.recorded.take());
     }
 }
 
@@ -126,25 +107,64 @@ impl<'a> Tool<'a> {
         Self { run, name: name.to_owned(), args, key: None }
     }
 
-    /// Names the effect towards its receiver, which makes a pending one safe to run again. Scoped to run and tool.
+    /// Names the effect towards its receiver, which makes a pending one safe to run again.
+    ///
+    /// Scoped to run and tool: the same key of another tool, or in another run, is another call. In its scope it stands for
+    /// one call for ever, whatever the checkpoint that the agent resumed at covers.
     #[must_use]
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Runs `effect` unless the journal already has the call's answer, and records how it ended.
-    ///
-    /// Errors: `ReconcileRequired` where the effect may have happened (nothing runs); `Fenced` where another process
-    /// took the run over (nothing runs); `MissingContent` where the call ended and its recorded answer is lost (nothing
-    /// runs), `Unavailable` where that cannot be fetched now; `Stale` where the intent could not be read back in time (nothing runs);
-    /// `Conflict` where the key stands for other arguments. An error after the effect ran says so. Cancelled while the
-    /// effect runs, the call stays pending.
+    /// Runs `effect` unless the journal already has the call's answer, and records how it ended: [`Tool::once_or_unknown`]
+    /// for an effect that always knows.
     pub async fn once<F, Fut>(self, effect: F) -> Result<Answer, Error>
     where
         F: FnOnce(Call) -> Fut,
         Fut: Future<Output = Result<Json, Failure>>,
     {
+        let effect = |call| {
+            let running = effect(call);
+            async move { Ended::from(running.await) }
+        };
+        self.once_or_unknown(effect).await
+    }
+
+    /// Runs `effect` unless the journal already has the call's answer, and records how it ended. The answer is returned
+    /// once it is acknowledged.
+    ///
+    /// Errors under which the effect did not run: `ReconcileRequired` where an earlier one may have happened; `Fenced` where
+    /// another process took the run over; `MissingContent` where the call ended and its recorded answer is lost,
+    /// `Unavailable` where that cannot be fetched now, where the same call is running in this process, or where there are
+    /// too many; `Stale` where the intent could not be read back in time; `Conflict` where the key stands for other
+    /// arguments. Where the effect ran, [`Error::happened`] says so: `Held` where its end could not be recorded yet, `Evidence`
+    /// where the run was lost meanwhile, `Effect` where it said itself that it does not know, or where its end can never
+    /// be recorded (`TooLarge`).
+    ///
+    /// Cancelled before the effect starts, the call counts as never started; while it runs, the call stays pending; after it
+    /// ended, its end is held and recorded by what the handle does next. Calls of one handle may run at the same time:
+    /// intents are appended in the order in which the calls come, results in the order in which the effects end.
+    #[tracing::instrument(skip_all, fields(run = self.run.shared.run_id.as_str(), tool = self.name))]
+    pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
+    where
+        F: FnOnce(Call) -> Fut,
+        Fut: Future<Output = Ended>,
+    {
+        let (request, fingerprint) = self.request()?;
+        let slot = self.run.shared.slot().await?;
+        let (mut under_way, attempt) = match Box::pin(self.admit(request, fingerprint, slot)).await? {
+            Admission::Recorded(recorded) => return self.recorded(recorded).await,
+            Admission::Run(under_way, attempt) => (under_way, attempt),
+        };
+        let call = Call { id: under_way.id().clone(), attempt, idempotency_key: self.key.clone() };
+        under_way.runs();
+        self.run.shared.config.count(metric::EFFECTS);
+        let ended = effect(call).await;
+        Box::pin(self.record(&mut under_way, ended)).await
+    }
+
+    fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
         let args = self.args.clone().map_err(|error| invalid(&format!("the arguments do not serialise: {error}")))?;
         let request = ToolCallRequested {
             request_id: (self.run.shared.config.ids)(),
@@ -156,33 +176,29 @@ impl<'a> Tool<'a> {
             fingerprint: OrEmpty::NONE,
             arguments: Some(args),
         };
-        let request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
+        let mut request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
+        // The fingerprint is that of the true arguments.
+        let redacted = |args: &Json| self.run.shared.config.redacted(Some(&self.name), args);
+        request.arguments = request.arguments.as_ref().map(redacted);
         let fingerprint = request.fingerprint.0.clone().ok_or_else(|| invalid("a call without arguments"))?;
-        let (permit, mut under_way) = match self.admit(request, fingerprint).await? {
-            Admission::Recorded(recorded) => return self.recorded(recorded).await,
-            Admission::Run(permit, under_way) => (permit, under_way),
-        };
-        let call = Call { id: permit.id.clone(), attempt: permit.attempt, idempotency_key: self.key.clone() };
-        let ended = effect(call).await;
-        let answer = self.record(&permit, ended).await;
-        under_way.ended = true;
-        answer
+        Ok((request, fingerprint))
     }
 
-    /// Takes what is recorded, or appends the intent: one step under the handle's lock.
-    async fn admit(&self, request: ToolCallRequested, fingerprint: Fingerprint) -> Result<Admission, Error> {
+    fn key(&self) -> Key {
+        self.key.clone().map(|key| (self.name.clone(), key))
+    }
+
+    /// Takes what is recorded, or appends the intent: one step under the handle's lock. Then, without it, reads the intent
+    /// back.
+    async fn admit(
+        &self,
+        request: ToolCallRequested,
+        fingerprint: Fingerprint,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admission, Error> {
         let shared = &self.run.shared;
-        let mut guard = shared.state.lock().await;
-        guard.pen.usable()?;
-        let (abandoned, returned) = shared.effects().take_notes();
-        // The last one first: each goes to the front.
-        for (recorded, key) in abandoned.into_iter().rev() {
-            guard.resume.uncertain(recorded.id.borrow(), key.is_some());
-            guard.resume.put_back(key, recorded);
-        }
-        for recorded in returned {
-            guard.resume.put_back(None, recorded);
-        }
+        let mut guard = shared.lock().await?;
+        shared.ready(&mut guard).await?;
         if guard.resume.unresolved().is_some() {
             // Somebody may have decided meanwhile.
             let ask = Ask { from_start: true, content: false };
@@ -190,61 +206,63 @@ impl<'a> Tool<'a> {
                 guard.resume.refresh(&now);
             }
         }
-        match guard.resume.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
-            Match::Conflict(id) => Err(Error::new(
-                ErrorKind::Conflict,
-                Action::FixTheInput,
-                format!("the idempotency key stands for call {id} of {} with other arguments", self.name),
-            )),
-            Match::Taken(recorded) if shared.effects().running.contains(&recorded.id) => Err(Error::new(
-                ErrorKind::Unavailable,
-                Action::Retry,
-                format!(
-                    "call {} of {} is running in this process; ask again when it has ended",
-                    recorded.id, self.name
-                ),
-            )),
-            Match::Taken(recorded) => match recorded.pending.clone() {
-                None => Ok(Admission::Recorded(self.fetching(recorded))),
-                Some(open) => {
-                    let permit = self.again(&mut guard, recorded, open).await?;
-                    let under_way = UnderWay::new(self, &permit);
-                    Ok(Admission::Run(permit, under_way))
+        let (under_way, attempt, written) =
+            match guard.resume.take(&self.name, self.key.as_deref(), fingerprint.borrow()) {
+                Match::Conflict(id) => return Err(self.conflict(&id)),
+                Match::Taken(recorded) if shared.notes().running.contains(&recorded.id) => {
+                    return Err(self.running(&recorded.id));
                 }
-            },
-            Match::New => {
-                let permit = self.intend(&mut guard, request, fingerprint).await?;
-                let under_way = UnderWay::new(self, &permit);
-                Ok(Admission::Run(permit, under_way))
-            }
+                Match::Taken(Recorded { pending: Some(open), id, fingerprint }) => {
+                    let recorded = Recorded { id, fingerprint, pending: Some(open.clone()) };
+                    self.again(&mut guard, recorded, open, slot).await?
+                }
+                Match::Taken(recorded) => return Ok(Admission::Recorded(self.fetching(recorded))),
+                Match::New => self.intend(&mut guard, request, fingerprint, slot).await?,
+            };
+        let writer = (guard.pen.writer_id.clone(), guard.pen.epoch);
+        drop(guard);
+        (shared.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
+        let writer = (&writer.0, writer.1);
+        let permitted = pen::permit(&shared.transport, &shared.config, shared.run_id.borrow(), &written, writer).await;
+        if let Err(error) = permitted {
+            return Err(shared.lock().await?.pen.stop_or_lose(error).left(Happened::Unknown));
         }
+        Ok(Admission::Run(under_way, attempt))
     }
 
-    /// A pending call: run it again only where that is safe, behind an attempt that was read back as applied.
-    async fn again(&self, state: &mut State, recorded: Recorded, open: Open) -> Result<Permit, Error> {
+    /// A pending call: run it again only where that is safe, behind an attempt that is read back as applied.
+    async fn again(
+        &self,
+        state: &mut State,
+        recorded: Recorded,
+        open: Open,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admitted, Error> {
         let shared = &self.run.shared;
-        let key = self.key.clone().map(|key| (self.name.clone(), key));
         if !open.retry_safe {
             let id = recorded.id.clone();
-            state.resume.put_back(key, recorded);
+            state.resume.put_back(self.key(), recorded);
             return Err(reconcile(shared.run_id.borrow(), id.borrow(), &self.name, &open.reason));
         }
         let attempt = open.attempts + 1;
         let payload = ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: open.reason.clone() };
-        let appended = match shared.config.record_id() {
-            Ok(id) => state.pen.append(id, payload.into(), None).await,
-            Err(error) => Err(error),
-        };
-        let written = match appended {
-            Ok(written) => written,
+        let id = match shared.config.record_id() {
+            Ok(id) => id,
             Err(error) => {
-                state.resume.put_back(key, recorded);
+                state.resume.put_back(self.key(), recorded);
                 return Err(error);
             }
         };
-        state.pen.permit(&written, shared.config.read_back).await?;
-        let Recorded { id, fingerprint, .. } = recorded;
-        Ok(Permit { id, fingerprint, attempt, retry_safe: self.key.is_some() })
+        let written = match state.pen.append(id, payload.into(), None).await {
+            Ok(written) => written,
+            Err(error) => {
+                state.resume.put_back(self.key(), recorded);
+                return Err(error);
+            }
+        };
+        let call = Recorded { pending: Some(Open { attempts: attempt, ..open }), ..recorded };
+        let by = (written.record_id.clone(), written.position.clone());
+        Ok((UnderWay::admitted(shared.clone(), call, self.key(), by, slot), attempt, written))
     }
 
     /// A new call: nothing new runs while an older effect is unresolved.
@@ -253,27 +271,21 @@ impl<'a> Tool<'a> {
         state: &mut State,
         request: ToolCallRequested,
         fingerprint: Fingerprint,
-    ) -> Result<Permit, Error> {
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admitted, Error> {
         let shared = &self.run.shared;
         if !shared.allow_unresolved
             && let Some(id) = state.resume.unresolved()
         {
-            return Err(reconcile(
-                shared.run_id.borrow(),
-                id,
-                "an earlier tool",
-                "nothing new runs before it is resolved",
-            ));
+            let why = "nothing new runs before it is resolved";
+            return Err(reconcile(shared.run_id.borrow(), id, "an earlier tool", why));
         }
-        let id = shared.config.record_id()?;
-        let written: Written = state.pen.append(id, request.into(), self.key.as_deref()).await?;
-        let retry_safe = self.key.is_some();
-        let open = Open { retry_safe, reason: "running in this process".into(), attempts: 1 };
-        let recorded =
-            Recorded { id: written.record_id.clone(), fingerprint: fingerprint.clone(), pending: Some(open) };
-        state.resume.asked(written.journal_seq, &self.name, self.key.as_deref(), recorded);
-        state.pen.permit(&written, shared.config.read_back).await?;
-        Ok(Permit { id: written.record_id, fingerprint, attempt: 1, retry_safe })
+        let written = state.pen.append(shared.config.record_id()?, request.into(), self.key.as_deref()).await?;
+        let open = Open { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
+        let recorded = Recorded { id: written.record_id.clone(), fingerprint, pending: Some(open) };
+        state.resume.asked(written.journal_seq, &self.name, self.key.as_deref(), recorded.clone());
+        let by = (written.record_id.clone(), written.position.clone());
+        Ok((UnderWay::admitted(shared.clone(), recorded, self.key(), by, slot), 1, written))
     }
 
     fn fetching(&self, recorded: Recorded) -> Fetching {
@@ -290,55 +302,125 @@ impl<'a> Tool<'a> {
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
             return Err(lost(shared.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
         }
-        shared.state.lock().await.resume.answered(id.borrow());
+        shared.lock().await?.resume.answered(id.borrow());
         fetching.recorded = None;
+        shared.config.count(metric::RECORDED);
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
 
-    /// Appends how the effect ended.
-    async fn record(&self, permit: &Permit, ended: Result<Json, Failure>) -> Result<Answer, Error> {
+    /// Appends how the effect ended. From its first line on that is held, until it is in the log.
+    async fn record(&self, under_way: &mut UnderWay, ended: Ended) -> Result<Answer, Error> {
         let shared = &self.run.shared;
-        let request_record_id = permit.id.clone();
-        let (payload, result, error) = match ended {
-            Ok(result) => {
-                let done = ToolCallCompleted { request_record_id, result: Some(result.clone()), latency_ms: None };
-                (done.into(), Some(result), None)
-            }
-            Err(Failure { kind, message }) => {
-                let failed = ToolCallFailed {
-                    request_record_id,
-                    error_kind: kind.clone(),
-                    error_message: message.clone(),
-                    latency_ms: None,
-                };
-                (failed.into(), None, Some(CallError { kind, message }))
-            }
+        let (payload, result, error) = match self.outcome(under_way.id(), ended) {
+            Ok(outcome) => outcome,
+            Err(why) => return Err(self.unknown(under_way, &why)),
         };
-        let mut guard = shared.state.lock().await;
-        let appended = match shared.config.record_id() {
-            Ok(id) => guard.pen.append(id, payload, None).await,
-            Err(error) => Err(error),
+        let record_id = shared.config.record_id()?;
+        let held = under_way.ends(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
+        let ran = |failed: Error, happened| {
+            if happened == Happened::Held {
+                shared.config.count(metric::HELD);
+            }
+            let what = match happened {
+                Happened::Held => "its result is held, to be recorded when the handle goes on",
+                Happened::Evidence => "its result was left as evidence",
+                _ => "its result could not be recorded",
+            };
+            failed.of(|why| format!("the effect of call {} ran; {what}: {why}", under_way.id())).left(happened)
         };
-        match appended {
+        let kept = if held { Happened::Held } else { Happened::Effect };
+        let mut guard = shared.lock().await.map_err(|failed| ran(failed, kept))?;
+        if let Err(failed) = shared.ready(&mut guard).await {
+            if !guard.pen.is_lost() {
+                return Err(ran(failed, kept));
+            }
+            let left = shared.leave(&mut guard, &record_id, payload).await;
+            let happened = if left.is_ok() { Happened::Evidence } else { kept };
+            let failed = ran(failed, happened);
+            if left.is_ok() {
+                under_way.is_over();
+            }
+            return Err(failed);
+        }
+        match guard.pen.append(record_id, payload, None).await {
             Ok(written) => {
-                guard.resume.answered(permit.id.borrow());
+                under_way.is_over();
+                guard.resume.answered(under_way.id().borrow());
                 Ok(Answer { result, error, recorded: false, position: Some(written.position) })
             }
-            Err(failed) => {
-                guard.resume.uncertain(permit.id.borrow(), permit.retry_safe);
-                Err(Error::new(
-                    failed.kind(),
-                    failed.action(),
-                    format!("the effect of call {} ran and its result could not be recorded: {failed}", permit.id),
-                ))
+            // The way told that it was refused: it stands in the log.
+            Err(failed) if failed.kind() == ErrorKind::Fenced => {
+                let failed = ran(failed, Happened::Evidence);
+                under_way.is_over();
+                Err(failed)
             }
+            Err(failed) if failed.action() == Action::FixTheInput => {
+                let failed = ran(failed, Happened::Effect);
+                under_way.is_uncertain();
+                Err(failed)
+            }
+            Err(failed) => Err(ran(failed, kept)),
         }
+    }
+
+    /// How an effect ended, or why that is unknown. The caller gets what it came to, the record what may be recorded of that.
+    fn outcome(&self, request: &RecordId, ended: Ended) -> Result<Outcome, String> {
+        let (config, request_record_id) = (&self.run.shared.config, request.clone());
+        match ended {
+            Ended::Done(result) => {
+                let recorded = Some(config.redacted(Some(&self.name), &result));
+                let done = ToolCallCompleted { request_record_id, result: recorded, latency_ms: None };
+                Ok((done.into(), Some(result), None))
+            }
+            Ended::Failed(Failure { kind, message }) => {
+                let (error_kind, error_message) = (kind.clone(), config.redacted_text(&message));
+                let failed = ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None };
+                Ok((failed.into(), None, Some(CallError { kind, message })))
+            }
+            Ended::Unknown(why) => Err(why),
+        }
+    }
+
+    fn conflict(&self, id: &RecordId) -> Error {
+        let message = format!("the idempotency key stands for call {id} of {} with other arguments", self.name);
+        Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+    }
+
+    fn running(&self, id: &RecordId) -> Error {
+        let message = format!("call {id} of {} is running in this process; ask again when it has ended", self.name);
+        Error::new(ErrorKind::Unavailable, Action::Retry, message)
+    }
+
+    /// The effect does not know whether it happened: nothing is recorded, and the call stays pending.
+    fn unknown(&self, under_way: &UnderWay, why: &str) -> Error {
+        let id = under_way.id();
+        let error = if under_way.has_key() {
+            let message = format!(
+                "nobody knows whether the effect of call {id} of {} happened: {why}; its key makes it safe to ask again",
+                self.name
+            );
+            Error::new(ErrorKind::Unavailable, Action::Retry, message)
+        } else {
+            reconcile(self.run.shared.run_id.borrow(), id.borrow(), &self.name, why)
+        };
+        error.left(Happened::Effect)
     }
 }
 
+/// The record of how an effect ended, its result and its failure.
+type Outcome = (Payload, Option<Json>, Option<CallError>);
+
+/// Bytes that holding it takes.
+fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
+    result.map_or(0, |result| result.as_str().len()) + error.map_or(0, |error| error.kind.len() + error.message.len())
+}
+
+/// A call whose intent, or attempt, is acknowledged; which attempt it is; that record.
+type Admitted = (UnderWay, u32, pen::Written);
+
 enum Admission {
     Recorded(Fetching),
-    Run(Permit, UnderWay),
+    Run(UnderWay, u32),
 }
 
 /// The call ended, and what it answered cannot be had: it is not run again for that.

@@ -11,29 +11,41 @@
 //! slept learns it there, though its intent was applied. What no journal can fence is a process that is paused between
 //! that read-back and the effect itself; receivers that take an idempotency key close that gap.
 //!
-//! Reading order: [`Runlog`], [`Run`], `gate`, `resume` (which recorded call answers a call), `pen` (numbering).
+//! A failed, unknown or cancelled append stops the handle until [`Run::reopen`]. What effects came to meanwhile is held, and
+//! is in the log before anything else is: as the calls' results, or, where another process has the run, as evidence.
 //!
-//! Not here yet: `reopen`. A failed or unknown append ends the handle; open the run again.
+//! Reading order: [`Runlog`], [`Run`], `gate`, `resume` (which recorded call answers a call), `pen` (numbering), `held`
+//! (what is owed), `reopen`.
 
 #![deny(missing_docs)]
 
+mod active;
 mod config;
 mod error;
 mod gate;
+mod held;
+mod meter;
 mod pen;
+mod redact;
+mod reopen;
 mod resume;
 mod run;
+mod standing;
 mod transport;
 
 pub use config::{Config, Journal, failpoint};
-pub use error::{Action, Error};
-pub use gate::{Answer, Call, Failure, Tool};
+pub use error::{Action, Active, Error, Happened};
+pub use gate::{Answer, Call, Ended, Failure, Tool};
+pub use meter::{Meter, metric};
+pub use redact::{REDACTED, Redaction};
+pub use reopen::Reopened;
 pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
 pub use runlog_schemas::{answer, id, json::Json};
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+use tracing::Instrument;
 use transport::Transport;
 
 /// A connection to a journal. Cheap to clone.
@@ -52,9 +64,33 @@ impl Runlog {
         Ok(Self { transport: Arc::new(transport), config: Arc::new(config) })
     }
 
+    /// The same on a log and a projector that this process has already; `config.journal` is not looked at.
+    #[cfg(feature = "embedded")]
+    pub fn embedded(config: Config, projector: Arc<runlog_projector::Projector>) -> Self {
+        let transport = Transport::embedded(projector, config.deadline);
+        Self { transport: Arc::new(transport), config: Arc::new(config) }
+    }
+
     /// Takes the run over and resumes at its latest checkpoint: [`Runlog::open_with`] with the defaults.
     pub async fn open(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Run, Error> {
         self.open_with(run_id, OpenOptions::default()).await
+    }
+
+    /// As [`Runlog::open`], but refuses to take the run over where its last record was appended within the time `within`.
+    ///
+    /// The age of that record is told by the journal: from when the log stamped it (the broker's append time on Kafka) to
+    /// the server's time now, or the log's where that is inside a process. The clock of an agent has no part in it. Any
+    /// applied record counts, an operator's decision too. A run that nobody wrote to, or that has ended, is opened.
+    ///
+    /// Errors: `Unavailable` with [`Error::active`], which names writer, epoch and age; nothing was appended. Otherwise as
+    /// [`Runlog::open`]. A writer that appends between the look and the claim is taken over all the same: only claims
+    /// decide who writes.
+    pub async fn open_unless_active(
+        &self,
+        run_id: impl TryInto<RunId, Error: Into<Illegal>>,
+        within: Duration,
+    ) -> Result<Run, Error> {
+        self.open_with(run_id, OpenOptions { unless_active: Some(within), ..OpenOptions::default() }).await
     }
 
     /// Takes the run over: reads its head at `latest`, claims the next epoch, waits until the claim is applied, and
@@ -70,6 +106,7 @@ impl Runlog {
         options: OpenOptions,
     ) -> Result<Run, Error> {
         let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
-        run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).await
+        let span = tracing::info_span!("open", run = run_id.as_str());
+        run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span).await
     }
 }

@@ -1,11 +1,17 @@
 //! Numbering and appending: one record at a time, acknowledged in order, none after an earlier one failed.
+//!
+//! ```text
+//!   usable ──append──▶ sent ──acknowledged──▶ usable
+//!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ usable
+//!                       └── fenced ───────────────────────▶ lost: what follows can only be left as evidence
+//! ```
 
-use crate::{Action, Config, Error, failpoint, transport::Transport};
+use crate::{Action, Config, Error, Happened, failpoint, metric, transport::Transport};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::Payload,
-    record::JournalRecord,
+    record::{JournalRecord, RecordKind},
 };
 use std::{
     sync::Arc,
@@ -24,10 +30,36 @@ pub(crate) struct Pen {
     pub(crate) next_journal_seq: JournalSeq,
     pub(crate) prev_hash: Option<PrevHash>,
     pub(crate) next_checkpoint_seq: u64,
-    /// Why nothing can be appended any more.
-    pub(crate) over: Option<Error>,
-    /// Set while an append is under way: still set at the next one, it was cancelled, and nobody knows what landed.
-    pub(crate) under_way: bool,
+    /// Why nothing can be appended.
+    pub(crate) halt: Option<Halt>,
+    /// The record that was sent last, until it is acknowledged. There at the next one, nobody knows whether it landed:
+    /// its append failed, or was cancelled. Never more than one.
+    pub(crate) sent: Option<JournalRecord>,
+    /// The last acknowledged record, and whether it is known to be applied.
+    pub(crate) last: Option<Written>,
+}
+
+/// Why a handle appends nothing.
+#[derive(Clone, Debug)]
+pub(crate) enum Halt {
+    /// Until it is reopened.
+    Stopped {
+        error: Error,
+        /// What failed was a checkpoint, which is to fail nobody's loop: what comes next reopens first.
+        checkpoint: bool,
+    },
+    /// Another process writes the run.
+    Lost(Error),
+    /// The run ended.
+    Ended(Error),
+}
+
+impl Halt {
+    pub(crate) fn error(&self) -> &Error {
+        match self {
+            Self::Stopped { error, .. } | Self::Lost(error) | Self::Ended(error) => error,
+        }
+    }
 }
 
 /// An acknowledged record.
@@ -36,25 +68,30 @@ pub(crate) struct Written {
     pub(crate) record_id: RecordId,
     pub(crate) journal_seq: JournalSeq,
     pub(crate) position: Position,
+    /// Whether the way told along with the acknowledgement that it was applied.
+    pub(crate) applied: bool,
 }
 
 impl Pen {
-    /// Whether the handle can be used.
+    /// Whether the handle can append.
     pub(crate) fn usable(&mut self) -> Result<(), Error> {
-        if std::mem::take(&mut self.under_way) && self.over.is_none() {
+        if let Some(sent) = self.sent.as_ref().filter(|_| self.halt.is_none()) {
             let message = format!(
-                "an append to run {} was cancelled before it was acknowledged: it may have landed; open the run again",
-                self.run_id
+                "the append of record {} to run {} was cancelled before it was acknowledged: it may have landed; \
+                 reopen the run",
+                sent.body.record_id, self.run_id
             );
-            self.over = Some(Error::new(ErrorKind::Unavailable, Action::Reopen, message));
+            self.stop(Error::new(ErrorKind::Unavailable, Action::Reopen, message));
         }
-        self.over.clone().map_or(Ok(()), Err)
+        self.halt.as_ref().map_or(Ok(()), |halt| Err(halt.error().told_again()))
     }
 
-    /// Numbers and appends a record, and waits for its acknowledgement. A record that is refused before it is sent takes
-    /// no number; after any other failure the handle is over, and so it is where the way told that the record was
-    /// refused. A payload that is too large for a record goes to the content store first: where that fails, or is cancelled,
-    /// nothing was numbered and the handle stays usable. That it was applied, told along with the acknowledgement, says nothing about now: see [`Pen::permit`].
+    /// Numbers and appends a record, and waits for its acknowledgement.
+    ///
+    /// A record that is refused before it is sent takes no number, and the handle goes on. A payload that is too large for
+    /// a record goes to the content store first: where that fails, or is cancelled, nothing was numbered. After any other
+    /// failure, and where the way told that the record was refused, the handle stands still. That it was applied, told
+    /// along with the acknowledgement, says nothing about now: see [`permit`].
     pub(crate) async fn append(
         &mut self,
         record_id: RecordId,
@@ -62,104 +99,213 @@ impl Pen {
         key: Option<&str>,
     ) -> Result<Written, Error> {
         self.usable()?;
+        let record = self.stowed(record_id, payload, key).await?;
+        self.send(record).await
+    }
+
+    /// A record without its place, its payload where it belongs.
+    pub(crate) async fn stowed(
+        &self,
+        record_id: RecordId,
+        payload: Payload,
+        key: Option<&str>,
+    ) -> Result<JournalRecord, Error> {
         let mut record = JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload);
         record.body.idempotency_key = key.map(str::to_owned);
-        let numbered = record.body.record_kind.numbered();
-        let place = &mut record.place;
-        place.writer_id.clone_from(&self.writer_id);
-        place.writer_epoch = self.epoch;
-        place.writer_seq = self.next_writer_seq;
-        place.prev_hash = self.prev_hash;
-        place.journal_seq = if numbered { self.next_journal_seq } else { JournalSeq::ZERO };
-        place.timestamp_millis = (self.config.clock)();
+        if let Some(redaction) = &self.config.redaction {
+            redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
+        }
         let record = self.transport.stow(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
             (self.config.failpoints)(failpoint::CONTENT_STORED);
         }
-        self.under_way = true;
+        Ok(record)
+    }
+
+    fn place(&self, record: &mut JournalRecord) {
+        let kind = record.body.record_kind;
+        let place = &mut record.place;
+        place.writer_id.clone_from(&self.writer_id);
+        place.writer_epoch = self.epoch;
+        (place.writer_seq, place.prev_hash) =
+            if kind.unclaimed() { (WriterSeq::ZERO, None) } else { (self.next_writer_seq, self.prev_hash) };
+        place.journal_seq = if kind.numbered() { self.next_journal_seq } else { JournalSeq::ZERO };
+        place.timestamp_millis = (self.config.clock)();
+    }
+
+    /// Sends a record under the next numbers, whether or not the handle stands still: what reopens it does this.
+    pub(crate) async fn send(&mut self, mut record: JournalRecord) -> Result<Written, Error> {
+        self.place(&mut record);
+        let record = &*self.sent.insert(record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
-        let appended = self.transport.append(&record).await;
-        self.under_way = false;
-        match appended {
+        let (trace, begun) = ((self.config.traceparent)(), Instant::now());
+        match self.transport.append(record, trace.as_deref()).await {
             Ok(appended) => {
-                self.next_writer_seq = self.next_writer_seq.saturating_add(1);
-                self.next_journal_seq = self.next_journal_seq.saturating_add(numbered.into());
-                self.prev_hash = Some(record.content_hash().into());
-                let journal_seq = record.place.journal_seq;
-                let record_id = record.body.record_id;
-                if let Some(outcome) = appended.outcome.filter(|outcome| !taken(outcome)) {
-                    return Err(self.end_with(refused(self.run_id.borrow(), Some(record_id.borrow()), &outcome)));
+                self.config.count(metric::APPENDED);
+                self.config.observe(metric::APPEND_SECONDS, begun);
+                let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
+                let repeat = outcome.as_ref().is_some_and(|outcome| outcome.outcome == "repeat");
+                let Some(record) = self.sent.take() else { return Err(self.no_record()) };
+                let kind = record.body.record_kind;
+                if !kind.unclaimed() {
+                    let numbered = kind.numbered() && !repeat;
+                    self.next_writer_seq = self.next_writer_seq.saturating_add(1);
+                    self.next_journal_seq = self.next_journal_seq.saturating_add(numbered.into());
+                    self.prev_hash = Some(record.content_hash().into());
                 }
-                Ok(Written { record_id, journal_seq, position: appended.position })
+                if let Some(outcome) = outcome.filter(|outcome| !taken(outcome)) {
+                    return Err(self.refused(record, &outcome));
+                }
+                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
+                let written = Written { record_id, journal_seq, position: appended.position, applied };
+                self.last = Some(written.clone());
+                Ok(written)
             }
-            Err(failed) if failed.untouched => Err(failed.error),
-            Err(failed) => Err(self.end_with(failed.error)),
+            Err(failed) if failed.untouched => {
+                self.config.count(metric::APPEND_FAILED);
+                // What stands still keeps it, to be sent by whoever reopens.
+                if self.halt.is_none() {
+                    self.sent = None;
+                }
+                Err(failed.error)
+            }
+            Err(failed) => {
+                self.config.count(metric::APPEND_FAILED);
+                Err(self.stop(failed.error).left(Happened::Unknown))
+            }
         }
     }
 
-    /// Reads back what became of an acknowledged record; anything but applied ends the handle, and so does an answer that
-    /// came too late: how long this process was paused shows here.
+    fn no_record(&self) -> Error {
+        let message = format!("a record of run {} was acknowledged that was not sent", self.run_id);
+        Error::new(ErrorKind::Internal, Action::Operator, message)
+    }
+
+    /// The way told along with the acknowledgement that the record was refused.
+    fn refused(&mut self, record: JournalRecord, outcome: &Outcome) -> Error {
+        let error = refused(self.run_id.borrow(), Some(record.body.record_id.borrow()), outcome);
+        if error.kind() == ErrorKind::Fenced {
+            return self.lose(error);
+        }
+        let checkpoint = record.body.record_kind == RecordKind::LoopCheckpoint;
+        if outcome.reason.as_deref() == Some("gap") {
+            // Refused for its place: it consumed no number and can come again.
+            self.sent = Some(record);
+        }
+        self.halt_for(error, checkpoint)
+    }
+
+    /// Reads back what became of an acknowledged record; anything but applied stops the handle.
     pub(crate) async fn read_back(&mut self, written: &Written, deadline: Duration) -> Result<ReadBack, Error> {
-        let begun = Instant::now();
-        let ask = self.transport.read_back(
-            self.run_id.borrow(),
-            &written.position,
-            Some(written.record_id.borrow()),
-            deadline,
-        );
-        let answer = tokio::time::timeout(deadline, ask).await;
-        (self.config.failpoints)(failpoint::READ_BACK_ANSWERED);
-        let answer = match answer {
-            Ok(Ok(answer)) if begun.elapsed() <= deadline => answer,
-            Ok(Err(error)) => return Err(self.end_with(error)),
-            _ => {
-                let message = format!(
-                    "record {} of run {} was not read back as applied within {deadline:?}",
-                    written.record_id, self.run_id
-                );
-                return Err(self.end_with(Error::new(ErrorKind::Stale, Action::Reopen, message)));
-            }
-        };
-        if taken(&answer.outcome) {
-            return Ok(answer);
+        match read_back(&self.transport, &self.config, self.run_id.borrow(), written, deadline).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.stop_or_lose(error)),
         }
-        let refused = refused(self.run_id.borrow(), Some(written.record_id.borrow()), &answer.outcome);
-        Err(self.end_with(refused))
     }
 
-    /// Whether the effect behind an acknowledged intent may run: the intent was applied, **and** this handle still
-    /// writes the run. Both are read from one view that is at `latest` after the acknowledgement, since a claim behind
-    /// the intent leaves the intent applied and gives its effect to somebody else.
-    pub(crate) async fn permit(&mut self, written: &Written, deadline: Duration) -> Result<(), Error> {
-        (self.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
-        let answer = self.read_back(written, deadline).await?;
-        if answer.epoch == self.epoch && answer.writer_id == self.writer_id {
-            return Ok(());
-        }
-        let message = format!(
-            "run {} was taken over by writer {} in epoch {} behind record {}: its effect was not run here",
-            self.run_id, answer.writer_id, answer.epoch, written.record_id
-        );
-        Err(self.end_with(Error::new(ErrorKind::Fenced, Action::Reopen, message)))
+    /// Leaves a result in the log in the name of a writer that has lost the run, or whose run ended. It is refused there,
+    /// and kept as evidence for whoever decides about its effect.
+    pub(crate) async fn leave(&mut self, mut record: JournalRecord) -> Result<(), Error> {
+        self.place(&mut record);
+        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
+        let trace = (self.config.traceparent)();
+        self.transport.append(&record, trace.as_deref()).await.map(drop).map_err(|failed| failed.error)
     }
 
-    /// The handle is over for this reason.
-    pub(crate) fn end_with(&mut self, error: Error) -> Error {
-        let error = error.over();
-        self.over.get_or_insert(error).clone()
+    pub(crate) fn stop(&mut self, error: Error) -> Error {
+        let of_checkpoint = |sent: &JournalRecord| sent.body.record_kind == RecordKind::LoopCheckpoint;
+        let checkpoint = self.sent.as_ref().is_some_and(of_checkpoint);
+        self.halt_for(error, checkpoint)
+    }
+
+    pub(crate) fn stop_for_checkpoint(&mut self, error: Error) {
+        self.halt_for(error, true);
+    }
+
+    fn halt_for(&mut self, error: Error, checkpoint: bool) -> Error {
+        let error = error.stopping();
+        self.halt.get_or_insert(Halt::Stopped { error: error.clone(), checkpoint });
+        error
+    }
+
+    /// The run is another process's, whatever the handle thought before.
+    pub(crate) fn lose(&mut self, error: Error) -> Error {
+        if !matches!(self.halt, Some(Halt::Lost(_))) {
+            self.config.count(metric::LOST);
+        }
+        self.halt = Some(Halt::Lost(error.clone()));
+        error
+    }
+
+    pub(crate) fn stop_or_lose(&mut self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Fenced { self.lose(error) } else { self.stop(error) }
     }
 }
 
+/// Reads back what became of an acknowledged record. An answer that came too late is none: how long this process was
+/// paused shows here.
+pub(crate) async fn read_back(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    written: &Written,
+    deadline: Duration,
+) -> Result<ReadBack, Error> {
+    let begun = Instant::now();
+    let ask = transport.read_back(run_id, &written.position, Some(written.record_id.borrow()), deadline);
+    let answer = tokio::time::timeout(deadline, ask).await;
+    (config.failpoints)(failpoint::READ_BACK_ANSWERED);
+    config.observe(metric::READ_BACK_SECONDS, begun);
+    let answer = match answer {
+        Ok(Ok(answer)) if begun.elapsed() <= deadline => answer,
+        Ok(Err(error)) => return Err(error),
+        _ => {
+            let message = format!(
+                "record {} of run {run_id} was not read back as applied within {deadline:?}",
+                written.record_id
+            );
+            return Err(Error::new(ErrorKind::Stale, Action::Reopen, message));
+        }
+    };
+    if taken(&answer.outcome) {
+        Ok(answer)
+    } else {
+        Err(refused(run_id, Some(written.record_id.borrow()), &answer.outcome))
+    }
+}
+
+/// Whether the effect behind an acknowledged intent may run: the intent was applied, **and** the handle still writes the
+/// run. Both are read from one view that is at `latest` after the acknowledgement, since a claim behind the intent leaves
+/// the intent applied and gives its effect to somebody else.
+pub(crate) async fn permit(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    written: &Written,
+    writer: (&OrEmpty<WriterId>, Epoch),
+) -> Result<(), Error> {
+    let answer = read_back(transport, config, run_id, written, config.read_back).await?;
+    if (&answer.writer_id, answer.epoch) == writer {
+        return Ok(());
+    }
+    let message = format!(
+        "run {run_id} was taken over by writer {} in epoch {} behind record {}: its effect was not run here",
+        answer.writer_id, answer.epoch, written.record_id
+    );
+    Err(Error::new(ErrorKind::Fenced, Action::Stop, message))
+}
+
 /// Whether a record took effect, now or when it came first.
-fn taken(outcome: &Outcome) -> bool {
+pub(crate) fn taken(outcome: &Outcome) -> bool {
     matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none()
 }
 
 /// What a refusal means for whoever wrote the record.
 pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, outcome: &Outcome) -> Error {
     let reason = outcome.reason.as_deref().unwrap_or("unknown");
-    let kind = if reason == "fenced" { ErrorKind::Fenced } else { ErrorKind::Conflict };
-    let what = if reason == "fenced" { "; another process took the run over" } else { "" };
+    let fenced = reason == "fenced";
+    let what = if fenced { "; another process took the run over" } else { "" };
     let message = format!("record {} of run {run_id} was refused as {reason}{what}", OrEmpty::from(record_id));
-    Error::new(kind, Action::Reopen, message)
+    let (kind, action) = if fenced { (ErrorKind::Fenced, Action::Stop) } else { (ErrorKind::Conflict, Action::Reopen) };
+    Error::new(kind, action, message)
 }

@@ -28,6 +28,15 @@ pub(crate) struct Open {
     pub(crate) attempts: u32,
 }
 
+impl Recorded {
+    /// As the journal tells it.
+    pub(crate) fn pending(pending: &Pending) -> Self {
+        let Pending { id, fingerprint, reason, attempts, .. } = pending.clone();
+        let open = Open { retry_safe: pending.class == "retry_safe", reason, attempts };
+        Self { id, fingerprint, pending: Some(open) }
+    }
+}
+
 /// What a call comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
@@ -107,6 +116,50 @@ impl Resume {
         match key {
             Some(key) => drop(self.keyed.insert(key, recorded)),
             None => self.keyless.entry(recorded.fingerprint.clone()).or_default().push_front(recorded),
+        }
+    }
+
+    /// A request stands there for the next call, wherever it stood before.
+    pub(crate) fn restore(&mut self, key: Option<(String, String)>, recorded: Recorded) {
+        if let Some(queue) = self.keyless.get_mut(&recorded.fingerprint) {
+            queue.retain(|other| other.id != recorded.id);
+        }
+        match &recorded.pending {
+            Some(open) if !open.retry_safe => drop(self.unresolved.insert(recorded.id.clone())),
+            _ => drop(self.unresolved.remove(&recorded.id)),
+        }
+        self.put_back(key, recorded);
+    }
+
+    /// The request is not in the journal: it was refused, or never landed.
+    pub(crate) fn forget(&mut self, id: &RecordId) {
+        self.unanswered.retain(|_, unanswered| unanswered != id);
+        self.unresolved.remove(id);
+        self.keyed.retain(|_, recorded| recorded.id != *id);
+        self.keyless.values_mut().for_each(|queue| queue.retain(|recorded| recorded.id != *id));
+    }
+
+    /// Whether the request stands there, taken with a key or not taken yet.
+    fn has(&self, pending: &Pending) -> bool {
+        match &pending.idempotency_key {
+            Some(key) => self.keyed.contains_key(&(pending.tool_name.clone(), key.clone())),
+            None => {
+                let queue = self.keyless.get(&pending.fingerprint);
+                queue.is_some_and(|queue| queue.iter().any(|recorded| recorded.id == pending.id))
+            }
+        }
+    }
+
+    /// Takes in what is pending in the journal and is nowhere here, unless `busy` says that somebody is at it: a call whose
+    /// record landed though nobody was told.
+    pub(crate) fn adopt(&mut self, recovery: &Recovery, busy: impl Fn(&RecordId) -> bool) {
+        for pending in recovery.pending.iter().filter(|pending| !busy(&pending.id)) {
+            self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
+            if self.has(pending) {
+                continue;
+            }
+            let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
+            self.restore(key, Recorded::pending(pending));
         }
     }
 

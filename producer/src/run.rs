@@ -1,10 +1,13 @@
 //! The handle on a run.
 
 use crate::{
-    Action, Config, Error, failpoint,
+    Action, Config, Error, active, failpoint,
     gate::Tool,
-    pen::{Pen, refused},
-    resume::{Recorded, Resume},
+    held::Notes,
+    pen::{self, Halt, Pen, Written, refused},
+    reopen::{Claiming, Reopened, reopen},
+    resume::Resume,
+    standing::slots,
     transport::{AppendFailed, Ask, Transport},
 };
 use runlog_schemas::{
@@ -18,8 +21,8 @@ use runlog_schemas::{
     },
     record::JournalRecord,
 };
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
-use tokio::sync::Mutex;
+use std::{sync::Arc, time::Duration};
+use tokio::sync::{Mutex, Semaphore};
 
 /// How a run is opened.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +31,9 @@ pub struct OpenOptions {
     pub from_start: bool,
     /// Let the gate run new effects while an older one is `reconcile_required`.
     pub allow_unresolved: bool,
+    /// Refuse to take the run over where a record was appended to it within this time; see
+    /// [`crate::Runlog::open_unless_active`]. Default none: take it over from whoever has it.
+    pub unless_active: Option<Duration>,
 }
 
 /// How a run ends.
@@ -70,34 +76,9 @@ pub(crate) struct Shared {
     pub(crate) run_id: RunId,
     pub(crate) allow_unresolved: bool,
     pub(crate) state: Mutex<State>,
-    effects: std::sync::Mutex<Effects>,
-}
-
-/// Effects of this process, noted where nobody can wait.
-#[derive(Debug, Default)]
-pub(crate) struct Effects {
-    /// Under way now.
-    pub(crate) running: BTreeSet<RecordId>,
-    /// Given up before they ended: whether they happened is unknown. With the tool and the key that they were made with.
-    pub(crate) abandoned: Vec<(Recorded, Option<(String, String)>)>,
-    /// Recorded calls that were taken and whose answer did not arrive.
-    pub(crate) returned: Vec<Recorded>,
-}
-
-/// Calls given up in their middle, each with its tool and key; recorded calls whose answer did not arrive.
-pub(crate) type Notes = (Vec<(Recorded, Option<(String, String)>)>, Vec<Recorded>);
-
-impl Effects {
-    /// What was noted since, abandoned and returned.
-    pub(crate) fn take_notes(&mut self) -> Notes {
-        (std::mem::take(&mut self.abandoned), std::mem::take(&mut self.returned))
-    }
-}
-
-impl Shared {
-    pub(crate) fn effects(&self) -> std::sync::MutexGuard<'_, Effects> {
-        self.effects.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
+    pub(crate) notes: std::sync::Mutex<Notes>,
+    /// A permit for each call that may be under way.
+    pub(crate) calls: Arc<Semaphore>,
 }
 
 /// What taking a call and enqueueing its intent change together.
@@ -106,6 +87,8 @@ pub(crate) struct State {
     pub(crate) pen: Pen,
     pub(crate) resume: Resume,
     pub(crate) saved: Saved,
+    /// The claim of a reopening that has not come to its end.
+    pub(crate) reopening: Option<Claiming>,
 }
 
 /// The last checkpoint that was written, which the next one builds on.
@@ -113,13 +96,41 @@ pub(crate) struct State {
 pub(crate) struct Saved {
     checkpoint_id: Option<String>,
     list: MessageList,
+    /// Its record, until it is known that it was applied: only then another one may build on it.
+    unconfirmed: Option<Written>,
 }
 
 impl Saved {
     fn of(recovery: &Recovery) -> Self {
         let Some(checkpoint) = &recovery.checkpoint else { return Self::default() };
         let Some(messages) = &checkpoint.messages else { return Self::default() };
-        Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list: MessageList::new(messages.clone()) }
+        let list = MessageList::new(messages.clone());
+        Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list, unconfirmed: None }
+    }
+}
+
+impl Shared {
+    /// Whether the last checkpoint was applied, where the way did not tell: one that builds on a refused one would be refused
+    /// as well, and so would all that follow. Where that cannot be known now, the next one is written whole.
+    async fn confirm_base(&self, state: &mut State) -> Result<(), Error> {
+        let Some(written) = state.saved.unconfirmed.clone() else { return Ok(()) };
+        let answer =
+            pen::read_back(&self.transport, &self.config, self.run_id.borrow(), &written, self.config.read_back).await;
+        let Err(error) = answer else {
+            state.saved.unconfirmed = None;
+            return Ok(());
+        };
+        state.saved = Saved::default();
+        match error.kind() {
+            ErrorKind::Fenced => Err(state.pen.lose(error)),
+            ErrorKind::Conflict => {
+                // Its numbers may be at fault, and then so are those of what comes next.
+                tracing::warn!(run = self.run_id.as_str(), %error, "the last checkpoint was refused; the next one is whole");
+                state.pen.stop_for_checkpoint(error);
+                self.ready(state).await
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -143,10 +154,19 @@ pub(crate) async fn open(
     run_id: RunId<&str>,
     options: OpenOptions,
 ) -> Result<Run, Error> {
+    let seen = match options.unless_active {
+        Some(within) => active::look(&transport, run_id, within).await?,
+        None => None,
+    };
     let before = transport.recovery(run_id, Ask { from_start: true, content: false }, None).await?;
+    if options.unless_active.is_some() {
+        active::unchanged(run_id, seen.as_ref(), before.as_ref())?;
+    }
     if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
         let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
-        return Ok(handle(transport, config, run_id, &options, pen, ended.clone(), &[]));
+        let ask = Ask { from_start: options.from_start, content: true };
+        let recovery = whole_recovery(&transport, run_id, ask).await?;
+        return Ok(handle(transport, config, run_id, &options, pen, recovery, &[]));
     }
     (config.failpoints)(failpoint::HEAD_READ);
     let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch).next().ok_or_else(|| {
@@ -154,7 +174,7 @@ pub(crate) async fn open(
         Error::new(ErrorKind::Conflict, Action::Operator, message)
     })?;
     let writer_id = WriterId::new((config.ids)())?;
-    claim(&transport, &config, run_id, writer_id.borrow(), epoch).await?;
+    claim(&transport, &config, run_id, (config.record_id()?.borrow(), writer_id.borrow(), epoch)).await?;
     let ask = Ask { from_start: options.from_start, content: true };
     let recovery = whole_recovery(&transport, run_id, ask).await?;
     if recovery.epoch != epoch || recovery.writer_id.borrow() != Some(writer_id.borrow()) {
@@ -177,13 +197,13 @@ pub(crate) async fn open(
     Ok(run)
 }
 
-fn read_only(run_id: RunId<&str>, status: &str) -> Error {
+pub(crate) fn read_only(run_id: RunId<&str>, status: &str) -> Error {
     let message = format!("run {run_id} is {status}: this handle only reads");
     Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
 }
 
-fn claim_lost(run_id: RunId<&str>) -> Error {
-    Error::new(ErrorKind::ClaimLost, Action::Reopen, format!("another process claimed run {run_id} first"))
+pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
+    Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
 }
 
 fn pen(
@@ -203,8 +223,9 @@ fn pen(
         next_journal_seq: recovery.next_journal_seq,
         prev_hash: Some(recovery.hash.into()),
         next_checkpoint_seq: recovery.next_checkpoint_seq,
-        over,
-        under_way: false,
+        halt: over.map(Halt::Ended),
+        sent: None,
+        last: None,
     }
 }
 
@@ -217,32 +238,35 @@ fn handle(
     recovery: Recovery,
     keyed: &[Done],
 ) -> Run {
-    let state = State { pen, resume: Resume::new(&recovery, keyed), saved: Saved::of(&recovery) };
+    let saved = Saved::of(&recovery);
+    let state = State { pen, resume: Resume::new(&recovery, keyed), saved, reopening: None };
+    let calls = slots(config.calls_max);
     let shared = Shared {
         transport,
         config,
         run_id: run_id.to_owned(),
         allow_unresolved: options.allow_unresolved,
         state: Mutex::new(state),
-        effects: std::sync::Mutex::default(),
+        notes: std::sync::Mutex::default(),
+        calls,
     };
     Run { shared: Arc::new(shared), recovery }
 }
 
-/// Appends the claim and waits until it is judged.
-async fn claim(
+/// Appends the claim and waits until it is judged. The same record may have been sent before.
+pub(crate) async fn claim(
     transport: &Transport,
     config: &Config,
     run_id: RunId<&str>,
-    writer_id: WriterId<&str>,
-    epoch: Epoch,
+    (record_id, writer_id, epoch): (RecordId<&str>, WriterId<&str>, Epoch),
 ) -> Result<(), Error> {
     let claim = RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
-    let mut record = JournalRecord::new(run_id, config.record_id()?, &config.agent_id, Payload::RunClaim(claim));
+    let mut record = JournalRecord::new(run_id, record_id.to_owned(), &config.agent_id, Payload::RunClaim(claim));
     record.place.writer_id = writer_id.to_owned().into();
     record.place.writer_epoch = epoch;
     record.place.timestamp_millis = (config.clock)();
-    let appended = transport.append(&record).await.map_err(|AppendFailed { error, .. }| error)?;
+    let trace = (config.traceparent)();
+    let appended = transport.append(&record, trace.as_deref()).await.map_err(|AppendFailed { error, .. }| error)?;
     let outcome = match appended.outcome {
         Some(outcome) => outcome,
         None => {
@@ -251,7 +275,7 @@ async fn claim(
         }
     };
     match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
-        ("applied", _) => Ok(()),
+        ("applied" | "repeat", None) => Ok(()),
         (_, Some("fenced")) => Err(claim_lost(run_id)),
         _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
     }
@@ -294,10 +318,12 @@ impl Run {
     }
 
     /// Records a message of the conversation.
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn turn<C: serde::Serialize + ?Sized>(&self, kind: &str, content: &C) -> Result<Position, Error> {
         let content = Json::of(content).map_err(|error| {
             Error::new(ErrorKind::Invalid, Action::FixTheInput, format!("the content does not serialise: {error}"))
         })?;
+        let content = self.shared.config.redacted(None, &content);
         let record_id = self.shared.config.record_id()?;
         let turn = ConversationTurn {
             message_id: record_id.as_str().to_owned(),
@@ -315,14 +341,20 @@ impl Run {
     /// The message list is given whole; only what the last checkpoint did not have is written, wherever in the list it
     /// stands. Keep the [`Json`] values of messages that stay: they are known again without being read.
     ///
-    /// An error never says that the run is lost: go on; where the handle is over, the next call says so. One of kind
-    /// `TooLarge` says that new messages and state together do not fit a record, or that the list is beyond
+    /// It never ends the agent's loop: take an error as a report, and go on. Where its append failed, or was cancelled, what
+    /// the handle does next reopens it first, and with it the checkpoint is in the log after all; where another process has
+    /// the run, that says so. One of kind `TooLarge` says that new messages and state together do not fit a record, or that the list is beyond
     /// [`MESSAGES_MAX`] or [`MESSAGE_BYTES_MAX`].
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
-        let mut guard = self.shared.state.lock().await;
-        let State { pen, resume, saved } = &mut *guard;
+        let mut guard = self.shared.lock().await?;
+        self.shared.ready(&mut guard).await?;
+        self.shared.confirm_base(&mut guard).await?;
+        let State { pen, resume, saved, .. } = &mut *guard;
         let id = self.shared.config.record_id()?;
-        let change = saved.list.change(&state.messages);
+        let config = &self.shared.config;
+        let messages: Vec<Json> = state.messages.iter().map(|message| config.redacted(None, message)).collect();
+        let change = saved.list.change(&messages);
         fits(self.shared.run_id.borrow(), &change.list)?;
         let mut checkpoint = LoopCheckpoint {
             checkpoint_id: id.as_str().to_owned(),
@@ -338,14 +370,15 @@ impl Run {
             total_usage: None,
             tool_calls_count: state.tool_calls_count,
             verification_reports: Vec::new(),
-            state: state.state.clone(),
+            state: state.state.as_ref().map(|state| config.redacted(None, state)),
             state_hash: String::new(),
             created_at_millis: (self.shared.config.clock)(),
         };
         checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
         let written = pen.append(id.clone(), checkpoint.into(), None).await?;
         pen.next_checkpoint_seq += 1;
-        *saved = Saved { checkpoint_id: Some(id.into()), list: change.list };
+        let unconfirmed = (!written.applied).then(|| written.clone());
+        *saved = Saved { checkpoint_id: Some(id.into()), list: change.list, unconfirmed };
         Ok(written.position)
     }
 
@@ -353,19 +386,22 @@ impl Run {
     /// not the latest that was taken behind the run's end. Their messages stay where a later one has them.
     ///
     /// The next checkpoint is written whole.
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn prune_checkpoints(
         &self,
         covered_before: JournalSeq,
         preserve_latest_terminal: bool,
     ) -> Result<Position, Error> {
         let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal };
-        let mut guard = self.shared.state.lock().await;
+        let mut guard = self.shared.lock().await?;
+        self.shared.ready(&mut guard).await?;
         let written = guard.pen.append(self.shared.config.record_id()?, prune.into(), None).await?;
         guard.saved = Saved::default();
         Ok(written.position)
     }
 
     /// Ends the run, and waits until that is applied. Only reads follow.
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
         let status = match outcome {
             Outcome::Completed => "completed",
@@ -378,18 +414,59 @@ impl Run {
     async fn lifecycle(&self, status: &str, reason: &str) -> Result<Position, Error> {
         let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
         let read_back = self.shared.config.read_back;
-        let mut guard = self.shared.state.lock().await;
+        let mut guard = self.shared.lock().await?;
+        self.shared.ready(&mut guard).await?;
         let written = guard.pen.append(self.shared.config.record_id()?, payload.into(), None).await?;
         guard.pen.read_back(&written, read_back).await?;
         if status != "started" {
-            guard.pen.over = Some(read_only(self.shared.run_id.borrow(), status));
+            guard.pen.halt = Some(Halt::Ended(read_only(self.shared.run_id.borrow(), status)));
         }
         Ok(written.position)
     }
 
     async fn append(&self, record_id: RecordId, payload: Payload) -> Result<Position, Error> {
-        let mut guard = self.shared.state.lock().await;
+        let mut guard = self.shared.lock().await?;
+        self.shared.ready(&mut guard).await?;
         Ok(guard.pen.append(record_id, payload, None).await?.position)
+    }
+
+    /// Makes a handle that stands still usable again, behind a failed, unknown or cancelled append: claims this handle's own
+    /// epoch + 1, finds out behind the claim what landed, and appends what did not, with the same record ids and content.
+    /// Held results are recorded; intents whose effect never started are recorded as not done, and are safe to ask for
+    /// again. Calls that were taken stay taken. A handle that does not stand still is left as it is.
+    ///
+    /// Errors: `ClaimLost` where another process took the run over meanwhile, however short: what effects came to is in the
+    /// log by then, as evidence for that one. `Unavailable`, `Stale`, `PartitionStopped`: call it again, nothing that is
+    /// held is lost by that; `Conflict` where the run has ended. Cancelled, it may have claimed the run, and can be called again.
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
+    pub async fn reopen(&self) -> Result<Reopened, Error> {
+        let mut guard = self.shared.lock().await?;
+        let done = Box::pin(reopen(&self.shared, &mut guard)).await?;
+        if guard.pen.halt.is_none() {
+            self.shared.ready(&mut guard).await?;
+        }
+        Ok(done)
+    }
+
+    /// Records what is still held, and waits until the handle's last record is applied.
+    ///
+    /// Everything that was acknowledged is in the log already, whatever becomes of this handle: this says that the handle
+    /// still writes the run and that its numbers are right. Errors: as [`Run::reopen`] where the handle stands still; `Conflict` or `Fenced` where the last record was
+    /// refused; `Stale` past `Config::read_back`. It may be called again, and changes nothing where it is cancelled.
+    #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
+    pub async fn flush(&self) -> Result<(), Error> {
+        let mut guard = self.shared.lock().await?;
+        self.shared.ready(&mut guard).await?;
+        let Some(last) = guard.pen.last.clone() else { return Ok(()) };
+        guard.pen.read_back(&last, self.shared.config.read_back).await?;
+        let saved = &mut guard.saved;
+        saved.unconfirmed = saved.unconfirmed.take().filter(|saved| saved.record_id != last.record_id);
+        Ok(())
+    }
+
+    /// How many results of effects wait to be recorded, and their bytes.
+    pub fn held(&self) -> (usize, usize) {
+        self.shared.notes().held()
     }
 
     /// Waits until a position that this handle returned is judged. An error where it was refused.

@@ -3,9 +3,10 @@
 use crate::{Config, Error, Journal};
 use runlog_content::Store;
 use runlog_schemas::{
-    answer::{Lookup, Outcome, Position, ReadBack, Recovery},
+    answer::{Lookup, Outcome, Position, ReadBack, Recovery, Run},
     id::{RecordId, RunId},
     record::JournalRecord,
+    trace::is_traceparent,
 };
 use std::time::Duration;
 
@@ -99,6 +100,11 @@ impl Transport {
         }
     }
 
+    #[cfg(feature = "embedded")]
+    pub(crate) fn embedded(projector: std::sync::Arc<runlog_projector::Projector>, deadline: Duration) -> Self {
+        Self::Local(Box::new(local::Local::new(projector, deadline)))
+    }
+
     /// The record, its payload in the content store if it is too large and this side has the store. A server does the same
     /// for what is sent to it whole.
     pub(crate) async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
@@ -108,9 +114,10 @@ impl Transport {
         }
     }
 
-    /// Appends one record and waits until it is acknowledged.
-    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
-        each!(self, way => way.append(record).await)
+    /// Appends one record, with the trace that it belongs to, and waits until it is acknowledged.
+    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+        let trace = trace.filter(|text| is_traceparent(text));
+        each!(self, way => way.append(record, trace).await)
     }
 
     /// What became of an acknowledged record and who writes the run, at `latest`: a claim that was in the log when this
@@ -123,6 +130,21 @@ impl Transport {
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         each!(self, way => way.read_back(run_id, position, record_id, deadline).await)
+    }
+
+    /// What became of a record, by its id alone, and who writes the run, at `latest`; none where no record of that id was
+    /// applied, or refused for its content.
+    pub(crate) async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> Result<Option<ReadBack>, Error> {
+        each!(self, way => way.landed(run_id, record_id).await)
+    }
+
+    /// The run at `latest`; none for a run without records.
+    pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
+        each!(self, way => way.run(run_id).await)
     }
 
     /// One page of the run's recovery at `latest`; none for a run without records.

@@ -44,6 +44,17 @@ impl Projector {
         drafts: Vec<Draft>,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
+        self.append_traced(run_id, drafts, None, deadline).await
+    }
+
+    /// The same with the `traceparent` of whoever asked, which goes with every record as a header.
+    pub async fn append_traced(
+        &self,
+        run_id: RunId<&str>,
+        drafts: Vec<Draft>,
+        traceparent: Option<&str>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
         self.running(self.partition_of(run_id))?;
         let drafts = self.stowed(drafts, deadline).await?;
@@ -59,8 +70,9 @@ impl Projector {
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
         let mut entries = Vec::new();
         let mut ids = Vec::new();
-        for Planned { entry, outcome, wanted } in planned {
+        for Planned { mut entry, outcome, wanted } in planned {
             if wanted {
+                entry.headers.extend(journal::trace(traceparent));
                 entries.push(entry);
                 ids.push(outcome.record_id);
                 outcomes.push(None);
@@ -175,6 +187,22 @@ impl Projector {
                 )
             },
         )
+    }
+
+    /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
+    /// where no record of the id was applied, or refused for its content.
+    pub async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<Option<ReadBack>, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, consistency, deadline).await?;
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::by_id(&store.view(), at, run_id, record_id)
     }
 
     /// Numbers drafts and judges them against the run as it is, each behind the one before it.

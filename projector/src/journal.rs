@@ -11,7 +11,7 @@ use runlog_schemas::{
     id::RecordId,
     payload::{Genesis, Payload},
     record::JournalRecord,
-    schema,
+    schema, trace,
 };
 use std::{
     sync::Arc,
@@ -31,6 +31,12 @@ pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
         ("runlog-schema-version".into(), schema::VERSION.into()),
     ]
+}
+
+/// The header of a trace that a record belongs to; none for what is no `traceparent`.
+pub fn trace(traceparent: Option<&str>) -> Option<(String, Vec<u8>)> {
+    let traceparent = traceparent.filter(|text| trace::is_traceparent(text))?;
+    Some((trace::TRACEPARENT.into(), traceparent.into()))
 }
 
 /// Finds the journal of `log`, or makes one where the log is empty.

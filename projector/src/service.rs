@@ -200,6 +200,13 @@ impl Projector {
         &self.shared.journal
     }
 
+    /// The log's time now, milliseconds since the Unix epoch: by its own clock, or by the projector's where the log stamps
+    /// its records elsewhere.
+    pub fn log_now(&self) -> i64 {
+        let own = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
+        self.shared.log.clock_millis().unwrap_or_else(own)
+    }
+
     /// Whether it consumes nothing.
     pub fn paused(&self) -> bool {
         self.shared.config.paused

@@ -69,6 +69,10 @@ pub struct Run {
     pub writer_id: OrEmpty<WriterId>,
     /// When the log took its last record, RFC 3339.
     pub updated_at: String,
+    /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it, otherwise
+    /// by its own.
+    #[serde(default)]
+    pub age_millis: Option<u64>,
     /// Its last applied record.
     pub position: Position,
     /// The run hash.

@@ -6,7 +6,7 @@ use crate::{
     json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload},
-    record::{Body, Facts, JournalRecord, Place, RecordKind},
+    record::{Body, Facts, JournalRecord, Place, REDACTION_DEFAULT, RecordKind},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
@@ -58,7 +58,6 @@ impl Draft {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
         let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
-        let payload = seal(Payload::from_json(raw).map_err(|e| invalid(e, "/payload"))?)?;
         let string = |name: &str| -> Result<Option<String>, Invalid> {
             members
                 .get(name)
@@ -67,6 +66,8 @@ impl Draft {
                 .map(Option::flatten)
                 .map_err(|e| invalid(e, &format!("/{name}")))
         };
+        let redacted = string("redaction_policy_id")?.is_some_and(|policy| policy != REDACTION_DEFAULT);
+        let payload = seal(Payload::from_json(raw).map_err(|e| invalid(e, "/payload"))?, redacted)?;
         let given = |name: &str| string(name).map(|text| text.filter(|text| !text.is_empty()));
         let run_id = given("run_id")?.map(RunId::new).transpose().map_err(|e| invalid(e, "/run_id"))?;
         let record_id = given("record_id")?.map(RecordId::new).transpose().map_err(|e| invalid(e, "/record_id"))?;
@@ -146,7 +147,7 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if record.body.facts != Facts::of(payload) {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
-    if seal(payload.clone())? != *payload {
+    if seal(payload.clone(), record.body.redaction_policy_id != REDACTION_DEFAULT)? != *payload {
         return Err(invalid("the stored payload lacks what its content determines", "/payload/sha256"));
     }
     Ok(())
@@ -170,15 +171,15 @@ fn kind_and_facts(
     Ok((kind, facts))
 }
 
-/// Fills in what a payload's content determines.
-fn seal(payload: Payload) -> Result<Payload, Invalid> {
+/// Fills in what a payload's content determines. Redacted arguments determine nothing any more.
+fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
     match payload {
         Payload::ToolCallRequested(call) => {
             let call = call.seal().map_err(|e| invalid(e, "/payload/arguments"))?;
             if call.tool_name.is_empty() || call.fingerprint.is_none() {
                 return Err(invalid("a request needs tool_name, and arguments or args_sha256", "/payload"));
             }
-            if !call.is_sealed() {
+            if !call.is_sealed(redacted) {
                 let what = "args_sha256 or fingerprint is not that of the tool and the arguments; leave them out";
                 return Err(invalid(what, "/payload"));
             }

@@ -24,3 +24,4 @@ pub mod record;
 pub mod refs;
 pub mod scalar;
 pub mod schema;
+pub mod trace;

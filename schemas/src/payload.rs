@@ -126,12 +126,14 @@ impl ToolCallRequested {
         Ok(self)
     }
 
-    /// Whether hash and fingerprint are those of the tool and the arguments, as far as these are there.
-    pub fn is_sealed(&self) -> bool {
-        let args = self.arguments.as_ref().is_none_or(|arguments| {
-            canonical::canonicalize(arguments.as_str())
-                .is_ok_and(|canonical| canonical::args_sha256(&canonical) == self.args_sha256)
-        });
+    /// Whether hash and fingerprint are those of the tool and the arguments, as far as these are there: as they were made, or
+    /// `redacted` since.
+    pub fn is_sealed(&self, redacted: bool) -> bool {
+        let args = redacted
+            || self.arguments.as_ref().is_none_or(|arguments| {
+                canonical::canonicalize(arguments.as_str())
+                    .is_ok_and(|canonical| canonical::args_sha256(&canonical) == self.args_sha256)
+            });
         args && self.fingerprint == Fingerprint::of(&self.tool_name, &self.args_sha256).into()
     }
 }

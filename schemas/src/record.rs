@@ -143,6 +143,9 @@ datum!(Facts {
     message_bytes,
 });
 
+/// The policy of records whose content nobody took anything out of.
+pub const REDACTION_DEFAULT: &str = "redaction.default";
+
 /// The status of a prune that keeps the latest terminal checkpoint.
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
@@ -491,7 +494,7 @@ impl Body {
             runtime_package_fingerprint: String::new(),
             privacy: PrivacyClass::Internal,
             content_refs: Vec::new(),
-            redaction_policy_id: "redaction.default".into(),
+            redaction_policy_id: REDACTION_DEFAULT.into(),
             idempotency_key: None,
             dedupe_key: None,
             checkpoint_ref: None,

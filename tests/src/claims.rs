@@ -1,6 +1,9 @@
 //! Claims that hold on every way to a journal: each is written once here and tested on each way by the files in `tests/`.
 
+pub mod calls;
 pub mod decisions;
 pub mod gate;
 pub mod killed_producers;
+pub mod records;
+pub mod reopen;
 pub mod takeover;

@@ -1,4 +1,5 @@
-//! A way to a server that breaks once: a relay that ends a connection in the middle of an answer.
+//! A way to a server that breaks once: a relay that ends a connection in the middle of an answer, or before the server has
+//! seen the request.
 
 use std::{
     io::{Read, Write},
@@ -29,6 +30,8 @@ struct State {
     /// Requests whose path has this in it are cut while `cuts` is above 0.
     path: &'static str,
     cuts: AtomicU32,
+    /// Requests like these are swallowed while this is above 0.
+    swallows: AtomicU32,
     cut: AtomicU32,
 }
 
@@ -38,7 +41,9 @@ impl Relay {
         let server = url.strip_prefix("http://").context("the server's URL")?.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let state = Arc::new(State { server, path, cuts: AtomicU32::new(0), cut: AtomicU32::new(0) });
+        let state =
+            State { server, path, cuts: AtomicU32::new(0), swallows: AtomicU32::new(0), cut: AtomicU32::new(0) };
+        let state = Arc::new(state);
         let shared = state.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -52,6 +57,11 @@ impl Relay {
     /// Cuts the next answer.
     pub fn cut_next(&self) {
         self.state.cuts.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Ends the connection on the next request instead of passing it on.
+    pub fn swallow_next(&self) {
+        self.state.swallows.fetch_add(1, Ordering::SeqCst);
     }
 
     /// How many answers were cut.
@@ -84,7 +94,11 @@ fn relay(mut client: TcpStream, state: &State) -> Option<()> {
     while let Ok(count @ 1..) = client.read(&mut bytes) {
         let request = String::from_utf8_lossy(&bytes[..count]);
         let named = request.lines().next().is_some_and(|line| line.contains(state.path));
-        if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |cuts| cuts.checked_sub(1)).is_ok() {
+        let one_less = |count: u32| count.checked_sub(1);
+        if named && state.swallows.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            break;
+        }
+        if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             breaks.store(1, Ordering::SeqCst);
             state.cut.fetch_add(1, Ordering::SeqCst);
         }

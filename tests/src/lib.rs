@@ -15,4 +15,5 @@ pub mod recorded;
 pub mod server;
 pub mod site;
 pub mod unreadable;
+pub mod way;
 pub mod writers;

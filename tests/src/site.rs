@@ -60,10 +60,15 @@ impl Site {
         self.topic.as_ref().map_or(server.to_owned(), |topic| format!("kafka:{}", topic.brokers))
     }
 
-    /// The library in this process, its questions (and over `http:` its appends) going to `server`.
-    pub async fn connect_by(&self, server: &str) -> anyhow::Result<Runlog> {
+    /// A library's configuration, its questions (and over `http:` its appends) going to `server`.
+    pub fn config(&self, server: &str) -> anyhow::Result<Config> {
         let journal = Journal::parse(&self.journal(server), Some(server)).context("a journal's URL")?;
-        Ok(Runlog::connect(Config::new(journal, "test")).await?)
+        Ok(Config::new(journal, "test"))
+    }
+
+    /// The library in this process, likewise.
+    pub async fn connect_by(&self, server: &str) -> anyhow::Result<Runlog> {
+        Ok(Runlog::connect(self.config(server)?).await?)
     }
 
     /// The library in this process.

@@ -52,7 +52,7 @@ async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
     for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
         let place = runlog_projector::query::Place { topic: "t", partition };
         let store = projector.store(partition);
-        let run = runlog_projector::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow())
+        let run = runlog_projector::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
             .unwrap()
             .unwrap();
         assert_eq!(run.records, records, "of {}", agent.run_id);

@@ -4,9 +4,10 @@ use super::{AppendFailed, Appended, Ask};
 use crate::{Action, Error};
 use runlog_content::Store;
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery},
+    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
     id::{OrEmpty, RecordId, RunId},
     record::JournalRecord,
+    trace::TRACEPARENT,
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -80,7 +81,16 @@ impl Http {
         self.answer(response).await
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
+    /// The same for what may not be there.
+    async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
+        match self.get(path).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
         let body = serde_json::to_string(record).map_err(|error| {
             failed(
@@ -91,6 +101,7 @@ impl Http {
         let run = segment(record.body.run_id.as_str());
         let url = format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
+        let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
         let response = request.send().await.map_err(|error| {
             // What could not even connect was not sent; anything later may have landed.
             failed(self.unreachable(&error), error.is_connect())
@@ -124,6 +135,21 @@ impl Http {
         self.get(&path).await
     }
 
+    pub(crate) async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> Result<Option<ReadBack>, Error> {
+        let (run, record, deadline) = (segment(run_id), segment(record_id), self.deadline.as_millis());
+        let path = format!("/v1/runs/{run}/outcome?record_id={record}&consistency=latest&deadline_ms={deadline}");
+        self.find(&path).await
+    }
+
+    pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
+        let deadline = self.deadline.as_millis();
+        self.find(&format!("/v1/runs/{}?consistency=latest&deadline_ms={deadline}", segment(run_id))).await
+    }
+
     pub(crate) async fn recovery(
         &self,
         run_id: RunId<&str>,
@@ -140,11 +166,7 @@ impl Http {
         if let Some(cursor) = cursor {
             path.push_str(&format!("&cursor={cursor}"));
         }
-        match self.get(&path).await {
-            Ok(recovery) => Ok(Some(recovery)),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.find(&path).await
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {

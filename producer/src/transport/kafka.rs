@@ -8,13 +8,14 @@ use runlog_log::{
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
+    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
     id::{RecordId, RunId},
     partition::partition_of,
     record::JournalRecord,
     schema,
+    trace::TRACEPARENT,
 };
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
 }
 
 /// The log's entry for a record; too large a one is refused before it is numbered by anybody.
-pub(crate) fn entry(record: &JournalRecord, framing: Framing) -> Result<Entry, AppendFailed> {
+pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str>) -> Result<Entry, AppendFailed> {
     let value = codec::encode_as(record, framing);
     let size = codec::size(&value);
     if size > RECORD_BYTES_MAX {
@@ -51,10 +52,11 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing) -> Result<Entry, A
         let error = Error::new(ErrorKind::TooLarge, Action::FixTheInput, message);
         return Err(AppendFailed { error, untouched: true });
     }
-    let headers = vec![
+    let mut headers = vec![
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
         ("runlog-schema-version".into(), schema::VERSION.into()),
     ];
+    headers.extend(trace.map(|trace| (TRACEPARENT.into(), trace.into())));
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers })
 }
 
@@ -78,8 +80,8 @@ impl Kafka {
         self.http.content()
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
-        let entry = entry(record, self.framing)?;
+    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
+        let entry = entry(record, self.framing, trace)?;
         let partition = partition_of(run_of(record)?, self.partitions);
         let ack = self.log.append(partition, vec![entry]);
         let late = || AppendFailed {
@@ -105,6 +107,18 @@ impl Kafka {
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
         self.http.read_back(run_id, position, record_id, deadline).await
+    }
+
+    pub(crate) async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> Result<Option<ReadBack>, Error> {
+        self.http.landed(run_id, record_id).await
+    }
+
+    pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
+        self.http.run(run_id).await
     }
 
     pub(crate) async fn recovery(

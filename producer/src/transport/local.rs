@@ -3,9 +3,9 @@
 use super::{AppendFailed, Appended, Ask, run_of};
 use crate::{Action, Config, Error};
 use runlog_content::Store;
-use runlog_projector::{Consistency, Projector, open, query};
+use runlog_projector::{Consistency, Projector, journal, open, query};
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery},
+    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
     id::{RecordId, RunId},
     record::JournalRecord,
 };
@@ -28,18 +28,32 @@ impl Local {
         let settings = runlog_projector::Config::new(dir, config.clock, config.ids);
         let settings = runlog_projector::Config { content, ..settings };
         let projector = open::local(settings).await.map_err(|failed| error(&failed))?;
-        Ok(Self { projector: Arc::new(projector), deadline: config.deadline })
+        Ok(Self::new(Arc::new(projector), config.deadline))
+    }
+
+    pub(crate) fn new(projector: Arc<Projector>, deadline: Duration) -> Self {
+        Self { projector, deadline }
     }
 
     pub(crate) fn content(&self) -> Option<&Store> {
         self.projector.content()
     }
 
-    pub(crate) async fn append(&self, record: &JournalRecord) -> Result<Appended, AppendFailed> {
+    pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
-        let entry = self.projector.entry(record).map_err(refused)?;
+        let mut entry = self.projector.entry(record).map_err(refused)?;
+        entry.headers.extend(journal::trace(trace));
         let partition = self.projector.partition_of(run_of(record)?);
-        let offsets = self.projector.log().append(partition, vec![entry]).await.map_err(|failed| {
+        let ack = self.projector.log().append(partition, vec![entry]);
+        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| AppendFailed {
+            error: Error::new(
+                ErrorKind::Unavailable,
+                Action::Reopen,
+                format!("no acknowledgement within {:?}; the record may have landed", self.deadline),
+            ),
+            untouched: false,
+        })?;
+        let offsets = ack.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
             let failed = runlog_projector::Error::from(failed);
             AppendFailed { error: error(&failed), untouched }
@@ -59,11 +73,30 @@ impl Local {
         asked.await.map_err(|failed| error(&failed))
     }
 
+    pub(crate) async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> Result<Option<ReadBack>, Error> {
+        let found = self.projector.landed(run_id, record_id, Consistency::Latest, self.deadline);
+        found.await.map_err(|failed| error(&failed))
+    }
+
     async fn fresh(&self, run_id: RunId<&str>) -> Result<u32, Error> {
         let partition = self.projector.partition_of(run_id);
         let wait = self.projector.wait(partition, Consistency::Latest, self.deadline);
         wait.await.map_err(|failed| error(&failed))?;
         Ok(partition)
+    }
+
+    pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
+        let partition = self.fresh(run_id).await?;
+        let run_id = run_id.to_owned();
+        self.query(move |projector| {
+            let place = query::Place { topic: projector.log().topic(), partition };
+            query::runs::one(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
+        })
+        .await
     }
 
     /// Answers from one view, where blocking is allowed.

@@ -34,11 +34,35 @@ pub fn one<R: Rows>(
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
     let Some(record_id) = record_id else { return Ok(None) };
-    let mut seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
-    if seen.is_none() {
-        seen = rows.get(&store::anomalies::by_id(run_id, record_id))?;
+    Ok(seen(rows, run_id, record_id)?
+        .map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+}
+
+fn seen<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<Option<Seen>, Error> {
+    let seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
+    if seen.is_some() {
+        return Ok(seen);
     }
-    Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+    Ok(rows.get(&store::anomalies::by_id(run_id, record_id))?)
+}
+
+/// What became of the first record of this id, wherever it stands, and who writes the run in the same view; none where no
+/// record of the id was applied, or refused for its content. At most three gets.
+pub fn by_id<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    record_id: RecordId<&str>,
+) -> Result<Option<ReadBack>, Error> {
+    let Some(seen) = seen(rows, run_id, record_id)? else { return Ok(None) };
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let outcome = Outcome {
+        position: place.at(seen.offset, seen.index),
+        outcome: if seen.refused.is_some() { "refused" } else { "applied" }.to_owned(),
+        reason: seen.refused.map(|reason| reason.as_str().to_owned()),
+        record_id: Some(record_id).into(),
+    };
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
 }
 
 /// The outcome, and who writes the run in the same view. One get more.

@@ -18,6 +18,7 @@ use runlog_schemas::{
     id::{Fingerprint, JournalSeq, OrEmpty, RecordId, RunId},
     json,
     payload::EffectResolution,
+    trace::TRACEPARENT,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -55,7 +56,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
         .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
         .transpose()?;
     app.read(move |app| {
-        let mut runs = Vec::new();
+        let (mut runs, now) = (Vec::new(), app.0.log_now());
         for partition in 0..app.0.journal().partitions {
             let store = app.0.store(partition);
             let place = app.place(partition);
@@ -67,6 +68,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
                 after.as_ref().map(RunId::borrow),
                 status.as_deref(),
                 limit + 1,
+                now,
             )?;
             runs.extend(page);
         }
@@ -87,9 +89,8 @@ pub(super) async fn one(
 ) -> Result<Json<Run>, Error> {
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
-    query::runs::one(&store.view(), app.place(partition), run_id.borrow())?
-        .map(Json)
-        .ok_or_else(|| no_run(run_id.borrow()))
+    let found = query::runs::one(&store.view(), app.place(partition), run_id.borrow(), app.0.log_now())?;
+    found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
 #[derive(Debug, Deserialize)]
@@ -115,7 +116,7 @@ pub(super) async fn records(
         let store = app.0.store(partition);
         let view = store.view();
         let place = app.place(partition);
-        if query::runs::one(&view, place, run_id.borrow())?.is_none() {
+        if query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_none() {
             return Err(no_run(run_id.borrow()));
         }
         let contents = app.0.contents(ask.deadline());
@@ -141,6 +142,7 @@ pub(super) async fn append(
     request: Request,
 ) -> Result<Response, Error> {
     let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let (body, _room) = app.body(request, ask.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let many = body.trim_start().starts_with('[');
@@ -169,7 +171,7 @@ pub(super) async fn append(
     let outcomes = if query.check {
         app.0.check(run_id.borrow(), drafts, ask.deadline()).await?
     } else {
-        app.0.append(run_id.borrow(), drafts, ask.deadline()).await?
+        app.0.append_traced(run_id.borrow(), drafts, traceparent.as_deref(), ask.deadline()).await?
     };
     if many {
         return Ok(Json(outcomes).into_response());
@@ -316,27 +318,36 @@ pub(super) async fn recovery(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OutcomeQuery {
-    position: String,
+    position: Option<String>,
     #[serde(default)]
     record_id: OrEmpty<RecordId>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
-/// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is.
+/// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is. Without
+/// a position the record is found by its id.
 pub(super) async fn outcome(
     State(app): State<App>,
     Path(run_id): Path<RunId>,
     Query(query): Query<OutcomeQuery>,
 ) -> Result<Json<ReadBack>, Error> {
-    let usage = || Error::new(ErrorKind::Usage, format!("position {:?} is not PARTITION:OFFSET", query.position));
-    let mut parts = query.position.split(':').map(str::parse::<u64>);
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let consistency = ask.consistency(Consistency::Latest)?;
+    let Some(position) = query.position else {
+        let Some(record_id) = query.record_id.borrow() else {
+            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
+        };
+        let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
+        let none = || Error::new(ErrorKind::NotFound, format!("run {run_id} has no record {record_id}"));
+        return found.map(Json).ok_or_else(none);
+    };
+    let usage = || Error::new(ErrorKind::Usage, format!("position {position:?} is not PARTITION:OFFSET"));
+    let mut parts = position.split(':').map(str::parse::<u64>);
     let (Some(Ok(partition)), Some(Ok(offset))) = (parts.next(), parts.next()) else { return Err(usage()) };
     let index = parts.next().transpose().map_err(|_| usage())?.unwrap_or(0);
     let partition = u32::try_from(partition).map_err(|_| usage())?;
     let position = app.0.position(partition, offset, u32::try_from(index).map_err(|_| usage())?);
-    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let consistency = ask.consistency(Consistency::Latest)?;
     app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
 }
 

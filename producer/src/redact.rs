@@ -1,0 +1,198 @@
+//! What must not reach the journal, replaced before a record is encoded. Pure.
+//!
+//! Fingerprints and argument hashes are those of the true arguments: a call is known again though its arguments are not
+//! there any more. What comes back from the journal (a recorded result, a checkpoint) is what was let through.
+
+use runlog_schemas::json::Json;
+use serde::{
+    Deserialize, Deserializer,
+    de::{MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+use std::{borrow::Cow, fmt, sync::Arc};
+
+/// What stands in the place of a value that was taken out.
+pub const REDACTED: &str = "[redacted]";
+
+type Texts = Arc<dyn Fn(&str) -> Cow<'_, str> + Send + Sync>;
+
+/// What is taken out of arguments, results, failures, turns and checkpoints.
+#[derive(Clone, Default)]
+pub struct Redaction {
+    policy_id: String,
+    pointers: Vec<(Option<String>, Vec<String>)>,
+    texts: Vec<Texts>,
+}
+
+impl Redaction {
+    /// Takes nothing out yet. `policy_id` names the policy in every record (`redaction_policy_id`).
+    pub fn new(policy_id: impl Into<String>) -> Self {
+        Self { policy_id: policy_id.into(), ..Self::default() }
+    }
+
+    /// Takes out what the JSON pointer names (RFC 6901; a segment `*` stands for every member or element) in arguments and
+    /// results of `tool`; without one in those of all tools, in the content of turns, and in each message and the state of a
+    /// checkpoint. A pointer that names nothing takes nothing out.
+    #[must_use]
+    pub fn pointer(mut self, tool: Option<&str>, pointer: &str) -> Self {
+        let segments = pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"));
+        self.pointers.push((tool.map(str::to_owned), segments.collect()));
+        self
+    }
+
+    /// Changes every string value, and the text of every failure: what a pattern finds in it. Names of members are not
+    /// looked at. With the `regex` crate: `.texts(move |text| pattern.replace_all(text, REDACTED))`.
+    #[must_use]
+    pub fn texts(mut self, pattern: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Self {
+        self.texts.push(Arc::new(pattern));
+        self
+    }
+
+    /// The policy's name.
+    pub(crate) fn policy_id(&self) -> &str {
+        &self.policy_id
+    }
+
+    /// The value as it may be recorded; the very same where nothing is to be taken out. What stays keeps its text, digits and
+    /// order.
+    pub(crate) fn json(&self, tool: Option<&str>, json: &Json) -> Json {
+        let pointers: Vec<&[String]> = self
+            .pointers
+            .iter()
+            .filter(|(only, _)| only.is_none() || only.as_deref() == tool)
+            .map(|(_, segments)| segments.as_slice())
+            .collect();
+        if pointers.is_empty() && self.texts.is_empty() {
+            return json.clone();
+        }
+        let changed = self.change(json.as_str(), &pointers).and_then(|text| Json::parse(&text).ok());
+        changed.unwrap_or_else(|| json.clone())
+    }
+
+    /// The text as it may be recorded.
+    pub(crate) fn text(&self, text: &str) -> String {
+        let changed = |text: String, pattern: &Texts| match pattern(&text) {
+            Cow::Borrowed(same) if same.len() == text.len() => text,
+            other => other.into_owned(),
+        };
+        self.texts.iter().fold(text.to_owned(), changed)
+    }
+
+    /// A JSON text without what the pointers name, each from here on; none where it stays as it is.
+    fn change(&self, text: &str, pointers: &[&[String]]) -> Option<String> {
+        if pointers.iter().any(|pointer| pointer.is_empty()) {
+            return serde_json::to_string(REDACTED).ok();
+        }
+        let below = |name: &str| -> Vec<&[String]> {
+            let split = pointers.iter().filter_map(|pointer| pointer.split_first());
+            split.filter(|(segment, _)| *segment == "*" || *segment == name).map(|(_, rest)| rest).collect()
+        };
+        match text.as_bytes().first()? {
+            b'"' => {
+                let old: String = serde_json::from_str(text).ok()?;
+                let new = self.text(&old);
+                if new == old { None } else { serde_json::to_string(&new).ok() }
+            }
+            b'{' => {
+                let Members(members) = serde_json::from_str(text).ok()?;
+                let parts = members.iter().map(|(name, value)| {
+                    let quoted = serde_json::to_string(name).unwrap_or_default();
+                    (format!("{quoted}:"), value.get(), self.change(value.get(), &below(name)))
+                });
+                join('{', parts, '}')
+            }
+            b'[' => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+                let parts = items.iter().enumerate().map(|(index, value)| {
+                    (String::new(), value.get(), self.change(value.get(), &below(&index.to_string())))
+                });
+                join('[', parts, ']')
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The parts in a row, each as it was or as it became; none where all are as they were.
+fn join<'a>(open: char, parts: impl Iterator<Item = (String, &'a str, Option<String>)>, close: char) -> Option<String> {
+    let (mut out, mut changed) = (String::from(open), false);
+    for (index, (before, old, new)) in parts.enumerate() {
+        if index > 0 {
+            out.push(',');
+        }
+        changed |= new.is_some();
+        out.push_str(&before);
+        out.push_str(new.as_deref().unwrap_or(old));
+    }
+    out.push(close);
+    changed.then_some(out)
+}
+
+/// The members of an object in their order.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Each)
+    }
+}
+
+/// Patterns have nothing to show.
+impl fmt::Debug for Redaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redaction")
+            .field("policy_id", &self.policy_id)
+            .field("pointers", &self.pointers)
+            .field("texts", &self.texts.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn redacted(redaction: &Redaction, tool: Option<&str>, value: Value) -> Value {
+        redaction.json(tool, &Json::from(value)).to_value()
+    }
+
+    #[test]
+    fn what_a_pointer_names_is_taken_out_and_nothing_else() {
+        let redaction = Redaction::new("p").pointer(None, "/card/number").pointer(Some("pay"), "/items/*/a~1b");
+        let order = json!({ "card": { "number": 4111, "name": "A" }, "items": [{ "a/b": 1, "c": 2 }, { "c": 3 }] });
+        let mut expected = order.clone();
+        expected["card"]["number"] = REDACTED.into();
+        assert_eq!(redacted(&redaction, Some("book"), order.clone()), expected);
+        expected["items"][0]["a/b"] = REDACTED.into();
+        assert_eq!(redacted(&redaction, Some("pay"), order), expected);
+        let other = Json::parse(r#"{"card":12345678901234567890123,"items":{}}"#).unwrap();
+        assert_eq!(redaction.json(Some("pay"), &other), other);
+        let exact = Json::parse(r#"{"z":12345678901234567890123,"card":{"number":1,"a":1.0}}"#).unwrap();
+        let expected = r#"{"z":12345678901234567890123,"card":{"number":"[redacted]","a":1.0}}"#;
+        assert_eq!(redaction.json(None, &exact).as_str(), expected, "what stays keeps its text");
+    }
+
+    #[test]
+    fn a_pattern_sees_every_string_and_no_name() {
+        let redaction = Redaction::new("p").texts(|text| text.replace("secret", REDACTED).into());
+        let value = json!({ "secret": ["a secret", { "b": "secret" }, 1] });
+        let expected = json!({ "secret": ["a [redacted]", { "b": "[redacted]" }, 1] });
+        assert_eq!(redacted(&redaction, None, value), expected);
+        assert_eq!(redaction.text("the secret"), "the [redacted]");
+    }
+}

@@ -1,0 +1,226 @@
+//! Many calls on one handle, and calls that end neither with a result nor with a failure.
+//!
+//! These panic where a claim does not hold.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::future::join_all;
+use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Happened, Json, Run};
+use runlog_schemas::answer::ErrorKind;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::way::Way;
+
+/// Calls at a time.
+const CALLS: usize = 16;
+
+fn seat(number: usize) -> Value {
+    json!({ "seat": number })
+}
+
+fn value(answer: Answer) -> Value {
+    answer.result.expect("a result").to_value()
+}
+
+/// An effect that counts itself.
+async fn book(run: &Run, ran: &AtomicU32, tool: &str, key: Option<&str>, args: &Value) -> Result<Answer, Error> {
+    let tool = run.tool(tool, args);
+    let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
+    tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst) + 1))) }).await
+}
+
+/// Intents in the order of the calls, and results in the order of the effects' ends, each its own.
+pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(way: &Way) {
+    let run = way.open("many").await;
+    let begun = Semaphore::new(0);
+    let (ends, waits): (Vec<_>, Vec<_>) = (0..CALLS).map(|_| oneshot::channel::<()>()).unzip();
+    let calls = waits.into_iter().enumerate().map(|(number, wait)| {
+        let (run, begun) = (&run, &begun);
+        async move {
+            let effect = |_| async move {
+                begun.add_permits(1);
+                wait.await.expect("it ends");
+                if number == 3 {
+                    return Err(Failure { kind: "full".into(), message: "no seat".into() });
+                }
+                Ok(Json::from(json!(number)))
+            };
+            let answer = run.tool("book", &seat(number)).once(effect).await.expect("an answer");
+            (answer.result.map(|result| result.to_value()), answer.error.map(|error| error.kind))
+        }
+    });
+    let last_first = async {
+        begun.acquire_many(CALLS as u32).await.expect("open").forget();
+        ends.into_iter().rev().for_each(|end| end.send(()).expect("an effect waits"));
+    };
+    let (answers, ()) = tokio::join!(join_all(calls), last_first);
+    for (number, answer) in answers.into_iter().enumerate() {
+        let own = if number == 3 { (None, Some("full".into())) } else { (Some(json!(number)), None) };
+        assert_eq!(answer, own, "call {number}");
+    }
+    let records = way.records("many").await;
+    let asked: Vec<&Value> = records
+        .iter()
+        .filter(|(kind, _)| kind == "tool_call_requested")
+        .map(|(_, payload)| &payload["arguments"]["seat"])
+        .collect();
+    assert_eq!(asked, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    let next = way.open("many").await;
+    assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
+}
+
+/// Whether or not the handle knows by then that it has lost the run.
+pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way: &Way) {
+    for knows in [false, true] {
+        let (ran, id) = (AtomicU32::new(0), format!("evidence-{knows}"));
+        let a = way.open(&id).await;
+        let (happened, happens) = oneshot::channel();
+        let (end, ends) = oneshot::channel::<()>();
+        let effect = |_| async {
+            happened.send(()).expect("somebody waits");
+            ends.await.expect("it ends");
+            Ok(Json::from(json!("booked")))
+        };
+        let args = seat(1);
+        let call = a.tool("book", &args).once(effect);
+        let meanwhile = async {
+            happens.await.expect("it happens");
+            let b = way.open(&id).await;
+            assert!(b.recovery().pending[0].evidence.is_empty());
+            if knows {
+                let error = book(&a, &ran, "mail", None, &seat(2)).await.expect_err("it is the other's");
+                assert_eq!((error.kind(), error.action()), (ErrorKind::Fenced, Action::Stop), "{error}");
+            }
+            end.send(()).expect("an effect waits");
+            b
+        };
+        let (answer, b) = tokio::join!(call, meanwhile);
+        // Where the way tells no more than that the result was acknowledged, the handle learns of it with what it does next.
+        let told = answer.as_ref().is_err_and(|error| error.happened() == Happened::Evidence);
+        assert!(told || (!knows && answer.is_ok()), "{answer:?}");
+        let error = book(&b, &ran, "book", None, &args).await.expect_err("nobody decided");
+        assert_eq!(error.kind(), ErrorKind::ReconcileRequired);
+        let c = way.open(&id).await;
+        let pending = &c.recovery().pending[0];
+        let evidence: Vec<&str> = pending.evidence.iter().map(|found| found.status.as_str()).collect();
+        assert_eq!((evidence, ran.load(Ordering::SeqCst)), (vec!["completed"], 0));
+    }
+}
+
+/// It stands for one call of one tool in one run.
+pub async fn a_key_is_scoped_to_its_tool_and_its_run(way: &Way) {
+    let ran = AtomicU32::new(0);
+    let call = async |run: &Run, tool: &str, args: &Value| book(run, &ran, tool, Some("k"), args).await.map(value);
+    let (run, other) = (way.open("scope").await, way.open("another").await);
+    assert_eq!(call(&run, "book", &seat(1)).await.expect("an answer"), 1);
+    assert_eq!(call(&run, "mail", &seat(1)).await.expect("another tool"), 2);
+    assert_eq!(call(&other, "book", &seat(2)).await.expect("another run"), 3);
+    let mut run = run;
+    for again in [false, true] {
+        if again {
+            run = way.open("scope").await;
+        }
+        let error = call(&run, "book", &seat(2)).await.expect_err("other arguments");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+        assert_eq!(call(&run, "book", &seat(1)).await.expect("the same"), 1);
+        assert_eq!(call(&run, "mail", &seat(1)).await.expect("the same"), 2);
+    }
+    assert_eq!(ran.load(Ordering::SeqCst), 3);
+}
+
+/// The key makes no two of one.
+pub async fn a_call_that_is_running_is_not_run_beside_itself(way: &Way) {
+    let (ran, run) = (AtomicU32::new(0), way.open("beside").await);
+    let effect = |_| async {
+        let error = book(&run, &ran, "book", Some("k"), &seat(1)).await.expect_err("it is running");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
+        Ok(Json::from(json!("once")))
+    };
+    let answer = run.tool("book", &seat(1)).idempotency_key("k").once(effect).await.expect("an answer");
+    assert_eq!(value(answer), "once");
+    assert_eq!(value(book(&run, &ran, "book", Some("k"), &seat(1)).await.expect("an answer")), "once");
+    assert_eq!(ran.load(Ordering::SeqCst), 0);
+}
+
+/// A third outcome beside result and failure.
+pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
+    let ran = AtomicU32::new(0);
+    let unknown = async |run: &Run, key: Option<&str>| {
+        let tool = run.tool("book", &seat(1));
+        let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
+        tool.once_or_unknown(|_| async { Ended::Unknown("the desk hung up".into()) }).await
+    };
+    let run = way.open("unknown").await;
+    let error = unknown(&run, None).await.expect_err("nobody knows");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::ReconcileRequired, Action::Operator), "{error}");
+    assert_eq!(error.happened(), Happened::Effect);
+    for args in [1, 2] {
+        let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("nobody decided");
+        assert_eq!((error.kind(), error.happened()), (ErrorKind::ReconcileRequired, Happened::Nothing), "{error}");
+    }
+    assert_eq!(way.open("unknown").await.recovery().pending[0].class, "reconcile_required");
+    let run = way.open("unknown-keyed").await;
+    let error = unknown(&run, Some("k")).await.expect_err("nobody knows");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
+    assert_eq!(error.happened(), Happened::Effect);
+    let again = async |call: Call| Ok(Json::from(json!(call.attempt)));
+    let answer = run.tool("book", &seat(1)).idempotency_key("k").once(again).await.expect("an answer");
+    assert_eq!((value(answer), ran.load(Ordering::SeqCst)), (json!(2), 0));
+}
+
+/// Others run; the one that nobody knows of does not.
+pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect(way: &Way) {
+    let ran = AtomicU32::new(0);
+    let run = way.open_unresolved("allowed").await;
+    let unknown = run.tool("book", &seat(1)).once_or_unknown(|_| async { Ended::Unknown("hung up".into()) });
+    unknown.await.expect_err("nobody knows");
+    let mut run = run;
+    for again in [false, true] {
+        if again {
+            run = way.open_unresolved("allowed").await;
+        }
+        let error = book(&run, &ran, "book", None, &seat(1)).await.expect_err("nobody decided");
+        assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
+        let before = ran.load(Ordering::SeqCst);
+        book(&run, &ran, "mail", None, &json!(before)).await.expect("an answer");
+        assert_eq!(ran.load(Ordering::SeqCst), before + 1);
+    }
+    let strict = way.open("allowed").await;
+    let error = book(&strict, &ran, "mail", None, &json!("new")).await.expect_err("nobody decided");
+    assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::ReconcileRequired, 2), "{error}");
+}
+
+/// Its own clock has no part in that.
+pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that(way: &Way) {
+    let (hour, ran) = (std::time::Duration::from_secs(3600), AtomicU32::new(0));
+    let a = way.runlog.open_unless_active("active", hour).await.expect("nobody has it");
+    let error = way.runlog.open_unless_active("active", hour).await.expect_err("it is active");
+    let active = error.active().expect("who has it");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
+    assert_eq!((&active.writer_id, active.epoch), (&a.recovery().writer_id, a.recovery().epoch));
+    assert!(active.age < hour && error.to_string().contains(active.writer_id.as_str()), "{error}");
+    assert_eq!(way.count("active", "run_claim").await, 1, "nothing was appended");
+    book(&a, &ran, "book", None, &seat(1)).await.expect("it is still the first one's");
+    let b = way.runlog.open_unless_active("active", std::time::Duration::ZERO).await.expect("nobody is that young");
+    assert_eq!(Some(b.recovery().epoch), a.recovery().epoch.next());
+    b.end(runlog_producer::Outcome::Completed).await.expect("an end");
+    let ended = way.runlog.open_unless_active("active", hour).await.expect("an ended run is only read");
+    assert_eq!(ended.recovery().status, "completed");
+}
+
+/// The claims above, each as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! call_claims {
+    ($way:path) => {
+        $crate::way_claims! { $way, calls:
+            calls_at_once_are_asked_in_order_and_answered_in_any,
+            a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run,
+            a_key_is_scoped_to_its_tool_and_its_run,
+            a_call_that_is_running_is_not_run_beside_itself,
+            an_effect_that_does_not_know_leaves_its_call_pending,
+            a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect,
+            a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that,
+        }
+    };
+}

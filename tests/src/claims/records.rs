@@ -1,0 +1,133 @@
+//! What a producer makes of what it is given before that is a record, and what it tells of itself.
+//!
+//! These panic where a claim does not hold.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use runlog_producer::{Action, Answer, Error, Failure, Happened, Json, LoopState, Meter, Redaction, Run, metric};
+use runlog_schemas::answer::ErrorKind;
+use serde_json::{Value, json};
+
+use crate::way::{Way, foreign};
+
+async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, Error> {
+    let args = json!({ "card": { "number": card }, "amount": 5 });
+    let ended = ends.map(Json::from).map_err(|why| Failure { kind: "bank".into(), message: why.into() });
+    run.tool("pay", &args).once(|_| async { ended }).await
+}
+
+/// And its call is known again all the same.
+pub async fn what_is_redacted_reaches_no_journal(way: &Way) {
+    let redaction = Redaction::new("cards")
+        .pointer(Some("pay"), "/card/number")
+        .texts(|text| text.replace("hunter2", "[redacted]").into());
+    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let run = runlog.open("redacted").await.expect("open");
+    let result = json!({ "receipt": "for hunter2", "card": { "number": 4111 } });
+    let answer = pay(&run, 4111, Ok(result.clone())).await.expect("an answer");
+    assert_eq!(answer.result.map(|result| result.to_value()), Some(result), "the caller gets it whole");
+    let failed = pay(&run, 4222, Err("no account hunter2")).await.expect("an answer");
+    assert_eq!(failed.error.expect("a failure").message, "no account hunter2");
+    run.turn("user", &json!({ "text": "I am hunter2" })).await.expect("a turn");
+    let state = LoopState { messages: vec![json!("hunter2").into()], ..LoopState::default() };
+    let state = LoopState { state: Some(json!({ "password": "hunter2" }).into()), ..state };
+    run.checkpoint(&state).await.expect("a checkpoint");
+    let records = way.records("redacted").await;
+    let text = serde_json::to_string(&records).expect("JSON");
+    assert!(["4111", "4222", "hunter2"].iter().all(|secret| !text.contains(secret)), "{text}");
+    assert!(text.contains(r#""amount":5"#), "what stays is there: {text}");
+
+    let run = runlog.open_with("redacted", runlog_producer::OpenOptions { from_start: true, ..Default::default() });
+    let run = run.await.expect("open");
+    let never = || Err("it ran again");
+    let answer = pay(&run, 4111, never()).await.expect("an answer");
+    let recorded = json!({ "receipt": "for [redacted]", "card": { "number": "[redacted]" } });
+    assert_eq!((answer.recorded, answer.result.map(|result| result.to_value())), (true, Some(recorded)));
+    assert!(pay(&run, 4222, never()).await.expect("an answer").recorded, "by the fingerprint of the true arguments");
+    assert!(!pay(&run, 4333, Ok(json!(1))).await.expect("an answer").recorded, "another card is another call");
+}
+
+/// Adds up.
+#[derive(Debug, Default)]
+struct Sums(Mutex<BTreeMap<&'static str, f64>>);
+
+impl Meter for Sums {
+    fn count(&self, name: &'static str, count: u64) {
+        *self.0.lock().expect("a counter").entry(name).or_default() += count as f64;
+    }
+
+    fn observe(&self, name: &'static str, value: f64) {
+        assert!(value >= 0.0, "{name}: {value}");
+        self.count(name, 1);
+    }
+}
+
+/// Records, effects, answers from the journal, what is held, and handles that go on.
+pub async fn what_a_producer_does_is_counted(way: &Way) {
+    let sums = Arc::new(Sums::default());
+    let runlog = way.connect(|config| config.meter = Some(sums.clone())).await;
+    let run = runlog.open("counted").await.expect("open");
+    pay(&run, 1, Ok(json!(1))).await.expect("an answer");
+    let run = runlog.open("counted").await.expect("open");
+    pay(&run, 1, Ok(json!(1))).await.expect("an answer");
+    way.stops(way.fates[0], &run).await;
+    run.reopen().await.expect("reopened");
+    runlog.open("counted").await.expect("open");
+    run.turn("user", "late").await.ok();
+    run.flush().await.expect_err("it is another's");
+    let sums = sums.0.lock().expect("a counter");
+    let count = |name| sums.get(name).copied().unwrap_or_default();
+    assert_eq!((count(metric::EFFECTS), count(metric::RECORDED)), (1.0, 1.0));
+    assert_eq!((count(metric::REOPENED), count(metric::LOST)), (1.0, 1.0), "{sums:?}");
+    assert_eq!(count(metric::READ_BACK_SECONDS), count(metric::READ_BACK_SECONDS).max(2.0));
+    assert!(count(metric::APPENDED) >= 3.0 && count(metric::APPEND_SECONDS) == count(metric::APPENDED), "{sums:?}");
+}
+
+/// One more call than there is room for is refused, and nothing of it happens.
+pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(way: &Way) {
+    let runlog = way.connect(|config| (config.calls_max, config.deadline) = (1, Duration::from_secs(2))).await;
+    let run = runlog.open("bound").await.expect("open");
+    let effect = |_| async {
+        let error = pay(&run, 1, Err("it ran")).await.expect_err("there is no room");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
+        assert_eq!(error.happened(), Happened::Nothing);
+        Ok(Json::from(json!(1)))
+    };
+    run.tool("book", &1).once(effect).await.expect("an answer");
+    assert_eq!(way.count("bound", "tool_call_requested").await, 1);
+    assert!(!pay(&run, 1, Ok(json!(2))).await.expect("now there is").recorded);
+}
+
+/// An acknowledged record may have been refused: this says so.
+pub async fn a_flush_tells_of_what_was_refused(way: &Way) {
+    let run = way.open("flush").await;
+    run.turn("user", "one").await.expect("a turn");
+    run.flush().await.expect("applied");
+    // Somebody writes in this handle's name.
+    way.append(foreign(&run, 3, 3)).await.expect("appended");
+    // Over HTTP the answer says so at once.
+    let told = run.turn("user", "two").await.is_err();
+    let error = run.flush().await.expect_err("it was refused");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{told}: {error}");
+    let done = run.reopen().await.expect("reopened");
+    assert_eq!((done.landed, done.appended), (0, 0), "what was refused for its content is not sent again");
+    run.turn("user", "three").await.expect("a turn");
+    run.flush().await.expect("applied");
+}
+
+/// The claims above, each as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! record_claims {
+    ($way:path) => {
+        $crate::way_claims! { $way, records:
+            what_is_redacted_reaches_no_journal,
+            what_a_producer_does_is_counted,
+            a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done,
+            a_flush_tells_of_what_was_refused,
+        }
+    };
+}

@@ -1,0 +1,346 @@
+//! A handle whose append failed, was cancelled, or was answered by nobody, and what `reopen` makes of it.
+//!
+//! These panic where a claim does not hold.
+
+use std::{
+    future::Future,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use futures_util::{FutureExt, future::BoxFuture, future::join_all};
+use runlog_producer::{Action, Answer, Call, Error, Happened, Json, LoopState, Outcome, Run};
+use runlog_schemas::answer::ErrorKind;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use crate::way::{Fate, Way, dropped_after, foreign};
+
+/// Calls at a time.
+const CALLS: usize = 3;
+
+/// Effects that have happened and do not come back before they are let go.
+#[derive(Debug)]
+struct Desk {
+    ran: AtomicU32,
+    began: Semaphore,
+    let_go: Semaphore,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self { ran: AtomicU32::new(0), began: Semaphore::new(0), let_go: Semaphore::new(0) }
+    }
+
+    fn ran(&self) -> u32 {
+        self.ran.load(Ordering::SeqCst)
+    }
+
+    async fn book(&self, run: &Run, number: usize) -> Result<Answer, Error> {
+        let effect = |_| async {
+            let booking = self.ran.fetch_add(1, Ordering::SeqCst);
+            self.began.add_permits(1);
+            self.let_go.acquire().await.expect("it is open").forget();
+            Ok(Json::from(json!({ "number": number, "booking": booking })))
+        };
+        run.tool("book", &json!({ "number": number })).once(effect).await
+    }
+
+    /// All of them, which happen, then `meanwhile`, and then they come back.
+    async fn book_all(&self, run: &Run, meanwhile: impl Future<Output = ()>) -> Vec<Result<Answer, Error>> {
+        let happen = async {
+            self.began.acquire_many(CALLS as u32).await.expect("it is open").forget();
+            meanwhile.await;
+            self.let_go.add_permits(CALLS);
+        };
+        let calls: Vec<_> = (0..CALLS).map(|number| self.book(run, number)).collect();
+        tokio::join!(join_all(calls), happen).0
+    }
+
+    /// Asked for again, each is answered from the journal, with its own booking.
+    async fn all_recorded(&self, run: &Run) {
+        self.let_go.add_permits(CALLS);
+        let mut bookings = Vec::new();
+        for number in 0..CALLS {
+            let answer = self.book(run, number).await.expect("an answer");
+            let result = answer.result.expect("a result").to_value();
+            assert!(answer.recorded && result["number"] == number, "{result}");
+            bookings.push(result["booking"].as_u64().expect("a booking"));
+        }
+        bookings.sort_unstable();
+        assert_eq!((bookings, self.ran()), ((0..CALLS as u64).collect(), CALLS as u32));
+    }
+}
+
+fn held(called: &[Result<Answer, Error>]) {
+    for called in called {
+        let error = called.as_ref().expect_err("its result is held");
+        assert_eq!((error.happened(), error.action()), (Happened::Held, Action::Reopen), "{error}");
+    }
+}
+
+/// Behind a turn that nobody knows of, and behind a result.
+pub async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result(way: &Way) {
+    for fate in way.fates {
+        for result in [false, true] {
+            let (desk, id) = (Desk::new(), format!("held-{fate:?}-{result}"));
+            let run = way.open(&id).await;
+            let called = if result && *fate != Fate::Cancelled {
+                desk.book_all(&run, async { way.spoil(*fate) }).await
+            } else {
+                desk.book_all(&run, way.stops(*fate, &run)).await
+            };
+            held(&called);
+            assert_eq!(run.held().0, CALLS, "{fate:?}");
+            run.reopen().await.expect("reopened");
+            assert_eq!(run.held(), (0, 0));
+            desk.all_recorded(&run).await;
+            let next = way.open(&id).await;
+            assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, CALLS), "{fate:?}");
+            desk.all_recorded(&next).await;
+            let turns = if result && *fate != Fate::Cancelled { 0 } else { 1 };
+            assert_eq!(way.count(&id, "conversation_turn").await, turns, "{fate:?}");
+            assert_eq!(way.count(&id, "tool_call_completed").await, CALLS);
+        }
+    }
+}
+
+/// The results are there for whoever took the run over.
+pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(way: &Way) {
+    for fate in way.fates {
+        let (desk, id) = (Desk::new(), format!("lost-{fate:?}"));
+        let run = way.open(&id).await;
+        let called = desk.book_all(&run, way.stops(*fate, &run)).await;
+        held(&called);
+        let other = way.open(&id).await;
+        assert_eq!(other.recovery().pending.len(), CALLS);
+        for _ in 0..2 {
+            let error = run.reopen().await.expect_err("it is the other's");
+            assert_eq!((error.kind(), error.action()), (ErrorKind::ClaimLost, Action::Stop), "{error}");
+        }
+        assert_eq!(run.held(), (0, 0), "nothing is kept for nobody");
+        let third = way.open(&id).await;
+        let pending = &third.recovery().pending;
+        let evidence: Vec<usize> = pending.iter().map(|pending| pending.evidence.len()).collect();
+        assert_eq!(
+            (evidence, third.recovery().epoch.get()),
+            (vec![1; CALLS], 3),
+            "one each, and no claim of the loser"
+        );
+        assert_eq!(desk.ran(), CALLS as u32);
+        let (turns, not_done) = (way.count(&id, "conversation_turn").await, way.count(&id, "effect_resolution").await);
+        assert!(turns <= 1 && not_done == 0, "{turns} turns, {not_done} decisions");
+    }
+}
+
+/// Wherever that is, it can be called again.
+pub async fn reopen_can_be_cancelled_anywhere_and_called_again(way: &Way) {
+    let fate = way.fates[0];
+    for polls in 1.. {
+        let (desk, id) = (Desk::new(), format!("cancelled-{polls}"));
+        let run = way.open(&id).await;
+        let called = desk.book_all(&run, way.stops(fate, &run)).await;
+        held(&called);
+        let whole = dropped_after(polls, run.reopen()).await;
+        run.reopen().await.expect("reopened");
+        desk.all_recorded(&run).await;
+        assert_eq!(way.count(&id, "conversation_turn").await, 1, "cancelled after {polls} polls");
+        assert_eq!(way.count(&id, "tool_call_completed").await, CALLS, "cancelled after {polls} polls");
+        if let Some(whole) = whole {
+            whole.expect("reopened");
+            return;
+        }
+    }
+}
+
+/// The effect cannot be caught in its middle: it ran or it did not.
+pub async fn a_call_cancelled_anywhere_runs_its_effect_once(way: &Way) {
+    for key in [None, Some("k")] {
+        for polls in 1.. {
+            let (ran, id) = (AtomicU32::new(0), format!("call-{polls}-{}", key.is_some()));
+            let run = way.open(&id).await;
+            let call = || {
+                let tool = run.tool("book", &json!({ "seat": 1 }));
+                let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
+                tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) })
+            };
+            let whole = dropped_after(polls, call()).await;
+            if whole.is_none() {
+                let mut answer = call().await;
+                if answer.as_ref().is_err_and(|error| error.action() == Action::Reopen) {
+                    run.reopen().await.expect("reopened");
+                    answer = call().await;
+                }
+                let result = answer.expect("an answer").result.map(|result| result.to_value());
+                assert_eq!(result, Some(json!(0)), "cancelled after {polls} polls");
+            }
+            assert_eq!(ran.load(Ordering::SeqCst), 1, "cancelled after {polls} polls");
+            let next = way.open(&id).await;
+            assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1, "{polls} polls");
+            if whole.is_some() {
+                break;
+            }
+        }
+    }
+}
+
+/// Nobody but this process could say so.
+pub async fn an_intent_that_never_started_is_recorded_as_not_done(way: &Way) {
+    for fate in way.fates {
+        for asks_again in [true, false] {
+            let (ran, id) = (AtomicU32::new(0), format!("intent-{fate:?}-{asks_again}"));
+            let run = way.open(&id).await;
+            let call = || {
+                let effect = async |call: Call| {
+                    ran.fetch_add(1, Ordering::SeqCst);
+                    Ok(Json::from(json!(call.attempt)))
+                };
+                run.tool("book", &json!({ "seat": 1 })).once(effect)
+            };
+            if let Some(error) = way.unknown(*fate, call()).await {
+                assert_eq!(error.happened(), Happened::Unknown, "{error}");
+            }
+            assert!(call().await.is_err(), "it stands still");
+            let done = run.reopen().await.expect("reopened");
+            assert_eq!(ran.load(Ordering::SeqCst), 0);
+            assert_eq!((done.not_done, done.landed), (done.landed, done.not_done), "as many as landed");
+            assert!(
+                *fate == Fate::Cancelled || done.landed == usize::from(*fate == Fate::Landed),
+                "{fate:?}: {done:?}"
+            );
+            if asks_again {
+                let answer = call().await.expect("an answer").result.map(|result| result.to_value());
+                assert_eq!(answer, Some(json!(1 + done.landed)), "another attempt of the one that landed");
+                assert_eq!(ran.load(Ordering::SeqCst), 1);
+            }
+            let next = way.open(&id).await;
+            let recovery = next.recovery();
+            assert!(recovery.resumable, "{:?}", recovery.reason);
+            let left = if asks_again { 0 } else { done.landed };
+            assert_eq!(recovery.pending.len(), left, "{fate:?}: {:?}", recovery.pending);
+        }
+    }
+}
+
+fn message(number: usize) -> Json {
+    Json::from(json!({ "number": number, "content": "x".repeat(500) }))
+}
+
+/// It is reported, and what comes next goes on; the checkpoint is there.
+pub async fn a_checkpoint_that_nobody_knows_of_fails_nobodys_loop(way: &Way) {
+    type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
+    let nexts: [Next; 3] = [
+        |run| run.turn("user", "next").map(|said| said.map(drop)).boxed(),
+        |run| {
+            run.tool("book", &json!(1)).once(|_| async { Ok(Json::from(json!(1))) }).map(|said| said.map(drop)).boxed()
+        },
+        |run| run.end(Outcome::Completed).map(|said| said.map(drop)).boxed(),
+    ];
+    for fate in way.fates {
+        for (number, next) in nexts.iter().enumerate() {
+            let id = format!("checkpoint-{fate:?}-{number}");
+            let run = way.open(&id).await;
+            let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
+            run.checkpoint(&state).await.expect("a checkpoint");
+            // Known to be applied, so that the next one is sent without a question.
+            run.flush().await.expect("applied");
+            state.messages.push(message(1));
+            let error = way.unknown(*fate, run.checkpoint(&state)).await;
+            assert_eq!(error.is_none(), *fate == Fate::Cancelled, "{error:?}");
+            if let Err(error) = next(&run).await {
+                // A cancelled one left no error that told so: the handle stands still like behind any other.
+                panic!("{fate:?}, {number}: {error}");
+            }
+            let saved = way.open(&id).await.recovery().checkpoint.clone().expect("a checkpoint");
+            assert_eq!(saved.messages, Some(state.messages), "{fate:?}: it is the last one");
+        }
+    }
+}
+
+/// Acknowledged is not accepted: whoever builds on it would be refused as well, and so on for ever.
+pub async fn no_checkpoint_builds_on_one_that_was_refused(way: &Way) {
+    let run = way.open("base").await;
+    let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
+    run.checkpoint(&state).await.expect("a checkpoint");
+    // Somebody writes in this handle's name: its next record is in conflict with that.
+    way.append(foreign(&run, 3, 2)).await.expect("appended");
+    state.messages.push(message(1));
+    // Over HTTP the answer says so at once.
+    let refused = run.checkpoint(&state).await;
+    assert!(refused.as_ref().is_ok() || refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict));
+    state.messages.push(message(2));
+    let position = run.checkpoint(&state).await.expect("the next one");
+    run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
+    state.messages.push(message(3));
+    let position = run.checkpoint(&state).await.expect("and one that builds on it");
+    run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
+    let saved = way.open("base").await.recovery().checkpoint.clone().expect("a checkpoint");
+    assert_eq!(saved.messages, Some(state.messages));
+    assert_eq!(way.count("base", "conversation_turn").await, 1, "the foreign one took a number");
+}
+
+/// The same handle, with what it took and what it did not.
+pub async fn taken_calls_stay_taken_across_a_reopen(way: &Way) {
+    let polls = AtomicU32::new(0);
+    let poll = async |run: &Run| {
+        let effect = |_| async { Ok(Json::from(json!(polls.fetch_add(1, Ordering::SeqCst)))) };
+        let answer = run.tool("poll", &json!({})).once(effect).await.expect("an answer");
+        (answer.recorded, answer.result.expect("a result").to_value())
+    };
+    let run = way.open("taken").await;
+    for number in 0..3 {
+        assert_eq!(poll(&run).await, (false, json!(number)));
+    }
+    let run = way.open("taken").await;
+    assert_eq!(poll(&run).await, (true, json!(0)));
+    way.stops(way.fates[0], &run).await;
+    run.reopen().await.expect("reopened");
+    assert_eq!(poll(&run).await, (true, json!(1)), "the first one stays taken");
+    assert_eq!(poll(&run).await, (true, json!(2)));
+    assert_eq!(poll(&run).await, (false, json!(3)), "and what comes then is new");
+}
+
+/// What ended the run ends the handle.
+pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(way: &Way) {
+    for fate in way.fates {
+        let id = format!("end-{fate:?}");
+        let run = way.open(&id).await;
+        let error = way.unknown(*fate, run.end(Outcome::Completed)).await;
+        assert_eq!(error.is_none(), *fate == Fate::Cancelled, "{error:?}");
+        run.reopen().await.expect("reopened");
+        let error = run.turn("user", "after").await.expect_err("it has ended");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+        assert_eq!(way.open(&id).await.recovery().status, "completed");
+        let ends = way.records(&id).await;
+        let ends = ends.iter().filter(|(kind, payload)| kind == "run_lifecycle" && payload["status"] == "completed");
+        assert_eq!(ends.count(), 1);
+    }
+}
+
+/// The claims above, each as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! reopen_claims {
+    ($way:path) => {
+        $crate::way_claims! { $way, reopen:
+            reopen_after_an_unknown_append_loses_and_doubles_no_held_result,
+            reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence,
+            reopen_can_be_cancelled_anywhere_and_called_again,
+            a_call_cancelled_anywhere_runs_its_effect_once,
+            an_intent_that_never_started_is_recorded_as_not_done,
+            a_checkpoint_that_nobody_knows_of_fails_nobodys_loop,
+            no_checkpoint_builds_on_one_that_was_refused,
+            taken_calls_stay_taken_across_a_reopen,
+            an_end_that_nobody_knows_of_is_the_end_behind_a_reopen,
+        }
+    };
+}
+
+/// Each claim of a module of claims, as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! way_claims {
+    ($way:path, $module:ident: $($claim:ident,)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $claim() {
+            $crate::claims::$module::$claim(&$way().await).await;
+        }
+    )*};
+}

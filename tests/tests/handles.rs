@@ -1,0 +1,104 @@
+//! What a handle makes of many calls at once, and of appends that fail: on a log in this process, on one that fails at
+//! will, and over HTTP.
+
+mod local {
+    use runlog_tests::way::Way;
+
+    async fn way() -> Way {
+        Way::local().await.expect("a journal")
+    }
+
+    runlog_tests::reopen_claims!(way);
+    runlog_tests::call_claims!(way);
+    runlog_tests::record_claims!(way);
+}
+
+mod memory {
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicI64, Ordering},
+        },
+        time::Duration,
+    };
+
+    use runlog_log::{Clock, memory::MemoryOptions};
+    use runlog_tests::way::Way;
+
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_age_of_a_run_is_by_the_clock_of_the_log() {
+        let now = Arc::new(AtomicI64::new(1_000_000));
+        let clock = now.clone();
+        let clock = Clock::new(move || clock.load(Ordering::SeqCst));
+        let way = Way::memory(MemoryOptions { clock, ..MemoryOptions::default() }).await.expect("a journal");
+        // An agent whose clock is years ahead.
+        let skewed = way.connect(|config| config.clock = || u64::MAX >> 8).await;
+        let run = skewed.open("aged").await.expect("open");
+        run.flush().await.expect("applied");
+        for (later, active) in [(59_999, true), (60_000, false)] {
+            now.store(1_000_000 + later, Ordering::SeqCst);
+            let opened = skewed.open_unless_active("aged", Duration::from_secs(60)).await;
+            let age = opened.err().map(|error| error.active().expect("a writer").age.as_millis());
+            assert_eq!(age, active.then_some(59_999), "after {later} ms");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_trace_goes_with_its_records_as_a_header() {
+        let way = way().await;
+        for (run, traceparent) in
+            [("traced", (|| Some(TRACE.into())) as fn() -> Option<String>), ("not", || Some("?".into()))]
+        {
+            let runlog = way.connect(|config| config.traceparent = traceparent).await;
+            runlog.open(run).await.expect("open").turn("user", "hello").await.expect("a turn");
+        }
+        let traced = way.headers("traced").await;
+        assert!(traced.len() == 3 && traced.iter().all(|headers| headers["traceparent"] == TRACE), "{traced:?}");
+        let not = way.headers("not").await;
+        assert!(not.len() == 3 && not.iter().all(|headers| !headers.contains_key("traceparent")), "{not:?}");
+    }
+
+    async fn way() -> Way {
+        Way::memory(MemoryOptions::default()).await.expect("a journal")
+    }
+
+    runlog_tests::reopen_claims!(way);
+    runlog_tests::call_claims!(way);
+    runlog_tests::record_claims!(way);
+}
+
+mod http {
+    use runlog_log::{
+        Log,
+        local::{LocalConfig, LocalLog},
+    };
+    use runlog_producer::Runlog;
+    use runlog_tests::{site::Site, way::Way};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_trace_goes_through_the_server_into_the_log() {
+        const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let site = Site::http().expect("a server");
+        let mut config = site.config(&site.server.url).expect("a journal");
+        config.traceparent = || Some(TRACE.into());
+        let runlog = Runlog::connect(config).await.expect("a journal");
+        let position = runlog.open("traced").await.expect("open").turn("user", "hello").await.expect("a turn");
+        let folder = site.path("data").join("log");
+        site.server.kill().expect("killed");
+        let log = LocalLog::open(LocalConfig::new(folder)).expect("its log");
+        let mut reader = log.reader(&[(position.partition, position.offset)]).expect("a reader");
+        let found = reader.poll(1, std::time::Duration::from_secs(60)).expect("records");
+        let traces = found[0].headers.iter().filter(|(name, _)| name == "traceparent");
+        assert_eq!(traces.map(|(_, value)| value.as_slice()).collect::<Vec<_>>(), [TRACE.as_bytes()]);
+    }
+
+    async fn way() -> Way {
+        Way::http().await.expect("a server")
+    }
+
+    runlog_tests::reopen_claims!(way);
+    runlog_tests::call_claims!(way);
+    runlog_tests::record_claims!(way);
+}

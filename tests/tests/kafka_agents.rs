@@ -2,8 +2,9 @@
 
 use runlog_producer::Runlog;
 use runlog_tests::{
-    claims::{decisions, gate, takeover},
+    claims::{decisions, gate, reopen, takeover},
     site::Site,
+    way::Way,
 };
 
 async fn journal() -> (Site, Runlog) {
@@ -48,4 +49,16 @@ fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run() -> a
 #[test]
 fn of_agents_that_claim_a_run_at_once_one_gets_it() -> anyhow::Result<()> {
     takeover::of_agents_that_claim_a_run_at_once_one_gets_it(&Site::kafka()?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result() {
+    let way = Way::kafka().await.expect("a server");
+    reopen::reopen_after_an_unknown_append_loses_and_doubles_no_held_result(&way).await;
+    reopen::reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(&way).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_checkpoint_builds_on_one_that_was_refused() {
+    reopen::no_checkpoint_builds_on_one_that_was_refused(&Way::kafka().await.expect("a server")).await;
 }

@@ -39,6 +39,17 @@ pub enum Fate {
     Cancelled,
 }
 
+/// What an operation came to whose append had one.
+#[derive(Debug)]
+pub enum Came {
+    /// An error that says so.
+    Failed(Error),
+    /// Its future was dropped.
+    Dropped,
+    /// It came to its end all the same.
+    Ended,
+}
+
 /// A way, connected.
 #[derive(Debug)]
 pub struct Way {
@@ -161,21 +172,46 @@ impl Way {
         }
     }
 
-    /// Runs an operation whose next append has this fate: what it says, if it came to that.
-    pub async fn unknown<T>(&self, fate: Fate, operation: impl Future<Output = Result<T, Error>>) -> Option<Error> {
-        self.spoil(fate);
-        let polls = if fate == Fate::Cancelled { 1 } else { usize::MAX };
-        let error = dropped_after(polls, operation).await.map(|ended| ended.err().expect("it fails"));
-        assert!(error.as_ref().is_none_or(|error| error.action() == Action::Reopen), "{fate:?}: {error:?}");
-        error
+    /// Holds back from its readers what is appended to a run's partition from now on. In memory only.
+    pub fn hold(&self, run: &str) {
+        let At::Embedded(projector, Some(log)) = &self.at else { panic!("nothing can be held on {:?}", self.at) };
+        log.hold(projector.partition_of(id(run)));
     }
 
-    /// A handle that stands still behind a turn that nobody knows of.
-    pub async fn stops(&self, fate: Fate, run: &Run) {
-        let error = self.unknown(fate, run.turn("user", "unknown")).await;
-        assert_eq!(error.is_none(), fate == Fate::Cancelled, "{error:?}");
+    /// Ends [`Way::hold`].
+    pub fn release(&self, run: &str) {
+        if let At::Embedded(projector, Some(log)) = &self.at {
+            log.release(projector.partition_of(id(run)));
+        }
+    }
+
+    /// Runs an operation whose next append has this fate.
+    pub async fn unknown<T>(&self, fate: Fate, operation: impl Future<Output = Result<T, Error>>) -> Came {
+        self.spoil(fate);
+        let polls = if fate == Fate::Cancelled { 1 } else { usize::MAX };
+        match dropped_after(polls, operation).await {
+            None => Came::Dropped,
+            Some(Err(error)) => {
+                assert_eq!(error.action(), Action::Reopen, "{fate:?}: {error}");
+                Came::Failed(error)
+            }
+            // It came to its end before anybody could drop it.
+            Some(Ok(_)) => {
+                assert_eq!(fate, Fate::Cancelled);
+                Came::Ended
+            }
+        }
+    }
+
+    /// A handle that stands still behind a turn that nobody knows of; how many turns its run is to have in the end.
+    pub async fn stops(&self, fate: Fate, run: &Run) -> usize {
+        let mut turns = 1;
+        while matches!(self.unknown(fate, run.turn("user", "unknown")).await, Came::Ended) {
+            turns += 1;
+        }
         let error = run.turn("user", "after").await.expect_err("it stands still");
         assert_eq!(error.action(), Action::Reopen, "{error}");
+        turns
     }
 
     /// What a run has, in log order: payload types and payloads.

@@ -46,6 +46,12 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started() {
+        runlog_tests::claims::reopen::a_call_cancelled_while_it_is_read_back_counts_as_never_started(&way().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_trace_goes_with_its_records_as_a_header() {
         let way = way().await;
         for (run, traceparent) in

@@ -68,14 +68,19 @@ impl Resume {
         {
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: None }));
         }
+        let mut resume = Self::default();
         for pending in recovery.pending.iter().cloned() {
             let Pending { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } = pending;
-            let open =
-                Open { retry_safe: pending.class == "retry_safe", reason: pending.reason, attempts: pending.attempts };
+            let retry_safe = pending.class == "retry_safe";
+            let Some(fingerprint) = fingerprint else {
+                // A contract's own effect: no call of this agent answers it, and until somebody decides nothing new runs.
+                resume.uncertain(id.borrow(), retry_safe);
+                continue;
+            };
+            let open = Open { retry_safe, reason: pending.reason, attempts: pending.attempts };
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: Some(open) }));
         }
         all.sort_by_key(|(journal_seq, ..)| *journal_seq);
-        let mut resume = Self::default();
         for done in ended {
             if let Some(key) = &done.idempotency_key {
                 let recorded = Recorded { id: done.id.clone(), fingerprint: done.fingerprint.clone(), pending: None };

@@ -19,6 +19,8 @@ use runlog_schemas::{
 };
 use std::time::{Duration, Instant};
 
+mod batch;
+
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
 
@@ -275,6 +277,7 @@ impl Projector {
         if !given.has_journal_seq && kind.numbered() && !known {
             record.place.journal_seq = head.next_journal_seq;
         }
+        batch::number(&mut record, head, known);
         Ok(record)
     }
 
@@ -319,16 +322,13 @@ impl Projector {
         let partition = self.partition_of(run_id);
         self.wait(partition, Consistency::Latest, deadline).await?;
         let id = resolution.request_record_id.clone();
-        let call: Option<store::tool_calls::CallRow> =
-            self.store(partition).get(&store::tool_calls::key(run_id, id.borrow()))?;
-        let Some(call) = call else {
+        let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
             return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
         };
         let outcome = self.append_own(run_id, Payload::EffectResolution(resolution), deadline).await?;
         if outcome.outcome == "refused" {
             let message = format!(
-                "effect {id} of run {run_id} is {}; only a pending one is resolved, and only one with evidence adopted",
-                call.status.as_str()
+                "effect {id} of run {run_id} is {status}; only a pending one is resolved, and only one with evidence adopted"
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
@@ -400,5 +400,7 @@ fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft)
 fn given(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;
     matches!(draft.record.payload, Payload::RunClaim(_))
-        || ((draft.has_writer_seq || kind.unclaimed()) && (draft.has_journal_seq || !kind.numbered()))
+        || ((draft.has_writer_seq || kind.unclaimed())
+            && (draft.has_journal_seq || !kind.numbered())
+            && batch::given(&draft.record))
 }

@@ -13,8 +13,12 @@ use runlog_schemas::{
     codec::{Envelope, Unreadable},
     datum::{Datum, Sha256},
     id::{RecordId, RunId},
-    judge::{self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View},
+    judge::{
+        self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View,
+        lifecycle::{Family, State, Step},
+    },
     partition::partition_of,
+    record::RecordKind,
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,18 +26,35 @@ use std::{
 };
 
 pub mod anomalies;
+pub mod approvals;
+mod batch;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
 pub mod effects;
+pub mod events;
+mod evolving;
+pub mod keys;
+pub mod markers;
+pub mod messages;
+pub mod pools;
+pub mod proposals;
 pub mod records;
 pub mod runs;
 pub mod tool_calls;
+pub mod turns;
+pub mod wakes;
+pub mod write_backs;
+
+/// A row as it is to be, or none where it is removed.
+type Changed = Option<Vec<u8>>;
 
 /// Rows as they will be once the collected changes are written.
 pub struct Changes<'a, R> {
     rows: &'a R,
-    pending: HashMap<Vec<u8>, Option<Vec<u8>>, foldhash::fast::RandomState>,
+    pending: HashMap<Vec<u8>, Changed, foldhash::fast::RandomState>,
+    /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
+    undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
 
 impl<R> std::fmt::Debug for Changes<'_, R> {
@@ -45,7 +66,36 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 impl<'a, R: Rows> Changes<'a, R> {
     /// Nothing changed yet.
     pub fn new(rows: &'a R) -> Self {
-        Self { rows, pending: HashMap::default() }
+        Self { rows, pending: HashMap::default(), undo: None }
+    }
+
+    /// From here on changes can be taken back.
+    fn begin(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    /// What changed since [`Changes::begin`] stays.
+    fn keep(&mut self) {
+        self.undo = None;
+    }
+
+    /// Takes back what changed since [`Changes::begin`].
+    fn rollback(&mut self) {
+        for (key, before) in self.undo.take().unwrap_or_default().into_iter().rev() {
+            match before {
+                Some(before) => self.pending.insert(key, before),
+                None => self.pending.remove(&key),
+            };
+        }
+    }
+
+    fn set(&mut self, key: Vec<u8>, row: Changed) {
+        if let Some(undo) = &mut self.undo {
+            let before = self.pending.insert(key.clone(), row);
+            undo.push((key, before));
+        } else {
+            self.pending.insert(key, row);
+        }
     }
 
     /// Reads a row, changes included.
@@ -84,17 +134,17 @@ impl<'a, R: Rows> Changes<'a, R> {
 
     /// Sets a row.
     pub fn put<T: Datum>(&mut self, key: Key, row: &T) {
-        self.pending.insert(key.into_bytes(), Some(row.to_bytes()));
+        self.set(key.into_bytes(), Some(row.to_bytes()));
     }
 
     /// Sets a row without content.
     pub fn mark(&mut self, key: Key) {
-        self.pending.insert(key.into_bytes(), Some(Vec::new()));
+        self.set(key.into_bytes(), Some(Vec::new()));
     }
 
     /// Removes a row.
     pub fn remove(&mut self, key: Key) {
-        self.pending.insert(key.into_bytes(), None);
+        self.set(key.into_bytes(), None);
     }
 
     /// What changed, in key order: neighbours in the memtable are inserted one after another, which finds their place
@@ -164,6 +214,17 @@ pub enum Effect {
     Refused(Reason),
 }
 
+impl Effect {
+    /// Why the record, or the one that it repeats, was refused.
+    fn refusal(&self) -> Option<Reason> {
+        match self {
+            Self::Applied => None,
+            Self::Repeat(first) => first.refused,
+            Self::Refused(reason) => Some(*reason),
+        }
+    }
+}
+
 /// Takes in a run's record of a journal of `partitions`.
 pub fn record<R: Rows>(
     record: OfRun<'_, '_>,
@@ -175,16 +236,33 @@ pub fn record<R: Rows>(
         anomalies::refused(record, at, Reason::WrongPartition, changes)?;
         return Ok(Effect::Refused(Reason::WrongPartition));
     }
-    let mut view = RunView { run_id: record.run_id, changes };
-    match judge::judge(&record, &mut view)? {
+    match record.kind {
+        RecordKind::Batch => batch::record(record, at, changes),
+        _ => one(record, at, changes),
+    }
+}
+
+/// Takes in a record, alone or of a batch.
+fn one<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<Effect, store::Error> {
+    let verdict = judge::judge(&record, &mut RunView { run_id: record.run_id, changes })?;
+    settle(record, at, verdict, changes)
+}
+
+/// Does what a verdict says.
+fn settle<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: At<'_>,
+    verdict: Verdict,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    match verdict {
         Verdict::Applied { head, no_op } => {
             runs::applied(record, at, head, changes);
             records::applied(record, at, changes);
             contents::kept(record, at, changes);
+            events::applied(record, at, changes);
             if !no_op {
-                tool_calls::applied(record, at, changes)?;
-                effects::applied(record, at, changes)?;
-                checkpoints::applied(record, at, changes)?;
+                indexed(record, at, changes)?;
             }
             Ok(Effect::Applied)
         }
@@ -200,6 +278,46 @@ pub fn record<R: Rows>(
             }
             Ok(Effect::Refused(reason))
         }
+    }
+}
+
+/// The indices of what the record speaks of.
+fn indexed<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    match record.kind {
+        RecordKind::ToolCall | RecordKind::EffectResolution => {
+            tool_calls::applied(record, at, changes)?;
+            effects::applied(record, at, changes)?;
+            if record.facts.payload_type == "tool_call_requested" {
+                keys::requested(record, at, changes);
+            }
+        }
+        RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::applied(record, at, changes)?,
+        RecordKind::ConversationTurn => turns::applied(record, at, changes),
+        _ if record.facts.payload_type == "recovery" => markers::applied(record, at, changes),
+        _ => {
+            if let Some(step) = Step::of(&record) {
+                stepped(record, &step, at, changes)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The index of what goes from state to state.
+fn stepped<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    match step.family {
+        Family::Effect | Family::Tool | Family::Delivery => effects::stepped(record, step, at, changes),
+        Family::Approval => approvals::applied(record, step, at, changes),
+        Family::Wake => wakes::applied(record, step, at, changes),
+        Family::Message => messages::applied(record, step, at, changes),
+        Family::WriteBack => write_backs::applied(record, step, at, changes),
+        Family::Proposal => proposals::applied(record, step, at, changes),
+        Family::Pool => pools::applied(record, step, at, changes),
     }
 }
 
@@ -230,6 +348,21 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         let row: Option<store::tool_calls::CallRow> =
             self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
         Ok(row.map(|row| row.state()))
+    }
+
+    fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, store::Error> {
+        let index = match family {
+            Family::Effect | Family::Tool | Family::Delivery => {
+                return effects::state(family, self.run_id, key, self.changes);
+            }
+            Family::Approval => Index::Approvals,
+            Family::Wake => Index::Wakes,
+            Family::Message => Index::Messages,
+            Family::WriteBack => Index::WriteBacks,
+            Family::Proposal => Index::Proposals,
+            Family::Pool => Index::Pools,
+        };
+        Ok(evolving::row(index, self.run_id, key, self.changes)?.map(|row| row.state))
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {

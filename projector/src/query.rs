@@ -19,10 +19,12 @@ pub mod anomalies;
 pub mod checkpoint;
 pub mod dead_letters;
 pub mod effects;
+pub mod events;
 pub mod lookup;
 pub mod outcome;
 pub mod recovery;
 pub mod runs;
+pub mod standing;
 pub mod timeline;
 
 /// Rows of a page when nobody says how many.

@@ -24,9 +24,11 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+mod events;
 mod fleet;
 mod health;
 mod runs;
+mod standing;
 mod tail;
 
 /// How long a query waits when it does not say.
@@ -60,7 +62,9 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .route("/v1/runs/{run}/recovery", get(runs::recovery))
         .route("/v1/runs/{run}/outcome", get(runs::outcome))
         .route("/v1/runs/{run}/tail", get(tail::one))
+        .route("/v1/runs/{run}/standing/{list}", get(standing::one))
         .route("/v1/runs/{run}/effects/{id}/resolution", post(runs::resolve))
+        .route("/v1/events", get(events::list))
         .route("/v1/effects", get(fleet::effects))
         .route("/v1/anomalies", get(fleet::anomalies))
         .route("/v1/dead-letters", get(fleet::dead_letters))

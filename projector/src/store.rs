@@ -4,6 +4,9 @@
 //!   00 meta          layout, next offset, journal, skips         (not an index: never compared)
 //!   01 runs          02 records      03 tool_calls   04 checkpoints
 //!   05 effects       06 anomalies    07 dead_letters 08 contents
+//!   09 approvals     0a wakes        0b messages     0c pools
+//!   0d markers       0e write_backs  0f turns        10 proposals
+//!   11 events        12 keys
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -17,15 +20,26 @@ use std::{
 };
 
 pub mod anomalies;
+pub mod approvals;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
 pub mod effects;
+pub mod events;
+pub mod evolving;
 mod key;
+pub mod keys;
+pub mod markers;
+pub mod messages;
 pub mod meta;
+pub mod pools;
+pub mod proposals;
 pub mod records;
 pub mod runs;
 pub mod tool_calls;
+pub mod turns;
+pub mod wakes;
+pub mod write_backs;
 
 pub use key::{Key, Parts};
 
@@ -43,11 +57,21 @@ pub enum Index {
     Anomalies = 6,
     DeadLetters = 7,
     Contents = 8,
+    Approvals = 9,
+    Wakes = 10,
+    Messages = 11,
+    Pools = 12,
+    Markers = 13,
+    WriteBacks = 14,
+    Turns = 15,
+    Proposals = 16,
+    Events = 17,
+    Keys = 18,
 }
 
 impl Index {
     /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 8] = [
+    pub const COMPARED: [Self; 18] = [
         Self::Runs,
         Self::Records,
         Self::ToolCalls,
@@ -56,6 +80,16 @@ impl Index {
         Self::Anomalies,
         Self::DeadLetters,
         Self::Contents,
+        Self::Approvals,
+        Self::Wakes,
+        Self::Messages,
+        Self::Pools,
+        Self::Markers,
+        Self::WriteBacks,
+        Self::Turns,
+        Self::Proposals,
+        Self::Events,
+        Self::Keys,
     ];
 
     /// Its name, as `verify` prints it.
@@ -70,6 +104,16 @@ impl Index {
             Self::Anomalies => "anomalies",
             Self::DeadLetters => "dead_letters",
             Self::Contents => "contents",
+            Self::Approvals => "approvals",
+            Self::Wakes => "wakes",
+            Self::Messages => "messages",
+            Self::Pools => "pools",
+            Self::Markers => "recovery_markers",
+            Self::WriteBacks => "write_backs",
+            Self::Turns => "turns",
+            Self::Proposals => "proposals",
+            Self::Events => "events",
+            Self::Keys => "idempotency_keys",
         }
     }
 }

@@ -9,6 +9,13 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
+mod absent;
+mod events;
+mod standing;
+
+pub use events::{Event, Events};
+pub use standing::{Standing, Standings};
+
 /// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
@@ -239,15 +246,16 @@ pub struct Evidence {
 /// An effect whose end is not recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
-    /// `tool_call`.
+    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
     pub kind: String,
-    /// The request's record id.
+    /// The request's record id; the contract's effect id, tool call id, delivery id.
     pub id: RecordId,
-    /// The tool.
+    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
     pub tool_name: String,
-    /// The fingerprint.
-    pub fingerprint: Fingerprint,
-    /// Which request of the fingerprint, from 1.
+    /// The fingerprint; null for what is no call of Runlog's.
+    pub fingerprint: Option<Fingerprint>,
+    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    #[serde(with = "absent")]
     pub occurrence: u32,
     /// `retry_safe` or `reconcile_required`.
     pub class: String,
@@ -281,14 +289,14 @@ pub struct Recovery {
     pub completed: Vec<Done>,
     /// Calls that did not end, in request order, wherever they were requested.
     pub pending: Vec<Pending>,
-    /// Pending approvals: none as yet, no record of this version makes one.
-    pub approvals: Vec<Json>,
-    /// Waiting wakes: likewise.
-    pub wakes: Vec<Json>,
-    /// Undelivered messages: likewise.
-    pub messages: Vec<Json>,
-    /// Open write-backs: likewise.
-    pub write_backs: Vec<Json>,
+    /// Approvals that are not decided, by id.
+    pub approvals: Vec<Standing>,
+    /// Wake conditions that the run waits for, by id.
+    pub wakes: Vec<Standing>,
+    /// Messages that are not delivered, by id.
+    pub messages: Vec<Standing>,
+    /// Write-backs that are staged and neither committed nor rejected, by transaction.
+    pub write_backs: Vec<Standing>,
     /// Content of the run that is missing, as far as this page looked. Checkpoints older than the one above are not
     /// looked at: nobody needs them to go on.
     pub missing_content: Vec<MissingContent>,
@@ -310,7 +318,7 @@ pub struct Recovery {
     pub resumable: bool,
     /// Why not.
     pub reason: Option<String>,
-    /// Where the next page starts: of `completed`, then of `missing_content`.
+    /// Where the next page starts: of `completed`, of the four lists of what stands open, then of `missing_content`.
     pub next_cursor: Option<String>,
 }
 
@@ -329,17 +337,18 @@ pub struct Effect {
 /// As in [`Pending`], for effects that may have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectState {
-    /// `tool_call`.
+    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
     pub kind: String,
-    /// The request's record id.
+    /// The request's record id; the contract's effect id, tool call id, delivery id.
     pub id: RecordId,
-    /// The tool.
+    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
     pub tool_name: String,
-    /// The fingerprint.
-    pub fingerprint: Fingerprint,
-    /// Which request of the fingerprint, from 1.
+    /// The fingerprint; null for what is no call of Runlog's.
+    pub fingerprint: Option<Fingerprint>,
+    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    #[serde(with = "absent")]
     pub occurrence: u32,
-    /// `pending`, `completed`, `failed`.
+    /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
     pub status: String,
     /// `retry_safe` or `reconcile_required`, while pending.
     pub class: Option<String>,

@@ -11,12 +11,16 @@
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
     id::{ContentHash, Epoch, JournalSeq, PrevHash, RecordId, RunId, WriterId, WriterSeq},
-    payload::{Payload, StoredPayload},
+    payload::{Payload, StoredPayload, wrapped::Batch},
     record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::{self, Version},
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
+
+mod event;
+
+pub use event::{Entity, Event};
 
 /// The largest framed record, bytes: what a producer may append and a reader takes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
@@ -236,9 +240,12 @@ pub struct Envelope<'a> {
     pub idempotency_key: Option<&'a str>,
     /// Likewise.
     pub dedupe_key: Option<&'a str>,
+    /// When the fact holds that the record states, where it says so.
+    pub validity: Option<Validity>,
     /// What statuses are judged by.
     pub facts: Facts,
     stored: Option<StoredPayload>,
+    event_at: usize,
     content_at: usize,
     payload_at: usize,
     version: &'static Version,
@@ -275,6 +282,7 @@ impl<'a> Envelope<'a> {
         Vec::<CorrelationEntry>::skip(at)?;
         Vec::<String>::skip(at)?; // tags
         String::skip(at)?; // delivery_semantics
+        let event_at = at.position();
         EventIndexProjection::skip(at)?;
         String::skip(at)?; // runtime_package_fingerprint
         let privacy = PrivacyClass::take(at)?;
@@ -284,7 +292,7 @@ impl<'a> Envelope<'a> {
         let dedupe_key = at.optional_str()?;
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
-        Option::<Validity>::skip(at)?;
+        let validity = Datum::take(at)?;
         let facts = Facts::take(at)?;
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
@@ -301,8 +309,10 @@ impl<'a> Envelope<'a> {
             privacy,
             idempotency_key,
             dedupe_key,
+            validity,
             facts,
             stored,
+            event_at,
             content_at,
             payload_at,
             version,
@@ -321,8 +331,14 @@ impl<'a> Envelope<'a> {
         Sha256::of(self.datum)
     }
 
-    /// SHA-256 of the payload's encoding, wherever that is held: what "the same completion" is compared by.
+    /// SHA-256 of the payload's encoding, wherever that is held: what "the same completion" is compared by. A batch's is
+    /// over the content hashes of its records, whose places are no more part of it than its own.
     pub fn payload_hash(&self) -> Sha256 {
+        if self.kind == RecordKind::Batch
+            && let Ok(records) = self.records()
+        {
+            return batch_hash(records.iter().map(Self::content_hash));
+        }
         self.stored.as_ref().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
 
@@ -334,6 +350,30 @@ impl<'a> Envelope<'a> {
     /// Decodes the payload, or its claim check where it is in the content store.
     pub fn payload(&self) -> Result<Payload, Malformed> {
         whole(self.payload_input())
+    }
+
+    /// The records of a batch, each as if it stood alone; an error where the payload is no batch that can be read.
+    pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
+        let mut input = self.payload_input();
+        if Payload::TYPES[input.branch(Payload::TYPES.len())?] != "batch" {
+            return Err(input.malformed("no batch"));
+        }
+        let payload = &self.datum[self.payload_at..];
+        let one = |at: Range<usize>| Envelope::read(Unframed { version: self.version, datum: &payload[at] });
+        Batch::spans(&mut input)?.into_iter().map(one).collect()
+    }
+
+    /// The record as an Avro single object.
+    pub fn framed(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SINGLE_OBJECT_BYTES + self.datum.len());
+        single_object(self.version, &mut out);
+        out.extend_from_slice(self.datum);
+        out
+    }
+
+    /// The summary for event streams.
+    pub fn event(&self) -> Result<Event<'a>, Malformed> {
+        Event::read(&mut Input::of_version(&self.datum[self.event_at..], self.version.number))
     }
 
     fn payload_input(&self) -> Input<'a> {
@@ -369,27 +409,48 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     if input.left() > 0 {
         return Err(input.malformed("bytes left over").into());
     }
+    consistent(&envelope)?;
+    if envelope.kind == RecordKind::Batch && branch_name(branch) == Some("batch") {
+        // What stands in a batch is held to what it would be held to alone.
+        envelope.records()?.iter().try_for_each(consistent)?;
+    }
+    Ok(envelope)
+}
+
+fn branch_name(branch: i64) -> Option<&'static str> {
+    usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied())
+}
+
+/// A reader judges by kind and facts alone, so these must not tell another story than the payload does.
+fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
+    let malformed = |what| Malformed { what, at: envelope.payload_at };
     if let Some(stored) = envelope.stored()
         && (!envelope.kind.may_be_stored() || !stored.fits(&envelope.facts.payload_type))
     {
-        return Err(Malformed { what: "a stored payload does not fit its record", at: envelope.payload_at }.into());
+        return Err(malformed("a stored payload does not fit its record"));
     }
     if envelope.run_id.is_none() != envelope.kind.of_partition() {
-        return Err(input.malformed("run_id does not fit the record's kind").into());
+        return Err(malformed("run_id does not fit the record's kind"));
     }
-    // A reader judges by kind and facts alone, so these must not tell another story than the payload does.
     if !envelope.kind.carries(&envelope.facts.payload_type) {
-        return Err(input.malformed("record_kind does not fit the payload type").into());
+        return Err(malformed("record_kind does not fit the payload type"));
     }
-    let payload_type = usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied());
-    if !payload_type.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
-        return Err(input.malformed("the payload is not of the type that the facts name").into());
+    let found = branch_name(envelope.payload_input().long()?);
+    if !found.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
+        return Err(malformed("the payload is not of the type that the facts name"));
     }
     // Without it nobody could ask whether the call was made.
     if envelope.facts.payload_type == "tool_call_requested" && envelope.facts.fingerprint.is_none() {
-        return Err(input.malformed("a request without a fingerprint").into());
+        return Err(malformed("a request without a fingerprint"));
     }
-    Ok(envelope)
+    Ok(())
+}
+
+/// The payload hash of a batch whose records have these content hashes.
+pub(crate) fn batch_hash(records: impl Iterator<Item = ContentHash>) -> Sha256 {
+    let hashes: Vec<ContentHash> = records.collect();
+    let parts: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.0.as_slice()).collect();
+    Sha256::of_parts(&parts)
 }
 
 /// Decodes a datum whole.

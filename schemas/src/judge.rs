@@ -1,5 +1,5 @@
-//! The judge: what one record means, given what came before it. One file, pure, run by the projector on every record
-//! and by the producer first, as a courtesy.
+//! The judge: what one record means, given what came before it. Pure, run by the projector on every record. [`lifecycle`]
+//! has the states of what records speak of, [`batch`] what is said of records that take effect together.
 //!
 //! ```text
 //!   repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ content rules? ─▶ applied
@@ -18,6 +18,11 @@ use crate::{
     record::{Facts, RecordKind},
     symbols,
 };
+
+pub mod batch;
+pub mod lifecycle;
+
+use lifecycle::{Family, State};
 
 symbols! {
     /// Why a record was refused. The order is the stored byte: append only.
@@ -127,6 +132,8 @@ pub trait View {
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Self::Error>;
     /// What is remembered of a request.
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
+    /// Where something with a lifecycle stands; none where nothing was said of it, or no more than that it may come to be.
+    fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
     /// What is remembered of a checkpoint that was applied.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
     /// Bytes of the `count` messages from index `from` on in the list of a checkpoint that was applied. They are within
@@ -160,7 +167,8 @@ pub enum Verdict {
     },
 }
 
-/// Judges `record`, whose partition is the right one for its run.
+/// Judges `record`, whose partition is the right one for its run. Batches are [`batch::open`]ed instead: as a record among
+/// others, one is refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
     let seen = view.seen(record.record_id)?;
@@ -214,6 +222,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     }
 }
 
+/// Whether the record is of the writer that has the run.
 fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
     record.writer_epoch == head.epoch && (head.epoch == Epoch::ZERO || record.writer_id == head.writer_id.borrow())
 }
@@ -239,14 +248,13 @@ fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
 fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let facts = &record.facts;
     if record.kind == RecordKind::Batch {
-        // The vocabulary has batches, and no judge takes one apart yet: none takes effect, in whole or in part.
         return Ok(Err(Reason::Batch));
     }
     let expected = if record.kind.numbered() { head.next_journal_seq } else { JournalSeq::ZERO };
     if record.journal_seq != expected {
         return Ok(Err(Reason::Sequence));
     }
-    if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(&facts.payload_type) {
+    if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(facts) {
         return Ok(Err(Reason::Ended));
     }
     match facts.payload_type.as_str() {
@@ -268,7 +276,7 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             Ok(if fits { Ok(false) } else { Err(Reason::Checkpoint) })
         }
         "checkpoint_prune" => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
-        _ => Ok(Ok(false)),
+        _ => lifecycle::judge(record, view),
     }
 }
 
@@ -305,15 +313,26 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
     Ok(true)
 }
 
-/// What the contract still allows on an ended run.
-fn after_the_end(payload_type: &str) -> bool {
-    matches!(payload_type, "checkpoint" | "recovery")
+/// What is still numbered on an ended run: checkpoints and recovery markers, and the end of a turn, which the contract's
+/// own loop records behind its terminal marker.
+fn after_the_end(facts: &Facts) -> bool {
+    match facts.payload_type.as_str() {
+        "checkpoint" | "recovery" => true,
+        "turn_lifecycle" => matches!(facts.status.as_deref(), Some("completed" | "failed")),
+        _ => false,
+    }
 }
 
 /// A record that answers a request: the request must be there and, but for the same completion again, pending.
 fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
-    let Some(call) = view.call(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    let Some(call) = view.call(request.borrow())? else {
+        return if record.kind == RecordKind::EffectResolution {
+            resolves(record, request.as_str(), view)
+        } else {
+            Ok(Err(Reason::Transition))
+        };
+    };
     let result = matches!(record.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed");
     Ok(match call.status {
         CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
@@ -327,18 +346,25 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
     })
 }
 
+/// A decision on an effect that is no call of Runlog's: the first family that knows the id has it.
+fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    for family in Family::EFFECTS {
+        if let Some(state) = view.state(family, id)? {
+            let adopts = record.facts.status.as_deref() == Some("adopt");
+            let legal = !state.ended && (!adopts || state.has_evidence);
+            return Ok(if legal { Ok(false) } else { Err(Reason::Transition) });
+        }
+    }
+    Ok(Err(Reason::Transition))
+}
+
 /// What every applied record does to the head.
 fn apply(record: &Envelope<'_>, head: &mut Head) {
     head.records += 1;
     head.hash = head.hash.behind(&record.record_hash());
-    if record.facts.payload_type == "run_lifecycle" {
-        match record.facts.status.as_deref() {
-            Some("started") => head.started = true,
-            Some("completed") => head.status = RunStatus::Completed,
-            Some("failed") => head.status = RunStatus::Failed,
-            Some("cancelled") => head.status = RunStatus::Cancelled,
-            _ => {}
-        }
+    if let Some(status) = record.facts.status.as_deref() {
+        head.started |= record.facts.payload_type == "run_lifecycle" && status == "started";
+        head.status = lifecycle::run_ends_as(&record.facts.payload_type, status).unwrap_or(head.status);
     }
     if let Some(seq) = record.facts.checkpoint_seq.filter(|_| record.kind == RecordKind::LoopCheckpoint) {
         head.checkpoint_seq = head.checkpoint_seq.max(seq);

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::{
-    datum,
+    codec, datum,
     datum::{Datum, Sha256},
     id::{ContentHash, Epoch, Fingerprint, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
@@ -93,7 +93,7 @@ pub struct Facts {
     /// The payload's status or decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// The tool, on requests.
+    /// The tool, on requests; on the contract's effect intents, the kind of effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
     /// The call's fingerprint, on requests.
@@ -178,7 +178,8 @@ impl Facts {
                 facts.status = p.preserve_latest_terminal.then(|| PRESERVE_LATEST_TERMINAL.into());
                 facts.covers_journal_seq = Some(p.prune_covered_before);
             }
-            Payload::ConversationTurn(_) | Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
+            Payload::ConversationTurn(p) => facts.key = Some(p.message_id.clone()),
+            Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
             // Those of the payload that it stands for are not in it.
             Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
             other => {
@@ -408,7 +409,7 @@ impl JournalRecord {
     /// A record of a run with Runlog's defaults around `payload`; its place is still to be given.
     pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
-        let body = Body::new(Some(run_id), record_id, agent_id, kind, facts);
+        let body = Body::new(Some(run_id), record_id, agent_id, kind, facts).with_keys_of(&payload);
         Self { place: Place::default(), body, payload }
     }
 
@@ -418,10 +419,12 @@ impl JournalRecord {
         Self { place: Place::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
-    /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held.
+    /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held. A batch's payload counts
+    /// as the content hashes of its records: numbered anew, it is the same batch.
     pub fn content_hash(&self) -> ContentHash {
         let payload = match &self.payload {
             Payload::StoredPayload(stored) => stored.sha256,
+            Payload::Batch(batch) => codec::batch_hash(batch.records.iter().map(Self::content_hash)),
             payload => Sha256::of(&payload.to_bytes()),
         };
         let mut bytes = self.body.to_bytes();
@@ -445,6 +448,13 @@ impl JournalRecord {
 }
 
 impl Body {
+    /// With the keys that the payload has itself, as in the contract's own constructors.
+    #[must_use]
+    pub(crate) fn with_keys_of(mut self, payload: &Payload) -> Self {
+        (self.idempotency_key, self.dedupe_key) = facts::keys(payload);
+        self
+    }
+
     /// The defaults around a payload of this kind with these facts.
     pub(crate) fn new(
         run_id: Option<RunId<&str>>,

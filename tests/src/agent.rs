@@ -61,6 +61,11 @@ impl Agent {
         record
     }
 
+    /// Goes on behind these numbers: of the writer, of the run.
+    pub fn go_on(&mut self, writer_seq: WriterSeq, journal_seq: JournalSeq) {
+        (self.writer_seq, self.journal_seq) = (writer_seq, journal_seq);
+    }
+
     /// Takes the run over in the name of another writer.
     pub fn claim(&mut self) -> JournalRecord {
         self.epoch = self.epoch.saturating_add(1);

@@ -4,8 +4,10 @@ use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
 use runlog_projector::store::{Budget, Index, Mode, Rows, Store};
+use runlog_schemas::{judge::Head, payload::Payload};
 use runlog_tests::{
     agent::{Agent, entry, run_in},
+    every_kind::{examples, number},
     foreign::append_local,
     server::Launch,
 };
@@ -51,6 +53,18 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
         // Refused: nobody asked for that.
         made.push(agent.complete("nothing", &json!(1)));
         records.extend(made.iter().map(|record| (partition, entry(record))));
+    }
+    // One record of each kind, each in a run of its own: one that needs another one is refused, and no matter.
+    for (at, mut record) in examples()?.into_iter().enumerate() {
+        record.body.run_id = run_in(PARTITION, PARTITIONS, &format!("kind-{at}")).parse()?;
+        if let Payload::Batch(batch) = &mut record.payload {
+            batch.records.iter_mut().for_each(|inner| inner.body.run_id.clone_from(&record.body.run_id));
+        }
+        if matches!(record.payload, Payload::ToolCallRequested(_)) {
+            record.body.idempotency_key = Some("key".into());
+        }
+        number(&mut record, &Head::default());
+        records.push((PARTITION, entry(&record)));
     }
     let mut noise = entry(&Agent::new("noise").turn(""));
     noise.value = b"not avro".to_vec();

@@ -7,7 +7,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{Done, Pending, Recovery},
+    answer::{Done, Pending, Recovery, Standing},
     id::RecordId,
 };
 use std::collections::HashSet;
@@ -70,7 +70,22 @@ fn human(recovery: &Recovery, text: &mut Text) {
     text.title(format!("{} ended and not covered", recovery.completed.len()));
     let rows = recovery.completed.iter().map(done).collect();
     text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
+    for (name, open) in [
+        ("approvals not decided", &recovery.approvals),
+        ("wakes waited for", &recovery.wakes),
+        ("messages not delivered", &recovery.messages),
+        ("write-backs staged", &recovery.write_backs),
+    ] {
+        if !open.is_empty() {
+            text.title(format!("{} {name}", open.len()));
+            text.table(["ID", "STATUS", "SINCE", "RECORD"], open.iter().map(standing).collect(), "none");
+        }
+    }
     super::missing(&recovery.missing_content, text);
+}
+
+fn standing(open: &Standing) -> [Cell; 4] {
+    [Cell::from(&open.id), Cell::word(&open.status), super::place(&open.since), Cell::from(&open.record_id)]
 }
 
 fn pending(call: &Pending) -> [Cell; 6] {

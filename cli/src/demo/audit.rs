@@ -11,7 +11,7 @@ use super::{
 use crate::Error;
 use runlog_schemas::{
     answer::{Effect, ErrorKind},
-    id::{RecordId, RunId},
+    id::{Fingerprint, RecordId, RunId},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -140,7 +140,13 @@ fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>
         known.iter().map(|known| (known.run_id.as_str(), known.fingerprint.as_str(), known.occurrence)).collect();
     let recorded: BTreeSet<Call<'_>> = effects
         .iter()
-        .map(|effect| (effect.run_id.as_str(), effect.pending.fingerprint.as_str(), effect.pending.occurrence))
+        .map(|effect| {
+            (
+                effect.run_id.as_str(),
+                effect.pending.fingerprint.as_ref().map_or("", Fingerprint::as_str),
+                effect.pending.occurrence,
+            )
+        })
         .collect();
     for call in made.symmetric_difference(&recorded) {
         let has = if made.contains(call) { "an agent made and the journal has not" } else { "only the journal has" };

@@ -1,49 +1,84 @@
-//! `effects`: pending from the request until it ends; refused results are kept as evidence meanwhile.
+//! `effects`: pending from the request or the intent until it ends; refused results are kept as evidence meanwhile.
 
-use super::{At, Changes, OfRun, tool_calls::ended_as};
+use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
-    effects::{EVIDENCE_MAX, EffectRow, EvidenceRow, ended, pending},
+    effects::{EVIDENCE_MAX, EffectRow, EvidenceRow, Kind, PENDING, ended, pending},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
-    id::RecordId,
-    judge::{CallStatus, Reason},
+    id::{RecordId, RunId},
+    judge::{
+        Reason,
+        lifecycle::{Behind, Family, State, Step},
+    },
 };
 
-/// Takes in a request, an attempt, a result or a resolution. Runs behind `tool_calls`, which numbers the occurrence.
+/// Takes in a request, an attempt, a result or a decision. Runs behind `tool_calls`, which numbers the occurrence.
 pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     if record.facts.payload_type == "tool_call_requested" {
         return requested(record, at, changes);
     }
-    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
-    let key = pending(record.run_id, request);
-    let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
-    if let Some(status) = ended_as(record, changes)? {
-        row.status = status;
-        changes.remove(key);
-        changes.put(ended(record.run_id, request), &row);
-        return Ok(());
+    let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
+    // The judge took it for the first kind that knows the id, and only if that one is pending.
+    for kind in Kind::ALL {
+        if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, *kind, id))? {
+            answered(record, id, row, changes);
+            break;
+        }
     }
-    match record.facts.payload_type.as_str() {
-        "tool_call_attempt" => {
+    Ok(())
+}
+
+fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
+    let key = pending(record.run_id, row.kind, id);
+    let decision = record.facts.status.as_deref().unwrap_or_default();
+    let end = match (record.facts.payload_type.as_str(), decision) {
+        ("tool_call_completed", _) | ("effect_resolution", "done") => Some("completed".to_owned()),
+        ("tool_call_failed", _) | ("effect_resolution", "give_up") => Some("failed".to_owned()),
+        ("effect_resolution", "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
+        ("tool_call_attempt", _) => {
             row.attempts += 1;
             row.cleared = false;
+            None
         }
-        "effect_resolution" if record.facts.status.as_deref() == Some("not_done") => row.cleared = true,
-        _ => return Ok(()),
+        ("effect_resolution", "not_done") => {
+            row.cleared = true;
+            None
+        }
+        _ => return,
+    };
+    match end {
+        Some(status) => {
+            row.status = status;
+            row.set_by = (row.kind != Kind::ToolCall).then(|| record.payload_hash());
+            changes.remove(key);
+            changes.put(ended(record.run_id, row.kind, id), &row);
+        }
+        None => changes.put(key, &row),
     }
-    changes.put(key, &row);
-    Ok(())
 }
 
 fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let Some(call) = changes.get::<CallRow>(&call_key(record.run_id, record.record_id))? else { return Ok(()) };
     let row = EffectRow {
-        tool_name: call.tool_name,
-        fingerprint: call.fingerprint,
+        fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        status: CallStatus::Pending,
+        ..begun(Kind::ToolCall, call.tool_name, PENDING, record, at)
+    };
+    changes.put(pending(record.run_id, Kind::ToolCall, record.record_id), &row);
+    Ok(())
+}
+
+/// An effect that begins with `record`.
+fn begun(kind: Kind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: At<'_>) -> EffectRow {
+    EffectRow {
+        kind,
+        tool_name,
+        fingerprint: None,
+        occurrence: 0,
+        status: status.to_owned(),
+        set_by: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
         has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
         cleared: false,
@@ -52,9 +87,80 @@ fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'
         offset: at.offset,
         index: at.index,
         evidence: Vec::new(),
+    }
+}
+
+/// Takes in what a record says of a contract's effect, tool call or delivery.
+pub(super) fn stepped<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let Some(kind) = Kind::of(step.family) else { return Ok(()) };
+    let Ok(id) = RecordId::new(step.key.as_str()) else { return Ok(()) };
+    let (open, over) = (pending(record.run_id, kind, id), ended(record.run_id, kind, id));
+    let before: Option<EffectRow> = match changes.get(&open)? {
+        Some(row) => Some(row),
+        None => changes.get(&over)?,
     };
-    changes.put(pending(record.run_id, record.record_id), &row);
+    let behind = step.behind(before.as_ref().map(|row| row.status.as_str()));
+    let tool_name = record.facts.tool_name.clone().unwrap_or_default();
+    let begins = || begun(kind, tool_name, step.status, record, at);
+    match behind {
+        Behind::Same => {}
+        Behind::Open if !step.family.may_have_happened(step.status) => {}
+        Behind::Open => {
+            let row = match before {
+                None => begins(),
+                Some(row) => EffectRow {
+                    status: step.status.to_owned(),
+                    // Said again, it was started again.
+                    attempts: row.attempts + u32::from(row.status == step.status),
+                    cleared: false,
+                    ..row
+                },
+            };
+            changes.put(open, &row);
+        }
+        Behind::Ended => {
+            let row = before.unwrap_or_else(begins);
+            let row = EffectRow { status: step.status.to_owned(), set_by: Some(record.payload_hash()), ..row };
+            changes.remove(open);
+            changes.put(over, &row);
+        }
+    }
     Ok(())
+}
+
+/// Where a contract's effect stands.
+pub(super) fn state<R: Rows>(
+    family: Family,
+    run_id: RunId<&str>,
+    id: &str,
+    changes: &Changes<'_, R>,
+) -> Result<Option<State>, store::Error> {
+    let (Some(kind), Ok(id)) = (Kind::of(family), RecordId::new(id)) else { return Ok(None) };
+    if let Some(row) = changes.get::<EffectRow>(&pending(run_id, kind, id))? {
+        return Ok(Some(row.state(false)));
+    }
+    Ok(changes.get::<EffectRow>(&ended(run_id, kind, id))?.map(|row| row.state(true)))
+}
+
+/// What a record says that an effect came to: its kind, its id, the status.
+fn result_of(record: OfRun<'_, '_>) -> Option<(Kind, RecordId, String)> {
+    let call = |status: &str| Some((Kind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
+    match record.facts.payload_type.as_str() {
+        "tool_call_completed" => call("completed"),
+        "tool_call_failed" => call("failed"),
+        _ => {
+            let step = Step::of(&record)?;
+            let kind = Kind::of(step.family)?;
+            let ends = step.behind(None) == Behind::Ended;
+            let id = RecordId::new(step.key.clone()).ok()?;
+            ends.then(|| (kind, id, step.status.to_owned()))
+        }
+    }
 }
 
 /// Keeps a refused result for whoever reconciles, while its effect is pending.
@@ -64,13 +170,8 @@ pub fn evidence<R: Rows>(
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let status = match record.facts.payload_type.as_str() {
-        "tool_call_completed" => CallStatus::Completed,
-        "tool_call_failed" => CallStatus::Failed,
-        _ => return Ok(()),
-    };
-    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
-    let key = pending(record.run_id, request);
+    let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
+    let key = pending(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
     let known = row.evidence.iter().any(|evidence| evidence.record_id == record.record_id);
     if known || row.evidence.len() >= EVIDENCE_MAX {
@@ -88,10 +189,11 @@ pub fn evidence<R: Rows>(
     row.cleared = false;
     super::contents::kept(record, at, changes);
     changes.put(key, &row);
-    let call = call_key(record.run_id, request);
-    if let Some(mut row) = changes.get::<CallRow>(&call)? {
+    if kind == Kind::ToolCall
+        && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?
+    {
         row.has_evidence = true;
-        changes.put(call, &row);
+        changes.put(call_key(record.run_id, id.borrow()), &row);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
-    effects::EffectRow,
+    effects::{EffectRow, Kind},
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
 use runlog_schemas::{id::RecordId, judge::CallStatus};
@@ -60,8 +60,11 @@ pub fn ended_as<R: Rows>(record: OfRun<'_, '_>, changes: &Changes<'_, R>) -> Res
         ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),
         ("effect_resolution", Some("adopt")) => {
             let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
-            let effect: Option<EffectRow> = changes.get(&store::effects::pending(record.run_id, request))?;
-            effect.and_then(|effect| effect.adopted().map(|evidence| evidence.status))
+            let effect: Option<EffectRow> =
+                changes.get(&store::effects::pending(record.run_id, Kind::ToolCall, request))?;
+            let evidence = effect.as_ref().and_then(EffectRow::adopted);
+            evidence
+                .map(|evidence| if evidence.status == "completed" { CallStatus::Completed } else { CallStatus::Failed })
         }
         _ => None,
     })

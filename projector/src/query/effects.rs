@@ -5,13 +5,13 @@ use crate::{
     Error,
     store::{
         self, Parts, Rows,
-        effects::{EffectRow, EvidenceRow, pending_of, prefix},
+        effects::{EffectRow, EvidenceRow, Kind, PENDING, pending_of, prefix},
     },
 };
 use runlog_schemas::{
     answer::{Effect, EffectState, Evidence, Pending},
     id::{RecordId, RunId},
-    judge::{CallStatus, Class, class},
+    judge::{Class, class},
 };
 
 /// Pending effects of one run, in request order. One seek, a step each. All of them: one that is left out would look as if
@@ -19,11 +19,11 @@ use runlog_schemas::{
 pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Result<Vec<Pending>, Error> {
     let (mut found, _) = super::page(rows, &pending_of(run_id), None, usize::MAX, |key, row| {
         let mut parts = Parts::new(key);
-        let (Some(_), Some(id)) = (parts.text(), parts.id()) else { return Ok(None) };
+        let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
         let (class, reason) = class(row.has_key, row.cleared);
         Ok(Some(Pending {
-            kind: "tool_call".into(),
+            kind: row.kind.as_str().into(),
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
@@ -38,6 +38,19 @@ pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Resu
     })?;
     found.sort_by_key(|pending| pending.journal_seq);
     Ok(found)
+}
+
+/// Where the effect stands that a decision on `id` is about: of the first kind that knows the id. Two gets per kind.
+pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Option<String>, Error> {
+    for kind in Kind::ALL {
+        if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
+            return Ok(Some(PENDING.to_owned()));
+        }
+        if let Some(row) = rows.get::<EffectRow>(&store::effects::ended(run_id, *kind, id))? {
+            return Ok(Some(row.status));
+        }
+    }
+    Ok(None)
 }
 
 /// A page of this partition's effects, pending before ended.
@@ -56,10 +69,10 @@ pub fn page<R: Rows>(
         }
         let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
             let mut parts = Parts::new(key);
-            let (Some(run_id), Some(id)) = (parts.id(), parts.id()) else { return Ok(None) };
+            let (Some(run_id), Some(_), Some(id)) = (parts.id(), parts.u8(), parts.id()) else { return Ok(None) };
             let row: EffectRow = store::decode(key, row)?;
             let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
-            Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row)))
+            Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row, !ended)))
         })?;
         found.extend(effects);
         if next.is_some() {
@@ -73,19 +86,18 @@ pub fn page<R: Rows>(
     Ok((found, None))
 }
 
-fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow) -> Effect {
+fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
     let (class, reason) = class(row.has_key, row.cleared);
-    let pending = row.status == CallStatus::Pending;
     Effect {
         run_id,
         position: place.at(row.offset, row.index),
         pending: EffectState {
-            kind: "tool_call".into(),
+            kind: row.kind.as_str().into(),
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
-            status: row.status.as_str().into(),
+            status: if pending { PENDING.to_owned() } else { row.status },
             class: pending.then(|| class.as_str().into()),
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
@@ -96,7 +108,7 @@ fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow) -> Effe
 fn evidence(place: Place<'_>, row: &EvidenceRow) -> Evidence {
     Evidence {
         record_id: row.record_id.clone(),
-        status: row.status.as_str().into(),
+        status: row.status.clone(),
         reason: row.reason.as_str().into(),
         position: place.at(row.offset, row.index),
     }

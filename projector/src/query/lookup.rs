@@ -5,7 +5,7 @@ use crate::{
     Contents, Error,
     store::{
         self, Rows,
-        effects::EffectRow,
+        effects::{EffectRow, Kind},
         tool_calls::{CallRow, by_fingerprint, count, key},
     },
 };
@@ -132,7 +132,7 @@ impl<R: Rows> Fill<'_, R> {
 
     /// What the evidence says that a decision adopted.
     fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
-        let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, self.id))?;
+        let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, Kind::ToolCall, self.id))?;
         let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
         let Ok(payload) = super::envelope(&evidence.framed.0)?.payload() else { return Ok(()) };
         match self.open(evidence.record_id.borrow(), (evidence.offset, evidence.index), payload, answer) {

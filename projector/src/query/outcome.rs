@@ -12,7 +12,8 @@ use runlog_schemas::{
 };
 
 /// The outcome of the record at a place, which must be applied. A repeat is told by its record id: no row stands at its
-/// place, and its id stands for the first one. At most four gets.
+/// place, and its id stands for the first one. At most four gets; where they find nothing, one seek: a batch that was refused
+/// for another one of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,
@@ -33,11 +34,21 @@ pub fn one<R: Rows>(
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
-    let Some(record_id) = record_id else { return Ok(None) };
-    Ok(seen(rows, run_id, record_id)?
-        .map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+    let seen = match record_id {
+        Some(record_id) => seen(rows, run_id, record_id)?,
+        None => None,
+    };
+    // What the batch at this offset was refused for, it was refused for as a whole.
+    if seen.as_ref().is_none_or(|seen| seen.offset == offset)
+        && let Some((index, row)) = refused_at(rows, offset)?
+        && row.run_id == run_id
+    {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
+    Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
 }
 
+/// What became of the first record of an id: among those applied, else among those refused for their content.
 fn seen<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<Option<Seen>, Error> {
     let seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
     if seen.is_some() {
@@ -63,6 +74,20 @@ pub fn by_id<R: Rows>(
         record_id: Some(record_id).into(),
     };
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
+}
+
+/// What was refused at an offset: one at the most, with the index of the record at fault.
+fn refused_at<R: Rows>(rows: &R, offset: u64) -> Result<Option<(u32, AnomalyRow)>, Error> {
+    let prefix = store::anomalies::prefix().u64(offset);
+    let mut found = None;
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let mut parts = store::Parts::new(key);
+        if let (Some(_), Some(index)) = (parts.u64(), parts.u32()) {
+            found = Some((index, store::decode(key, row)?));
+        }
+        Ok(std::ops::ControlFlow::Break(()))
+    })?;
+    Ok(found)
 }
 
 /// The outcome, and who writes the run in the same view. One get more.

@@ -1,6 +1,6 @@
 //! All that a process needs to go on with a run, from one view.
 
-use super::{Place, checkpoint, effects};
+use super::{Place, checkpoint, effects, standing};
 use crate::{
     Contents, Error,
     content::Named,
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{Done, MissingContent, Recovery},
+    answer::{Done, MissingContent, Recovery, Standing},
     datum::hex,
     id::{JournalSeq, RecordId, RunId},
     judge::{CallStatus, RunStatus},
@@ -27,7 +27,7 @@ pub struct Ask {
     pub from_start: bool,
     /// Whether the run's content is there.
     pub content: bool,
-    /// Completed calls in one page.
+    /// Completed calls, and what stands open but effects, in one page together.
     pub limit: usize,
 }
 
@@ -38,9 +38,10 @@ type Cursor = Option<Vec<u8>>;
 
 /// What is known of a run; none where nothing was applied to it.
 ///
-/// Cost: one get for the run, the checkpoint's seek, a step per pending effect, and a seek plus two gets per call that
-/// the checkpoint does not cover, `limit` at the most. Where they are asked for, a question to the content store per
-/// content, [`CONTENTS_MAX`] at the most. The pages of `completed` come first, then those of `missing_content`.
+/// Cost: one get for the run, the checkpoint's seek, a step per pending effect, a seek plus two gets per call that the
+/// checkpoint does not cover, and a seek for each list of what stands open and a step per item, `limit` at the most in all.
+/// Where they are asked for, a question to the content store per content, [`CONTENTS_MAX`] at the most. The pages of
+/// `completed` come first, then those of approvals, wakes, messages and write-backs, then those of `missing_content`.
 ///
 /// Errors: `Unavailable` where the content store does not say whether it has one.
 pub fn one<R: Rows>(
@@ -65,19 +66,35 @@ pub fn one<R: Rows>(
     // What the checkpoint lists comes with the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
-    let of_contents = cursor.is_some_and(|cursor| cursor.first() == Some(&(Index::Contents as u8)));
-    let mut next = None;
-    if !of_contents {
-        let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, limit)?;
+    let mut at = Reading::at(cursor);
+    let mut left = limit;
+    if let Some(cursor) = at.of(Index::ToolCalls) {
+        let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, left)?;
+        left -= behind.len();
         completed.extend(behind);
-        next = more;
+        at.read(more);
     }
+    let mut open = |index: Index| -> Result<Vec<Standing>, Error> {
+        let Some(cursor) = at.of(index) else { return Ok(Vec::new()) };
+        if left == 0 {
+            at.read(Some(store::evolving::open_of(index, run_id).into_bytes()));
+            return Ok(Vec::new());
+        }
+        let (found, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
+        left -= found.len();
+        at.read(more);
+        Ok(found.into_iter().map(|(_, standing)| standing).collect())
+    };
+    let approvals = open(Index::Approvals)?;
+    let wakes = open(Index::Wakes)?;
+    let messages = open(Index::Messages)?;
+    let write_backs = open(Index::WriteBacks)?;
     // Later checkpoints that could not be used are told once.
     let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
-    if content && next.is_none() {
-        let (missing, more) = missing(rows, contents, place, run_id, cursor.filter(|_| of_contents))?;
+    if content && let Some(cursor) = at.of(Index::Contents) {
+        let (missing, more) = missing(rows, contents, place, run_id, cursor)?;
         missing_content.extend(missing);
-        next = more;
+        at.read(more);
     }
     let pending = effects::pending(rows, place, run_id)?;
     let head = &run.head;
@@ -92,10 +109,10 @@ pub fn one<R: Rows>(
         unclaimed: completed.len() as u64,
         completed,
         pending,
-        approvals: Vec::new(),
-        wakes: Vec::new(),
-        messages: Vec::new(),
-        write_backs: Vec::new(),
+        approvals,
+        wakes,
+        messages,
+        write_backs,
         missing_content,
         next_journal_seq: head.next_journal_seq,
         next_writer_seq: head.next_writer_seq,
@@ -105,8 +122,40 @@ pub fn one<R: Rows>(
         hash: head.hash,
         resumable: reason.is_none(),
         reason,
-        next_cursor: next.map(|key| hex(&key)),
+        next_cursor: at.next.map(|key| hex(&key)),
     }))
+}
+
+/// The order in which the lists are read, page by page.
+const ORDER: [Index; 6] =
+    [Index::ToolCalls, Index::Approvals, Index::Wakes, Index::Messages, Index::WriteBacks, Index::Contents];
+
+/// Which list a page is in.
+struct Reading<'a> {
+    cursor: Option<&'a [u8]>,
+    /// The list that the cursor is in, in [`ORDER`].
+    from: usize,
+    /// Where the next page starts, once this one is full.
+    next: Cursor,
+}
+
+impl<'a> Reading<'a> {
+    fn at(cursor: Option<&'a [u8]>) -> Self {
+        let index = cursor.and_then(|cursor| cursor.first());
+        let from = ORDER.iter().position(|list| Some(&(*list as u8)) == index).unwrap_or(0);
+        Self { cursor, from, next: None }
+    }
+
+    /// Where to read a list from; none where the page does not come to it.
+    fn of(&self, list: Index) -> Option<Option<&'a [u8]>> {
+        let at = ORDER.iter().position(|known| *known == list)?;
+        (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))
+    }
+
+    /// A list was read, up to where it goes on.
+    fn read(&mut self, more: Cursor) {
+        self.next = more;
+    }
 }
 
 /// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody

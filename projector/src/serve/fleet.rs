@@ -21,7 +21,7 @@ use std::time::Instant;
 /// Bytes of a dead letter that are shown.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FleetQuery {
     limit: Option<usize>,
@@ -36,6 +36,11 @@ pub(super) struct FleetQuery {
 }
 
 impl FleetQuery {
+    /// A page of something else.
+    pub(super) fn page(limit: Option<usize>, cursor: Option<String>) -> Self {
+        Self { limit, cursor, ..Self::default() }
+    }
+
     fn ask(&self) -> Ask {
         Ask { consistency: self.consistency.clone(), deadline_ms: self.deadline_ms }
     }
@@ -45,7 +50,7 @@ type Page<T> = (Vec<T>, Option<Vec<u8>>);
 
 impl App {
     /// Pages of every partition one after another, from a cursor `P:…`.
-    fn across<T>(
+    pub(super) fn across<T>(
         &self,
         query: &FleetQuery,
         only: Option<u32>,
@@ -69,7 +74,7 @@ impl App {
         Ok((items, None))
     }
 
-    async fn all_fresh(&self, ask: &Ask) -> Result<Vec<u32>, Error> {
+    pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<u32>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         let mut unavailable = Vec::new();
         for partition in 0..self.0.journal().partitions {

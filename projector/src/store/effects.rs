@@ -4,13 +4,36 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
+    datum::Sha256,
     id::{Fingerprint, JournalSeq, RecordId, RunId},
-    judge::{CallStatus, Reason},
+    judge::{
+        Reason,
+        lifecycle::{Family, State},
+    },
+    symbols,
 };
 
-/// An effect that has not ended.
-pub fn pending(run_id: RunId<&str>, id: RecordId<&str>) -> Key {
-    pending_of(run_id).text(id)
+symbols! {
+    /// What an effect is. The order is the stored byte: append only.
+    Kind { ToolCall = "tool_call", Effect = "effect", Tool = "tool", Delivery = "output_delivery" }
+}
+
+impl Kind {
+    /// The kind of effect that a family's open states are.
+    pub fn of(family: Family) -> Option<Self> {
+        match family {
+            Family::Effect => Some(Self::Effect),
+            Family::Tool => Some(Self::Tool),
+            Family::Delivery => Some(Self::Delivery),
+            _ => None,
+        }
+    }
+}
+
+/// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id, tool
+/// call id or delivery id.
+pub fn pending(run_id: RunId<&str>, kind: Kind, id: RecordId<&str>) -> Key {
+    pending_of(run_id).u8(kind as u8).text(id)
 }
 
 /// A run's effects that have not ended.
@@ -19,8 +42,8 @@ pub fn pending_of(run_id: RunId<&str>) -> Key {
 }
 
 /// An effect that has ended.
-pub fn ended(run_id: RunId<&str>, id: RecordId<&str>) -> Key {
-    Key::new(Index::Effects, 1).text(run_id).text(id)
+pub fn ended(run_id: RunId<&str>, kind: Kind, id: RecordId<&str>) -> Key {
+    Key::new(Index::Effects, 1).text(run_id).u8(kind as u8).text(id)
 }
 
 /// The beginning of pending (`false`) or ended (`true`) effects.
@@ -31,17 +54,24 @@ pub fn prefix(ended: bool) -> Key {
 /// Evidence kept per effect; more of it says nothing new.
 pub const EVIDENCE_MAX: usize = 16;
 
+/// The status of an effect that is pending, where nothing more is known of it.
+pub const PENDING: &str = "pending";
+
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EffectRow {
-    /// The tool.
+    /// What it is.
+    pub kind: Kind,
+    /// The tool; of a contract's effect the kind of it, and empty for a delivery.
     pub tool_name: String,
-    /// The call's fingerprint.
-    pub fingerprint: Fingerprint,
-    /// Which request of the fingerprint, from 1.
+    /// The call's fingerprint; none for what is no call of Runlog's.
+    pub fingerprint: Option<Fingerprint>,
+    /// Which request of the fingerprint, from 1; 0 for what has none.
     pub occurrence: u32,
-    /// Where it stands.
-    pub status: CallStatus,
+    /// Where it stands: `pending`, or the lifecycle's own word.
+    pub status: String,
+    /// The payload hash of the record that set the status; none for calls, whose rows have it.
+    pub set_by: Option<Sha256>,
     /// The key that it was made with.
     pub idempotency_key: Option<String>,
     /// Whether it has an idempotency or dedupe key.
@@ -60,10 +90,12 @@ pub struct EffectRow {
     pub evidence: Vec<EvidenceRow>,
 }
 datum!(EffectRow {
+    kind,
     tool_name,
     fingerprint,
     occurrence,
     status,
+    set_by,
     idempotency_key,
     has_key,
     cleared,
@@ -78,8 +110,14 @@ impl EffectRow {
     /// What a decision to adopt the evidence adopts: where refused results contradict one another, that the effect
     /// happened, whatever came of a later try; among equals the last.
     pub fn adopted(&self) -> Option<&EvidenceRow> {
-        let completed = self.evidence.iter().rev().find(|evidence| evidence.status == CallStatus::Completed);
+        let completed = self.evidence.iter().rev().find(|evidence| evidence.status == "completed");
         completed.or_else(|| self.evidence.last())
+    }
+
+    /// What the judge needs of it.
+    pub fn state(self, ended: bool) -> State {
+        let has_evidence = !self.evidence.is_empty();
+        State { status: self.status, ended, set_by: self.set_by.unwrap_or_default(), has_evidence }
     }
 }
 
@@ -89,7 +127,7 @@ pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
     /// What it says of the effect.
-    pub status: CallStatus,
+    pub status: String,
     /// Why it was refused.
     pub reason: Reason,
     /// Its offset.

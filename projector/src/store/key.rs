@@ -45,6 +45,13 @@ impl Key {
         }
     }
 
+    /// Adds a byte.
+    #[must_use]
+    pub fn u8(mut self, byte: u8) -> Self {
+        self.0.push(byte);
+        self
+    }
+
     /// Adds a number, big-endian.
     #[must_use]
     pub fn u64(mut self, number: u64) -> Self {
@@ -87,6 +94,11 @@ impl<'a> Parts<'a> {
         Self(key.get(2..).unwrap_or_default())
     }
 
+    /// From the beginning of `bytes`.
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
     /// The next string.
     pub fn text(&mut self) -> Option<String> {
         let mut out = Vec::new();
@@ -113,6 +125,13 @@ impl<'a> Parts<'a> {
     /// The next string, which is an id.
     pub fn id<T: TryFrom<String>>(&mut self) -> Option<T> {
         self.text()?.try_into().ok()
+    }
+
+    /// The next byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        let (byte, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*byte)
     }
 
     /// The next number.

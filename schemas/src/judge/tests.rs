@@ -12,19 +12,21 @@ use crate::{
         ConversationTurn, EffectResolution, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallAttempt,
         ToolCallCompleted, ToolCallFailed, ToolCallRequested,
         effect::{Checkpoint, Recovery},
-        wrapped::Batch,
     },
     record::JournalRecord,
 };
 
+mod batches;
 mod checkpoints;
+mod lifecycles;
 
 /// A run as the rows of an index keep it, and no more of it than the judge may ask.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
     head: Head,
     seen: HashMap<RecordId, Seen>,
     calls: HashMap<RecordId, CallState>,
+    states: HashMap<(Family, String), State>,
     /// By id: the sizes of its messages, and whether it is pruned.
     checkpoints: HashMap<String, (Vec<u64>, bool)>,
     offset: u64,
@@ -40,6 +42,9 @@ impl View for Run {
     }
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {
         Ok(self.calls.get(request.as_str()).cloned())
+    }
+    fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Infallible> {
+        Ok(self.states.get(&(family, key.to_owned())).cloned())
     }
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
         let known = self.checkpoints.get(checkpoint_id);
@@ -66,16 +71,24 @@ impl Run {
     fn take(&mut self, record: &JournalRecord) -> Word {
         let framed = codec::encode(record);
         let envelope = codec::read(&framed).unwrap();
-        let Ok(verdict) = judge(&envelope, self);
-        let offset = self.offset;
         self.offset += 1;
-        let remember = |refused| Seen { content_hash: envelope.content_hash(), offset, index: 0, refused };
+        if envelope.kind == RecordKind::Batch { self.batch(&envelope) } else { self.one(&envelope, 0) }
+    }
+
+    fn one(&mut self, envelope: &Envelope<'_>, index: u32) -> Word {
+        let Ok(verdict) = judge(envelope, self);
+        self.take_verdict(envelope, index, verdict)
+    }
+
+    fn take_verdict(&mut self, envelope: &Envelope<'_>, index: u32, verdict: Verdict) -> Word {
+        let offset = self.offset;
+        let remember = |refused| Seen { content_hash: envelope.content_hash(), offset, index, refused };
         match verdict {
             Verdict::Applied { head, no_op } => {
                 self.head = head;
-                self.seen.insert(record.body.record_id.clone(), remember(None));
+                self.seen.insert(envelope.record_id.to_owned(), remember(None));
                 if !no_op {
-                    self.apply(&envelope);
+                    self.apply(envelope);
                 }
                 if no_op { NoOp } else { Applied }
             }
@@ -86,14 +99,34 @@ impl Run {
             Verdict::Refused { reason, head } => {
                 self.head = head;
                 if !reason.of_place() {
-                    self.seen.entry(record.body.record_id.clone()).or_insert(remember(Some(reason)));
+                    self.seen.entry(envelope.record_id.to_owned()).or_insert(remember(Some(reason)));
                 }
                 Refused(reason)
             }
         }
     }
 
+    fn batch(&mut self, envelope: &Envelope<'_>) -> Word {
+        let Ok(opened) = batch::open(envelope, self);
+        let records = match opened {
+            batch::Opened::Judged(verdict) => return self.take_verdict(envelope, 0, verdict),
+            batch::Opened::Records(records) => records,
+        };
+        let before = self.clone();
+        let seen = Seen { content_hash: envelope.content_hash(), offset: self.offset, index: 0, refused: None };
+        self.seen.insert(envelope.record_id.to_owned(), seen);
+        for (index, record) in (0..).zip(&records) {
+            if let Refused(reason) | Repeat(Some(reason)) = self.one(record, index) {
+                *self = before;
+                let head = batch::refused(envelope, &records, self.head.clone());
+                return self.take_verdict(envelope, index, Verdict::Refused { reason, head });
+            }
+        }
+        Applied
+    }
+
     fn apply(&mut self, record: &Envelope<'_>) {
+        self.step(record);
         let ended = match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
             ("tool_call_requested", _) => {
                 let call = CallState { status: CallStatus::Pending, outcome_hash: None, has_evidence: false };
@@ -119,9 +152,22 @@ impl Run {
             ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => CallStatus::Failed,
             _ => return,
         };
-        let call = self.calls.get_mut(record.facts.answers.as_ref().unwrap()).unwrap();
+        let Some(call) = self.calls.get_mut(record.facts.answers.as_ref().unwrap()) else { return };
         call.status = ended;
         call.outcome_hash = Some(record.payload_hash());
+    }
+
+    fn step(&mut self, record: &Envelope<'_>) {
+        let Some(step) = lifecycle::Step::of(record) else { return };
+        let key = (step.family, step.key.clone());
+        let before = self.states.get(&key);
+        let ended = match step.behind(before.map(|state| state.status.as_str())) {
+            lifecycle::Behind::Same => return,
+            lifecycle::Behind::Open => false,
+            lifecycle::Behind::Ended => true,
+        };
+        let (status, set_by) = (step.status.to_owned(), record.payload_hash());
+        self.states.insert(key, State { status, ended, set_by, has_evidence: false });
     }
 
     /// The next numbers: of the writer, of the run.
@@ -549,16 +595,6 @@ fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpo
     );
     assert_eq!(run.add("c2", contract_checkpoint(journal_seq.get())), Applied);
     assert_eq!(run.head.checkpoint_seq, 0);
-}
-
-#[test]
-fn a_batch_is_refused_whole_and_consumes_its_writers_number() {
-    let mut run = Run::claimed("a");
-    let (writer_seq, journal_seq) = run.next();
-    let records = vec![run.next_record("1", turn("1"))];
-    assert_eq!(run.add("b", Batch { records }), Refused(Reason::Batch));
-    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq));
-    assert_eq!(run.add("1", turn("1")), Applied, "nothing of it was seen");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 pub const BATCH_RECORDS_MAX: usize = 4096;
 
 /// Records of one run that take effect together or not at all. Their `writer_seq`s are consecutive from the envelope's;
-/// none of them is a batch.
+/// none of them is a batch, a claim, a partition's, held elsewhere, or of a kind that needs no claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Batch {
     /// The records, in order.
@@ -38,6 +38,20 @@ impl Batch {
         })?;
         input.in_batch = false;
         Ok(())
+    }
+}
+
+impl Batch {
+    /// Where each record of an encoded batch stands, from the beginning of `input`.
+    pub(crate) fn spans(input: &mut Input<'_>) -> Result<Vec<std::ops::Range<usize>>, Malformed> {
+        let mut spans = Vec::new();
+        Self::each(input, |input| {
+            let from = input.position();
+            JournalRecord::skip(input)?;
+            spans.push(from..input.position());
+            Ok(())
+        })?;
+        Ok(spans)
     }
 }
 

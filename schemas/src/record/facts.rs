@@ -4,7 +4,12 @@ use super::{Facts, RecordKind};
 use crate::{
     canonical,
     id::{Fingerprint, JournalSeq},
-    payload::{Payload, approval::Approval, observed::ToolJournalEntry, output_delivery::OutputDelivery},
+    payload::{
+        Payload,
+        approval::{Approval, ApprovalDecision},
+        observed::ToolJournalEntry,
+        output_delivery::OutputDelivery,
+    },
 };
 
 /// The kind that a payload type is carried under; none where the type is unknown, or hides another one that has it.
@@ -81,7 +86,10 @@ pub(super) fn of_contract(payload: &Payload, facts: &mut Facts) {
         Payload::Wake(p) => facts.state(p.trigger_status.as_str(), &p.condition_id),
         Payload::Subagent(p) => facts.status = Some(p.variant().to_owned()),
         Payload::ExtensionAction(p) => facts.state(p.status.as_str(), &p.request_id),
-        Payload::EffectIntent(p) => facts.state("intent", &p.effect_id),
+        Payload::EffectIntent(p) => {
+            facts.state("intent", &p.effect_id);
+            facts.tool_name = Some(p.kind.as_str().to_owned());
+        }
         Payload::EffectResult(p) => facts.state(p.terminal_status.as_str(), &p.effect_id),
         Payload::Checkpoint(p) => {
             facts.checkpoint_id = Some(p.checkpoint_id.clone());
@@ -111,30 +119,49 @@ pub(super) fn of_own(payload: &Payload, facts: &mut Facts) {
     }
 }
 
+/// The status is the contract's `ApprovalLifecycleStatus`, whichever of its records says it.
 fn approval(approval: &Approval, facts: &mut Facts) {
-    let key = match approval {
-        Approval::Unrecognized(_) => None,
-        Approval::Requested(p) => Some(&p.request.approval_request_id),
-        Approval::DispatchIntent(p) => Some(&p.request_id),
-        Approval::DispatchResult(p) => Some(&p.request_id),
-        Approval::Responded(p) => Some(&p.request_id),
-        Approval::Denied(p) => Some(&p.request_id),
+    let (status, key) = match approval {
+        Approval::Unrecognized(other) => (other.variant.as_str(), None),
+        Approval::Requested(p) => ("requested", Some(&p.request.approval_request_id)),
+        Approval::DispatchIntent(p) => ("dispatch_intent_recorded", Some(&p.request_id)),
+        Approval::DispatchResult(p) => (p.lifecycle_status.as_str(), Some(&p.request_id)),
+        Approval::Responded(p) => (decision(&p.decision), Some(&p.request_id)),
+        Approval::Denied(p) => ("denied", Some(&p.request_id)),
     };
-    facts.status = Some(approval.variant().to_owned());
+    facts.status = Some(status.to_owned());
     facts.key = key.cloned();
 }
 
+fn decision(decision: &ApprovalDecision) -> &str {
+    match decision {
+        ApprovalDecision::Unrecognized(_) => "unrecognized",
+        known => known.variant(),
+    }
+}
+
+/// The status is the contract's `OutputDispatchStatus`. An event only mirrors what other records say, and has none of it.
 fn delivery(delivery: &OutputDelivery, facts: &mut Facts) {
-    let key = match delivery {
-        OutputDelivery::Unrecognized(_) => None,
-        OutputDelivery::Intent(p) => Some(&p.delivery_id),
-        OutputDelivery::Result(p) => Some(&p.delivery_id),
-        OutputDelivery::Dedupe(p) => Some(&p.delivery_id),
-        OutputDelivery::Reconciliation(p) => Some(&p.delivery_id),
-        OutputDelivery::Event(p) => Some(&p.delivery_id),
+    let (status, key) = match delivery {
+        OutputDelivery::Unrecognized(other) => (other.variant.as_str(), None),
+        OutputDelivery::Intent(p) => ("requested", Some(&p.delivery_id)),
+        OutputDelivery::Result(p) => (p.dispatch_status.as_str(), Some(&p.delivery_id)),
+        OutputDelivery::Dedupe(p) => (p.current_status.as_str(), Some(&p.delivery_id)),
+        OutputDelivery::Reconciliation(p) => (p.terminal_status.as_str(), Some(&p.delivery_id)),
+        OutputDelivery::Event(p) => ("event", Some(&p.delivery_id)),
     };
-    facts.status = Some(delivery.variant().to_owned());
+    facts.status = Some(status.to_owned());
     facts.key = key.cloned();
+}
+
+/// The keys that make an effect safe to run again, where its payload has them: those of a new record's envelope.
+pub(crate) fn keys(payload: &Payload) -> (Option<String>, Option<String>) {
+    match payload {
+        Payload::EffectIntent(p) => (p.idempotency_key.clone(), p.dedupe_key.clone()),
+        Payload::Tool(p) => (p.idempotency_key.clone(), None),
+        Payload::OutputDelivery(OutputDelivery::Intent(p)) => (p.idempotency_key.clone(), Some(p.dedupe_key.clone())),
+        _ => (None, None),
+    }
 }
 
 /// The fingerprint is Runlog's: the entry's own one is another contract's, and stays in the payload.

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use runlog_schemas::codec::{self, Envelope};
+use runlog_schemas::judge::lifecycle::{Family, State};
 use runlog_schemas::judge::{CallState, CallStatus, CheckpointState, Head, RunStatus, Seen, Verdict, View, judge};
 
 use super::*;
@@ -30,6 +31,11 @@ impl View for &Journal {
 
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {
         Ok(self.calls.get(request.as_str()).cloned())
+    }
+
+    /// Imports write nothing that has one.
+    fn state(&mut self, _: Family, _: &str) -> Result<Option<State>, Infallible> {
+        Ok(None)
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {

@@ -1,0 +1,177 @@
+//! Events: records by the summary that they bring for event streams.
+
+use super::Place;
+use crate::{
+    Error,
+    store::{
+        self, Key, Parts, Rows, events,
+        records::{RecordRow, prefix as records_of},
+    },
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Event},
+    codec,
+    id::RunId,
+    record::JournalRecord,
+    refs::EntityKind,
+};
+use std::ops::ControlFlow;
+
+/// Rows that one page looks at: what other filters leave out is looked at too.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// What is asked for: all of it must be so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The run.
+    pub run_id: Option<RunId>,
+    /// The family.
+    pub family: Option<String>,
+    /// The kind within its family.
+    pub kind: Option<String>,
+    /// What it is about.
+    pub subject: Option<(EntityKind, String)>,
+    /// What it touches.
+    pub related: Option<(EntityKind, String)>,
+    /// A correlation entry: key and value.
+    pub correlation: Option<(String, String)>,
+    /// A tag.
+    pub tag: Option<String>,
+}
+
+impl Filter {
+    /// The rows to look at: those of the filter that is likely to leave the fewest.
+    ///
+    /// Errors: `Usage` where nothing is asked for that events are indexed by.
+    fn rows(&self) -> Result<Key, Error> {
+        if let Some((kind, id)) = &self.subject {
+            // What is about its own run has no row of its own: it is among that run's records.
+            let own = RunId::new(id.as_str())
+                .ok()
+                .filter(|run| *kind == EntityKind::Run && self.run_id.as_ref().is_none_or(|run_id| run_id == run));
+            return Ok(own.map_or_else(|| events::of_subject(*kind, id), records_of));
+        }
+        if let Some((kind, id)) = &self.related {
+            return Ok(events::of_related(*kind, id));
+        }
+        if let Some((key, value)) = &self.correlation {
+            return Ok(events::of_correlation(key, value));
+        }
+        if let Some(tag) = &self.tag {
+            return Ok(events::of_tag(tag));
+        }
+        match (&self.run_id, &self.family, &self.kind) {
+            (Some(run_id), _, _) => Ok(records_of(run_id.borrow())),
+            (None, Some(family), Some(kind)) => Ok(events::of_kind(family, kind)),
+            (None, Some(family), None) => Ok(events::of_family(family)),
+            _ => {
+                let message = "events are found by run, family, family and kind, subject, related, correlation or tag";
+                Err(Error::new(ErrorKind::Usage, message))
+            }
+        }
+    }
+
+    fn takes(&self, run_id: RunId<&str>, event: &codec::Event<'_>) -> bool {
+        fn is<T: ?Sized + PartialEq>(wanted: Option<&T>, found: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == found)
+        }
+        self.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
+            && is(self.family.as_deref(), event.family)
+            && is(self.kind.as_deref(), event.kind)
+            && self
+                .subject
+                .as_ref()
+                .is_none_or(|(kind, id)| (*kind, id.as_str()) == (event.subject.kind, event.subject.id))
+            && self.related.as_ref().is_none_or(|(kind, id)| {
+                event.related.iter().any(|entity| (*kind, id.as_str()) == (entity.kind, entity.id))
+            })
+            && self
+                .correlation
+                .as_ref()
+                .is_none_or(|(key, value)| event.correlation.contains(&(key.as_str(), value.as_str())))
+            && self.tag.as_ref().is_none_or(|tag| event.tags.contains(&tag.as_str()))
+    }
+}
+
+/// A page of this partition's events: one seek, then a step and a get per row that is looked at. It may have fewer than
+/// `limit`, or none, and still say where it goes on.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    filter: &Filter,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Event>, Option<Vec<u8>>), Error> {
+    let prefix = filter.rows()?;
+    let start = match cursor {
+        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
+        Some(_) => return Ok((Vec::new(), None)),
+        None => prefix.bytes().to_vec(),
+    };
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let (mut last, mut more, mut failed) = (None, false, None);
+    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if found.len() == limit || looked_at == LOOKED_AT_MAX {
+            more = true;
+            return Ok(ControlFlow::Break(()));
+        }
+        looked_at += 1;
+        last = Some(key.to_vec());
+        let event = record(rows, key, row).and_then(|found| match found {
+            Some((run_id, at, record)) => event(place, filter, run_id.borrow(), at, &record),
+            None => Ok(None),
+        });
+        match event {
+            Ok(event) => found.extend(event),
+            Err(error) => {
+                failed = Some(error);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    failed.map_or(Ok((found, last.filter(|_| more))), Err)
+}
+
+type Found = (RunId, (u64, u32), RecordRow);
+
+/// The record that a row stands for: a record of its run, or an event that names the run.
+fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
+    if key.first() == Some(&(store::Index::Records as u8)) {
+        let mut parts = Parts::new(key);
+        let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.u64(), parts.u32()) else {
+            return Ok(None);
+        };
+        return Ok(Some((run_id, (offset, index), store::decode(key, row)?)));
+    }
+    let Some(place) = key.len().checked_sub(12).map(|from| &key[from..]) else { return Ok(None) };
+    let mut parts = Parts::of(place);
+    let (Some(offset), Some(index)) = (parts.u64(), parts.u32()) else { return Ok(None) };
+    let run_id: RunId = store::decode(key, row)?;
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
+    Ok(row.map(|row| (run_id, (offset, index), row)))
+}
+
+fn event(
+    place: Place<'_>,
+    filter: &Filter,
+    run_id: RunId<&str>,
+    (offset, index): (u64, u32),
+    row: &RecordRow,
+) -> Result<Option<Event>, Error> {
+    let envelope = super::envelope(&row.framed.0)?;
+    let taken = envelope.event().is_ok_and(|event| filter.takes(run_id, &event));
+    if !taken {
+        return Ok(None);
+    }
+    let JournalRecord { place: numbers, body, .. } = super::decode(row)?;
+    Ok(Some(Event {
+        position: place.at(offset, index),
+        run_id: run_id.to_owned(),
+        record_id: body.record_id,
+        journal_seq: numbers.journal_seq,
+        payload_type: body.facts.payload_type,
+        timestamp: super::time(numbers.timestamp_millis),
+        event: body.event_index,
+    }))
+}

@@ -1,0 +1,83 @@
+//! Events across runs, by what their records say of them.
+
+use super::{App, Ask, fleet::FleetQuery};
+use crate::{
+    Error,
+    query::{self, events::Filter},
+};
+use axum::{
+    Json,
+    extract::{Query, State},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Events},
+    id::RunId,
+    refs::EntityKind,
+};
+use serde::Deserialize;
+
+/// `subject` and `related` are KIND:ID, `correlation` is KEY=VALUE.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventsQuery {
+    run: Option<RunId>,
+    family: Option<String>,
+    kind: Option<String>,
+    subject: Option<String>,
+    related: Option<String>,
+    correlation: Option<String>,
+    tag: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+impl EventsQuery {
+    fn filter(&self) -> Result<Filter, Error> {
+        let usage = |text: &str, form| Error::new(ErrorKind::Usage, format!("{text:?} is not {form}"));
+        let entity = |text: &String| -> Result<(EntityKind, String), Error> {
+            let found = text.split_once(':').and_then(|(kind, id)| {
+                let known = EntityKind::ALL.iter().find(|known| known.as_str() == kind)?;
+                Some((*known, id.to_owned()))
+            });
+            found.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
+        };
+        let correlation = self.correlation.as_ref().map(|text| {
+            let (key, value) = text.split_once('=').ok_or_else(|| usage(text, "KEY=VALUE"))?;
+            Ok::<_, Error>((key.to_owned(), value.to_owned()))
+        });
+        Ok(Filter {
+            run_id: self.run.clone(),
+            family: self.family.clone(),
+            kind: self.kind.clone(),
+            subject: self.subject.as_ref().map(entity).transpose()?,
+            related: self.related.as_ref().map(entity).transpose()?,
+            correlation: correlation.transpose()?,
+            tag: self.tag.clone(),
+        })
+    }
+}
+
+/// A page of events; a query that names a run is at `latest` unless it says otherwise.
+pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
+    let filter = query.filter()?;
+    let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
+    let unavailable_partitions = match &query.run {
+        Some(run_id) => {
+            app.fresh(run_id.borrow(), &ask).await?;
+            Vec::new()
+        }
+        None => app.all_fresh(&ask).await?,
+    };
+    let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
+    app.read(move |app| {
+        let of = FleetQuery::page(query.limit, query.cursor);
+        let (events, next_cursor) = app.across(&of, only, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            query::events::page(&store.view(), app.place(partition), &filter, cursor, limit)
+        })?;
+        Ok(Json(Events { events, unavailable_partitions, next_cursor }))
+    })
+    .await
+}

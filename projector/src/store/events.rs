@@ -1,0 +1,50 @@
+//! `events`: applied records by the summary that they bring for event streams. Rows name the record's run and nothing else:
+//! a page is one seek, then a step and a get per record.
+//!
+//! A record has one row for its family and kind, one for its subject unless that is its own run (whose records are in
+//! `records`), and one for each related reference, correlation entry and tag, [`EACH_MAX`] of each at the most. What is
+//! longer than [`TEXT_BYTES_MAX`] is not found by it.
+
+use super::{Index, Key};
+use runlog_schemas::refs::EntityKind;
+
+/// Rows of a record for its related references; likewise for correlation entries, and for tags.
+pub const EACH_MAX: usize = 64;
+
+/// The longest text that is indexed, bytes.
+pub const TEXT_BYTES_MAX: usize = 512;
+
+/// Events of a family, by kind and then in log order.
+pub fn of_family(family: &str) -> Key {
+    Key::new(Index::Events, 0).text(family)
+}
+
+/// Events of a kind within its family, in log order.
+pub fn of_kind(family: &str, kind: &str) -> Key {
+    of_family(family).text(kind)
+}
+
+/// Events about something, in log order.
+pub fn of_subject(kind: EntityKind, id: &str) -> Key {
+    Key::new(Index::Events, 1).text(kind.as_str()).text(id)
+}
+
+/// Events that touch something, in log order.
+pub fn of_related(kind: EntityKind, id: &str) -> Key {
+    Key::new(Index::Events, 2).text(kind.as_str()).text(id)
+}
+
+/// Events with a correlation entry, in log order.
+pub fn of_correlation(key: &str, value: &str) -> Key {
+    Key::new(Index::Events, 3).text(key).text(value)
+}
+
+/// Events with a tag, in log order.
+pub fn of_tag(tag: &str) -> Key {
+    Key::new(Index::Events, 4).text(tag)
+}
+
+/// The row of the record at a place, under one of the above; it holds the run's id.
+pub fn at(of: Key, offset: u64, index: u32) -> Key {
+    of.u64(offset).u32(index)
+}

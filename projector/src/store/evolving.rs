@@ -1,0 +1,84 @@
+//! The rows of what goes from state to state, as several indices have them: what is open, what has ended, and every fact
+//! that was recorded of it.
+//!
+//! ```text
+//!   0  open    run, key                  ──▶ where it stands      one seek, a step each: of a run, or of all runs
+//!   1  ended   run, key                  ──▶ where it stands      one get
+//!   2  facts   run, key, offset, index   ──▶ what a record said   one seek, a step each: the state as of a position is
+//!                                                                 the last fact up to it
+//! ```
+
+use super::{Index, Key};
+use runlog_schemas::{
+    datum,
+    id::{JournalSeq, RecordId, RunId},
+    judge::lifecycle::State,
+    record::Validity,
+};
+
+/// What is open, by run and key.
+pub fn open(index: Index, run_id: RunId<&str>, key: &str) -> Key {
+    open_of(index, run_id).text(key)
+}
+
+/// What is open of a run.
+pub fn open_of(index: Index, run_id: RunId<&str>) -> Key {
+    all(index, false).text(run_id)
+}
+
+/// What has ended, by run and key.
+pub fn ended(index: Index, run_id: RunId<&str>, key: &str) -> Key {
+    ended_of(index, run_id).text(key)
+}
+
+/// What has ended of a run.
+pub fn ended_of(index: Index, run_id: RunId<&str>) -> Key {
+    all(index, true).text(run_id)
+}
+
+/// What is open (`false`) or has ended (`true`), of all runs.
+pub fn all(index: Index, ended: bool) -> Key {
+    Key::new(index, u8::from(ended))
+}
+
+/// What the record at a place said.
+pub fn fact(index: Index, run_id: RunId<&str>, key: &str, offset: u64, at: u32) -> Key {
+    facts_of(index, run_id, key).u64(offset).u32(at)
+}
+
+/// What was said of a key, in log order.
+pub fn facts_of(index: Index, run_id: RunId<&str>, key: &str) -> Key {
+    Key::new(index, 2).text(run_id).text(key)
+}
+
+/// Where something stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateRow {
+    /// The state.
+    pub state: State,
+    /// The `journal_seq` of the first record of it; 0 where it is not numbered.
+    pub journal_seq: JournalSeq,
+    /// The first record's offset.
+    pub began_offset: u64,
+    /// Its index.
+    pub began_index: u32,
+    /// The record that set the state.
+    pub record_id: RecordId,
+    /// Its offset.
+    pub offset: u64,
+    /// Its index.
+    pub index: u32,
+}
+datum!(StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index });
+
+/// What a record said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FactRow {
+    /// The state.
+    pub status: String,
+    /// When that holds, where the record says so.
+    pub validity: Option<Validity>,
+    /// The record.
+    pub record_id: RecordId,
+}
+datum!(FactRow { status, validity, record_id });

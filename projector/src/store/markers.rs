@@ -1,0 +1,28 @@
+//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; what a
+//! marker says is one get more.
+
+use super::{Index, Key};
+use runlog_schemas::{
+    datum,
+    id::{JournalSeq, RecordId, RunId},
+};
+
+/// The marker at a place.
+pub fn key(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
+    prefix(run_id).u64(offset).u32(index)
+}
+
+/// A run's markers.
+pub fn prefix(run_id: RunId<&str>) -> Key {
+    Key::new(Index::Markers, 0).text(run_id)
+}
+
+/// A recovery marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkerRow {
+    /// The record.
+    pub record_id: RecordId,
+    /// Its `journal_seq`.
+    pub journal_seq: JournalSeq,
+}
+datum!(MarkerRow { record_id, journal_seq });

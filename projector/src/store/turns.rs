@@ -1,0 +1,31 @@
+//! `turns`: conversation turns by message id, each time one is recorded. A turn is one seek: the last fact up to a position
+//! is what it was then. A run's turns in log order are its records.
+
+use super::{Index, Key};
+use runlog_schemas::{
+    datum,
+    id::{JournalSeq, RecordId, RunId},
+    record::Validity,
+};
+
+/// What the record at a place said of a message.
+pub fn key(run_id: RunId<&str>, message_id: &str, offset: u64, index: u32) -> Key {
+    of_message(run_id, message_id).u64(offset).u32(index)
+}
+
+/// All that was recorded of a message, in log order.
+pub fn of_message(run_id: RunId<&str>, message_id: &str) -> Key {
+    Key::new(Index::Turns, 0).text(run_id).text(message_id)
+}
+
+/// A turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TurnRow {
+    /// The record.
+    pub record_id: RecordId,
+    /// Its `journal_seq`.
+    pub journal_seq: JournalSeq,
+    /// When it holds, where the record says so.
+    pub validity: Option<Validity>,
+}
+datum!(TurnRow { record_id, journal_seq, validity });

@@ -1,0 +1,33 @@
+//! What has a lifecycle: where it stands.
+
+use super::Position;
+use crate::id::{Epoch, JournalSeq, RecordId};
+use serde::{Deserialize, Serialize};
+
+/// What stands open of a run, or has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Its id within the run; of a write-back the transaction.
+    pub id: String,
+    /// Of a write-back: the epoch that staged it.
+    pub epoch: Option<Epoch>,
+    /// The state, as the record that set it says.
+    pub status: String,
+    /// The first record's `journal_seq`; 0 where it is not numbered.
+    pub journal_seq: JournalSeq,
+    /// The first record of it.
+    pub since: Position,
+    /// The record that set the state.
+    pub record_id: RecordId,
+    /// Where that stands.
+    pub position: Position,
+}
+
+/// What stands open, or has ended, of one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standings {
+    /// The page, by id.
+    pub standing: Vec<Standing>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}

@@ -1,0 +1,296 @@
+//! How the things that a run's records speak of go from state to state: one table, asked by the judge for what is legal
+//! and by the projection for what then stands.
+//!
+//! ```text
+//!   nothing ─▶ open, ever further ─▶ ended, for good      (but for the states that a row of the table lets follow)
+//! ```
+//!
+//! A refusal loses what the record says, so only what contradicts an end is refused. An open state never goes back: a
+//! record that says an earlier one is applied and moves nothing. A word that no row has, as a later version of the
+//! contract may bring, is applied and moves nothing, so nothing ends by a word that nobody here knows.
+//!
+//! Tool calls of Runlog's own are not here: they are requests, attempts and answers, which [`judge`](super::judge) knows.
+
+use super::{Reason, View};
+use crate::{
+    codec::Envelope,
+    datum,
+    datum::Sha256,
+    id::{Epoch, RecordId},
+    symbols,
+};
+
+symbols! {
+    /// What has a lifecycle. The order is a stored byte: append only.
+    Family {
+        Effect = "effect", Tool = "tool", Delivery = "output_delivery", Approval = "approval", Wake = "wake",
+        Message = "run_message", WriteBack = "write_back", Proposal = "code_edit_proposal", Pool = "agent_pool",
+    }
+}
+
+impl Family {
+    /// Those whose open states are effects that may have happened.
+    pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];
+
+    /// The family that a payload type speaks of.
+    pub fn of(payload_type: &str) -> Option<Self> {
+        Some(match payload_type {
+            "effect_intent" | "effect_result" | "terminal_result" => Self::Effect,
+            "tool" => Self::Tool,
+            "output_delivery" => Self::Delivery,
+            "approval" => Self::Approval,
+            "wake" => Self::Wake,
+            "run_message" => Self::Message,
+            "write_back_staged" | "write_back_committed" | "write_back_rejected" => Self::WriteBack,
+            "code_edit_proposal" => Self::Proposal,
+            "agent_pool" => Self::Pool,
+            _ => return None,
+        })
+    }
+
+    /// Whether the open state `status` is an effect that may have happened: a tool that was only asked for did not start.
+    pub fn may_have_happened(self, status: &str) -> bool {
+        match self {
+            Self::Effect | Self::Delivery => true,
+            Self::Tool => !matches!(status, "requested" | "request_modified"),
+            _ => false,
+        }
+    }
+
+    fn rows(self) -> &'static [Row] {
+        match self {
+            Self::Effect => EFFECT,
+            Self::Tool => TOOL,
+            Self::Delivery => DELIVERY,
+            Self::Approval => APPROVAL,
+            Self::Wake => WAKE,
+            Self::Message => MESSAGE,
+            Self::WriteBack => WRITE_BACK,
+            Self::Proposal => PROPOSAL,
+            Self::Pool => POOL,
+        }
+    }
+
+    fn row(self, status: &str) -> Option<&'static Row> {
+        self.rows().iter().find(|row| row.status == status)
+    }
+}
+
+/// A state of a family.
+struct Row {
+    status: &'static str,
+    ends: bool,
+    /// A record of a lower rank than what stands moves nothing.
+    rank: u8,
+    /// The ended states that it may follow. It may follow every open one.
+    follows: &'static [&'static str],
+}
+
+const fn open(rank: u8, status: &'static str) -> Row {
+    Row { status, ends: false, rank, follows: &[] }
+}
+
+const fn end(status: &'static str, follows: &'static [&'static str]) -> Row {
+    Row { status, ends: true, rank: 8, follows }
+}
+
+/// `unknown` tells that nobody knows: the effect may have happened, as before.
+const EFFECT: &[Row] = &[
+    open(0, "intent"),
+    open(1, "unknown"),
+    end("completed", &[]),
+    end("failed", &[]),
+    end("timed_out", &[]),
+    end("cancelled", &[]),
+    end("denied_before_execution", &[]),
+];
+
+const TOOL: &[Row] = &[
+    open(0, "requested"),
+    open(0, "request_modified"),
+    open(1, "intent_recorded"),
+    open(2, "unknown"),
+    open(3, "recovery_required"),
+    end("completed", &[]),
+    end("failed", &[]),
+    end("timed_out", &[]),
+    end("cancelled", &[]),
+    end("denied_before_execution", &[]),
+    end("result_rewritten", &["completed", "failed", "result_rewritten"]),
+];
+
+const DELIVERY: &[Row] = &[
+    open(0, "requested"),
+    open(1, "reconciliation_needed"),
+    end("completed", &["completed"]),
+    end("failed", &["failed"]),
+    end("deduped", &["deduped"]),
+    end("host_configuration_needed", &["host_configuration_needed"]),
+    end("policy_denied", &["policy_denied"]),
+    end("skipped_optional", &["skipped_optional"]),
+];
+
+/// A decision comes as a result of the dispatch, as a response, or as both: they must say the same.
+const APPROVAL: &[Row] = &[
+    open(0, "requested"),
+    open(1, "dispatch_intent_recorded"),
+    open(2, "dispatched"),
+    open(3, "recovery_required"),
+    end("approved", &["approved"]),
+    end("approved_for_session", &["approved_for_session"]),
+    end("denied", &["denied"]),
+    end("timed_out", &["timed_out"]),
+    end("cancelled", &["cancelled"]),
+    end("dispatcher_unavailable", &["dispatcher_unavailable"]),
+];
+
+const WAKE: &[Row] =
+    &[open(0, "registered"), end("triggered", &[]), end("timed_out", &[]), end("cancelled", &[]), end("failed", &[])];
+
+/// Several may get a message, and several answer it.
+const MESSAGE: &[Row] = &[
+    open(0, "accepted"),
+    Row { rank: 7, ..end("delivered", &["delivered", "responded"]) },
+    end("responded", &["delivered", "responded"]),
+    end("failed", &["delivered"]),
+    end("timed_out", &["delivered"]),
+    end("expired", &["delivered"]),
+    end("cancelled", &["delivered"]),
+];
+
+/// A commit stands, whatever is said of it later; a rejection is always taken.
+const WRITE_BACK: &[Row] =
+    &[open(0, "staged"), end("committed", &[]), Row { rank: 7, ..end("rejected", &["committed", "rejected"]) }];
+
+const PROPOSAL: &[Row] = &[
+    open(0, "pending"),
+    open(1, "approved"),
+    end("denied", &["denied"]),
+    end("applied", &["applied", "reverted"]),
+    end("reverted", &["applied", "reverted"]),
+];
+
+/// A run comes and goes as often as it likes.
+const POOL: &[Row] = &[
+    Row { follows: &["run_left"], ..open(0, "created") },
+    Row { follows: &["run_left"], ..open(1, "run_joined") },
+    Row { rank: 1, ..end("run_left", &["run_left"]) },
+];
+
+/// Where something stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The state's name.
+    pub status: String,
+    /// Whether it is an end.
+    pub ended: bool,
+    /// The payload hash of the record that set it.
+    pub set_by: Sha256,
+    /// Whether a refused result is attached as evidence.
+    pub has_evidence: bool,
+}
+datum!(State { status, ended, set_by, has_evidence });
+
+/// What a record says of what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The family.
+    pub family: Family,
+    /// What of it, within the run.
+    pub key: String,
+    /// The state that it says.
+    pub status: &'a str,
+}
+
+/// Where something stands behind a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// Where it stood: the record moves nothing.
+    Same,
+    /// In another open state, or the same again.
+    Open,
+    /// At an end.
+    Ended,
+}
+
+impl<'a> Step<'a> {
+    /// What a record says; none where its payload type has no lifecycle, or does not tell what it speaks of.
+    pub fn of(record: &'a Envelope<'_>) -> Option<Self> {
+        let facts = &record.facts;
+        let family = Family::of(&facts.payload_type)?;
+        let (key, status) = (facts.key.as_deref()?, facts.status.as_deref()?);
+        // It is a part of keys and of answers, as ids of records are.
+        RecordId::new(key).ok()?;
+        // A fact that is taken back says nothing of where things stand.
+        if record.validity.is_some_and(|validity| !validity.is_valid) {
+            return None;
+        }
+        let key = match family {
+            Family::WriteBack => write_back_key(record.writer_epoch, key),
+            _ => key.to_owned(),
+        };
+        Some(Self { family, key, status })
+    }
+
+    /// What stands behind the record, which is legal.
+    pub fn behind(&self, before: Option<&str>) -> Behind {
+        let Some(row) = self.family.row(self.status) else { return Behind::Same };
+        let before = before.and_then(|before| self.family.row(before));
+        match before {
+            Some(before) if before.rank > row.rank => Behind::Same,
+            _ if row.ends => Behind::Ended,
+            _ => Behind::Open,
+        }
+    }
+
+    /// Whether the record may follow what stands: `Ok(no_op)`, or why not.
+    fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
+        let commits = self.family == Family::WriteBack && self.status == "committed";
+        let Some(before) = before else { return if commits { Err(Reason::NotStaged) } else { Ok(false) } };
+        if !before.ended {
+            return Ok(false);
+        }
+        if before.status == self.status && before.set_by == record.payload_hash() {
+            return Ok(true);
+        }
+        // The contract's marker beside an effect's own result.
+        let marks = record.facts.payload_type == "terminal_result" && before.status == self.status;
+        match self.family.row(self.status) {
+            None => Ok(false),
+            Some(row) if marks || row.follows.contains(&before.status.as_str()) => Ok(false),
+            Some(_) if commits => Err(Reason::NotStaged),
+            Some(_) => Err(Reason::Transition),
+        }
+    }
+}
+
+/// The key of a write-back: transactions count from 0 again in every epoch. Those of one number sort by epoch.
+pub fn write_back_key(epoch: Epoch, txn: &str) -> String {
+    format!("{txn}@{:020}", epoch.get())
+}
+
+/// Transaction and epoch of a write-back's key.
+pub fn write_back_of(key: &str) -> Option<(u64, Epoch)> {
+    let (txn, epoch) = key.split_once('@')?;
+    Some((txn.parse().ok()?, epoch.parse().ok()?))
+}
+
+/// Judges what a record says by where things stand: `Ok(no_op)`, or why not.
+pub(super) fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
+    let Some(step) = Step::of(record) else { return Ok(Ok(false)) };
+    let before = view.state(step.family, &step.key)?;
+    Ok(step.judge(record, before.as_ref()))
+}
+
+/// The run's status that a record ends it with: the contract's lifecycle, or its terminal marker.
+pub(super) fn run_ends_as(payload_type: &str, status: &str) -> Option<super::RunStatus> {
+    if !matches!(payload_type, "run_lifecycle" | "terminal_result") {
+        return None;
+    }
+    match status {
+        "completed" | "run_completed" => Some(super::RunStatus::Completed),
+        "failed" | "run_failed" => Some(super::RunStatus::Failed),
+        "cancelled" | "run_cancelled" => Some(super::RunStatus::Cancelled),
+        _ => None,
+    }
+}

@@ -1,0 +1,376 @@
+//! Batches and lifecycles on the fold: what is visible of a batch, what stands open, and that all of it is rebuilt as it
+//! stands.
+
+use anyhow::{Context, ensure};
+use runlog_projector::{
+    Contents,
+    query::{self, events::Filter},
+    store::{Index, Rows, effects::Kind},
+};
+use runlog_schemas::{
+    draft::Draft,
+    id::{Epoch, JournalSeq, RecordId, RunId, WriterSeq},
+    payload::wrapped::Batch,
+    record::JournalRecord,
+    refs::EntityKind,
+};
+use runlog_tests::{
+    agent::Agent,
+    checkpoints::Journal,
+    every_kind::{examples, head, number},
+    random::Random,
+};
+use serde_json::{Value, json};
+
+const PLACE: query::Place<'_> = query::Place { topic: "test", partition: 0 };
+
+/// The run that most of this is about.
+fn run() -> RunId<&'static str> {
+    RunId::new("run").expect("an id")
+}
+
+/// The id of a record.
+fn id(text: &str) -> RecordId {
+    RecordId::new(text.to_owned()).expect("an id")
+}
+
+/// The agent's next records as one batch.
+fn batch(name: &str, records: Vec<JournalRecord>) -> anyhow::Result<JournalRecord> {
+    let place = records[0].place.clone();
+    let mut batch = JournalRecord::new(run(), id(name), "agent", Batch { records }.into());
+    batch.place = place;
+    batch.place.journal_seq = JournalSeq::ZERO;
+    Ok(batch)
+}
+
+/// A record of the agent's with a payload as somebody types it.
+fn typed(agent: &mut Agent, payload: &Value) -> anyhow::Result<JournalRecord> {
+    let text = json!({ "run_id": agent.run_id, "payload": payload }).to_string();
+    Ok(agent.record(Draft::parse(&text)?.record.payload))
+}
+
+fn intent(effect_id: &str) -> Value {
+    let at = |kind: &str| json!({ "kind": kind, "id": "x", "trust": "trusted", "privacy": "internal" });
+    json!({ "type": "effect_intent", "effect_id": effect_id, "kind": "file_write",
+        "subject_ref": { "kind": "tool_call", "id": "c", "privacy": "internal" }, "source": at("sdk"),
+        "redacted_summary": "" })
+}
+
+fn result(effect_id: &str, status: &str) -> Value {
+    json!({ "type": "effect_result", "effect_id": effect_id, "terminal_status": status, "redacted_summary": "" })
+}
+
+#[test]
+fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
+    let (mut journal, mut random) = (Journal::new()?, Random::new(7));
+    let mut agent = Agent::new("run");
+    let (mut applied, mut refused) = (0, 0);
+    for round in 0..300 {
+        let mut made = Vec::new();
+        for _ in 0..=random.between(0, 4) {
+            let request = agent.request("book", &json!(random.between(0, 3)));
+            let id = request.body.record_id.clone();
+            made.push(request);
+            made.push(agent.complete(&id, &json!("ok")));
+            made.push(agent.turn("said"));
+        }
+        let bad = random.between(0, 2) == 0;
+        if bad {
+            // One of the turns.
+            let at = 2 + 3 * usize::try_from(random.between(0, made.len() as u64 / 3))?;
+            let place = made[at].place.clone();
+            let mut orphan = agent.complete("nobody", &json!(1));
+            orphan.place = place;
+            made[at] = orphan;
+        }
+        journal.fold(1)?;
+        let before = journal.digests()?;
+        journal.append(&batch(&format!("batch {round}"), made)?);
+        journal.fold(1)?;
+        for ((index, before), after) in Index::COMPARED.into_iter().zip(before).zip(journal.digests()?) {
+            let may_change = !bad || matches!(index, Index::Anomalies | Index::Runs);
+            ensure!(may_change || before == after, "round {round}: a refused batch changed {}", index.name());
+        }
+        *(if bad { &mut refused } else { &mut applied }) += 1;
+        continue_numbers(&mut agent, &journal)?;
+    }
+    ensure!(
+        journal.refused()?.len() == refused && refused > 20 && applied > 20,
+        "{refused} refused, {applied} applied"
+    );
+    ensure!(journal.refused()?.iter().all(|reason| reason.ends_with(" transition")), "{:?}", journal.refused()?);
+    for batch in [1, 3, 1000] {
+        ensure!(journal.rebuilt(batch)?.digests()? == journal.digests()?, "folded {batch} at a time");
+    }
+    Ok(())
+}
+
+/// The agent goes on behind what was applied.
+fn continue_numbers(agent: &mut Agent, journal: &Journal) -> anyhow::Result<()> {
+    let head = head(journal.store(), RunId::new(agent.run_id.as_str())?)?;
+    agent.go_on(head.next_writer_seq.saturating_sub(1), head.next_journal_seq.saturating_sub(1));
+    Ok(())
+}
+
+#[test]
+fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_index() -> anyhow::Result<()> {
+    let (mut whole, mut alone) = (Journal::new()?, Journal::new()?);
+    let mut agent = Agent::new("run");
+    let request = agent.request("book", &json!(1));
+    let id = request.body.record_id.clone();
+    let records = vec![request, agent.complete(&id, &json!(2)), agent.checkpoint(&[json!("m")])];
+    for record in &records {
+        alone.append(record);
+    }
+    whole.append(&batch("batch", records.clone())?);
+    whole.fold(1)?;
+    alone.fold(1)?;
+    ensure!(head(whole.store(), run())? == head(alone.store(), run())?, "the run hash included");
+    let outcome =
+        |at: (u64, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+    for (index, record) in (0..).zip(&records) {
+        let found = outcome((1, index), record.body.record_id.as_str())?.context("an outcome")?;
+        ensure!((found.outcome.as_str(), found.position.index) == ("applied", index), "{found:?}");
+    }
+    ensure!(outcome((1, 0), "batch")?.context("an outcome")?.outcome == "applied", "by the batch's id");
+    // Again, whole and in part.
+    whole.append(&batch("batch", records.clone())?);
+    whole.append(&records[1]);
+    whole.fold(1)?;
+    let outcome =
+        |at: (u64, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+    let again = outcome((2, 0), "batch")?.context("an outcome")?;
+    ensure!((again.outcome.as_str(), again.position.offset) == ("repeat", 1), "{again:?}");
+    let part = outcome((3, 0), records[1].body.record_id.as_str())?.context("an outcome")?;
+    ensure!((part.outcome.as_str(), part.position.index) == ("repeat", 1), "{part:?}");
+    Ok(())
+}
+
+#[test]
+fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    let records = vec![agent.turn("x"), agent.complete("nobody", &json!(1)), agent.turn("y")];
+    journal.append(&batch("bad", records)?);
+    journal.fold(1)?;
+    for (index, id) in [(0, "bad"), (0, ""), (1, "run/2"), (2, "run/3")] {
+        let found = query::outcome::one(journal.store(), PLACE, run(), (1, index), RecordId::new(id).ok())?
+            .context("an outcome")?;
+        ensure!((found.outcome.as_str(), found.position.index) == ("refused", 1), "{index} {id:?}: {found:?}");
+        ensure!(found.reason.as_deref() == Some("transition"), "{found:?}");
+    }
+    let (anomalies, _) = query::anomalies::page(journal.store(), PLACE, Some(run()), None, 9)?;
+    ensure!(
+        anomalies.len() == 1 && anomalies[0].record_id == "bad" && anomalies[0].position.index == 1,
+        "{anomalies:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn every_kind_of_record_is_rebuilt_as_it_stands() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    for mut record in examples()? {
+        let head = head(journal.store(), record.body.run_id.borrow().context("a run")?)?;
+        number(&mut record, &head);
+        journal.append(&record);
+        journal.fold(1)?;
+    }
+    // What is refused here is refused for what the examples are, and for no number.
+    let refused: Vec<String> = journal.refused()?;
+    ensure!(refused.iter().all(|reason| !reason.ends_with(" gap") && !reason.ends_with(" sequence")), "{refused:?}");
+    ensure!(refused == ["42-6 transition", "42-9 transition"], "a call ends once: {refused:?}");
+    let digests = journal.digests()?;
+    for (index, (rows, _)) in Index::COMPARED.into_iter().zip(&digests) {
+        // Nothing that a record can be is unreadable.
+        ensure!(
+            *rows > 0 || index == Index::DeadLetters || (index == Index::Anomalies && refused.is_empty()),
+            "no rows in {}",
+            index.name()
+        );
+    }
+    for batch in [7, 1000] {
+        ensure!(journal.rebuilt(batch)?.digests()? == digests, "folded {batch} at a time");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_evidence() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    journal.append(&agent.claim());
+    let mut safe = typed(&mut agent, &intent("safe"))?;
+    safe.body.idempotency_key = Some("key".into());
+    let told = vec![safe, typed(&mut agent, &intent("e1"))?, typed(&mut agent, &intent("e2"))?];
+    for record in &told {
+        journal.append(record);
+    }
+    journal.append(&typed(&mut agent, &result("e2", "failed"))?);
+    let mut zombie = agent.clone();
+    journal.append(&agent.claim());
+    // Refused as fenced, in a batch.
+    let late = vec![typed(&mut zombie, &result("e1", "completed"))?, zombie.turn("late")];
+    journal.append(&batch("late", late)?);
+    journal.fold(1)?;
+    let pending = query::effects::pending(journal.store(), PLACE, run())?;
+    let said: Vec<_> = pending
+        .iter()
+        .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
+        .collect();
+    ensure!(said == [("effect", "safe", "retry_safe", 0), ("effect", "e1", "reconcile_required", 1)], "{said:?}");
+    ensure!(pending[1].tool_name == "file_write" && pending[1].evidence[0].status == "completed", "{pending:?}");
+    let (all, _) = query::effects::page(journal.store(), PLACE, false, false, None, 9)?;
+    let statuses: Vec<_> =
+        all.iter().map(|effect| (effect.pending.id.as_str(), effect.pending.status.as_str())).collect();
+    ensure!(statuses == [("e1", "pending"), ("safe", "pending"), ("e2", "failed")], "{statuses:?}");
+    // A decision adopts the evidence.
+    let decision = json!({ "type": "effect_resolution", "request_record_id": "e1", "decision": "adopt",
+        "who": "jo", "why": "it is there" });
+    let mut decided = typed(&mut agent.clone(), &decision)?;
+    (decided.place.writer_seq, decided.body.record_id) = (WriterSeq::ZERO, id("decision"));
+    journal.append(&decided);
+    journal.fold(1)?;
+    ensure!(
+        query::effects::status(journal.store(), run(), id("e1").borrow())?.as_deref() == Some("completed"),
+        "adopted"
+    );
+    ensure!(
+        journal
+            .store()
+            .row(runlog_projector::store::effects::pending(run(), Kind::Effect, id("e1").borrow()).bytes())?
+            .is_none(),
+        "not pending"
+    );
+    ensure!(journal.rebuilt(5)?.digests()? == journal.digests()?, "rebuilt");
+    Ok(())
+}
+
+fn staged(txn: u64) -> Value {
+    json!({ "type": "write_back_staged", "txn": txn, "at": "now", "op": { "op": "save" } })
+}
+
+fn rejected(txn: u64) -> Value {
+    json!({ "type": "write_back_rejected", "txn": txn, "at": "now", "reason": { "reason": "destructive_op" } })
+}
+
+#[test]
+fn a_successor_gives_up_the_newest_write_back_that_a_dead_writer_left() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    for _ in 0..2 {
+        journal.append(&agent.claim());
+        journal.append(&typed(&mut agent, &staged(0))?);
+    }
+    journal.append(&agent.claim());
+    let open = |journal: &Journal| -> anyhow::Result<Vec<(String, Option<Epoch>)>> {
+        let of = (Some(run()), false);
+        let (found, _) = query::standing::page(journal.store(), PLACE, Index::WriteBacks, of, None, 9)?;
+        Ok(found.into_iter().map(|(_, open)| (open.id, open.epoch)).collect())
+    };
+    journal.fold(1)?;
+    ensure!(
+        open(&journal)? == [("0".to_owned(), Some(Epoch::from(1))), ("0".to_owned(), Some(Epoch::from(2)))],
+        "{:?}",
+        open(&journal)?
+    );
+    for left in [1, 0, 0] {
+        journal.append(&typed(&mut agent, &rejected(0))?);
+        journal.fold(1)?;
+        ensure!(open(&journal)?.len() == left, "{:?}", open(&journal)?);
+    }
+    ensure!(journal.refused()?.is_empty(), "{:?}", journal.refused()?);
+    Ok(())
+}
+
+#[test]
+fn recovery_lists_what_stands_open_page_by_page() -> anyhow::Result<()> {
+    let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
+    let wake = |id: &str| {
+        json!({ "type": "wake", "condition_id": id, "run_id": "run", "event_filter_fingerprint": "f",
+        "resume_policy": "none", "trigger_status": "registered", "idempotency_key": "i" })
+    };
+    let message = json!({ "type": "run_message", "message_id": "m", "source_run_id": "run", "content_ref": "c",
+        "address_target": { "type": "run", "run_id": "b" }, "correlation": {}, "delivery_status": "accepted",
+        "idempotency_key": "i" });
+    for tool in ["a", "b"] {
+        let request = agent.request(tool, &json!(1));
+        let id = request.body.record_id.clone();
+        journal.append(&request);
+        journal.append(&agent.complete(&id, &json!(1)));
+    }
+    for payload in [wake("w1"), wake("w2"), message, staged(0), staged(1)] {
+        journal.append(&typed(&mut agent, &payload)?);
+    }
+    journal.fold(1)?;
+    for limit in [1, 2, 3, 100] {
+        let (mut cursor, mut found, mut pages) = (None, Vec::new(), 0);
+        loop {
+            let ask = query::recovery::Ask { full: false, from_start: false, content: true, limit };
+            let key = query::parse_cursor(cursor.as_deref())?;
+            let page = query::recovery::one(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
+            let page = page.context("a run")?;
+            let here: Vec<String> = [
+                page.completed.into_iter().map(|call| call.tool_name).collect(),
+                [page.approvals, page.wakes, page.messages, page.write_backs]
+                    .concat()
+                    .into_iter()
+                    .map(|open| open.id)
+                    .collect::<Vec<_>>(),
+            ]
+            .concat();
+            ensure!(here.len() <= limit, "{here:?} in a page of {limit}");
+            found.extend(here);
+            pages += 1;
+            ensure!(pages < 20, "it ends");
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        ensure!(found == ["a", "b", "w1", "w2", "m", "0", "1"], "by {limit}: {found:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    for run in ["a", "b"] {
+        let mut agent = Agent::new(run);
+        let mut turn = agent.turn("hello");
+        turn.body.event_index.tags = vec!["red".into(), run.into()];
+        turn.body.event_index.correlation_keys = serde_json::from_value(json!([{ "key": "ticket", "value": run }]))?;
+        turn.body.event_index.related_refs =
+            serde_json::from_value(json!([{ "kind": "message", "id": "m", "privacy": "internal" }]))?;
+        journal.append(&turn);
+        journal.append(&agent.request("book", &json!(1)));
+    }
+    journal.fold(1)?;
+    let found = |filter: Filter| -> anyhow::Result<Vec<String>> {
+        let (mut cursor, mut ids) = (None, Vec::new());
+        loop {
+            let (page, next) = query::events::page(journal.store(), PLACE, &filter, cursor.as_deref(), 1)?;
+            ids.extend(page.into_iter().map(|event| event.record_id.to_string()));
+            cursor = next;
+            if cursor.is_none() {
+                return Ok(ids);
+            }
+        }
+    };
+    let some = |text: &str| Some(text.to_owned());
+    for (filter, ids) in [
+        (Filter { family: some("conversation_turn"), ..Filter::default() }, vec!["a/1", "b/1"]),
+        (Filter { family: some("tool_call"), kind: some("requested"), ..Filter::default() }, vec!["a/2", "b/2"]),
+        (Filter { family: some("tool_call"), kind: some("failed"), ..Filter::default() }, vec![]),
+        (Filter { tag: some("red"), ..Filter::default() }, vec!["a/1", "b/1"]),
+        (Filter { tag: some("red"), run_id: Some(RunId::new("b".to_owned())?), ..Filter::default() }, vec!["b/1"]),
+        (Filter { tag: some("a"), ..Filter::default() }, vec!["a/1"]),
+        (Filter { correlation: Some(("ticket".into(), "b".into())), ..Filter::default() }, vec!["b/1"]),
+        (Filter { related: Some((EntityKind::Message, "m".into())), ..Filter::default() }, vec!["a/1", "b/1"]),
+        (Filter { subject: Some((EntityKind::ToolCall, "a/2".into())), ..Filter::default() }, vec!["a/2"]),
+        (Filter { subject: Some((EntityKind::Run, "a".into())), ..Filter::default() }, vec!["a/1"]),
+        (Filter { run_id: Some(RunId::new("b".to_owned())?), ..Filter::default() }, vec!["b/1", "b/2"]),
+    ] {
+        ensure!(found(filter.clone())? == ids, "{:?}", (&filter, found(filter.clone())?));
+    }
+    ensure!(found(Filter::default()).is_err(), "nothing was asked for");
+    Ok(())
+}

@@ -354,13 +354,21 @@ impl<'a> Envelope<'a> {
 
     /// The records of a batch, each as if it stood alone; an error where the payload is no batch that can be read.
     pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
+        let mut records = Vec::new();
+        self.each_record(|record| {
+            records.push(record);
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    fn each_record(&self, mut visit: impl FnMut(Envelope<'a>) -> Result<(), Malformed>) -> Result<(), Malformed> {
         let mut input = self.payload_input();
         if Payload::TYPES[input.branch(Payload::TYPES.len())?] != "batch" {
             return Err(input.malformed("no batch"));
         }
         let payload = &self.datum[self.payload_at..];
-        let one = |at: Range<usize>| Envelope::read(Unframed { version: self.version, datum: &payload[at] });
-        Batch::spans(&mut input)?.into_iter().map(one).collect()
+        Batch::spans(&mut input, |at| visit(Envelope::read(Unframed { version: self.version, datum: &payload[at] })?))
     }
 
     /// The record as an Avro single object.
@@ -412,7 +420,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     consistent(&envelope)?;
     if envelope.kind == RecordKind::Batch && branch_name(branch) == Some("batch") {
         // What stands in a batch is held to what it would be held to alone.
-        envelope.records()?.iter().try_for_each(consistent)?;
+        envelope.each_record(|record| consistent(&record))?;
     }
     Ok(envelope)
 }

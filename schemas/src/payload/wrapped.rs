@@ -42,16 +42,16 @@ impl Batch {
 }
 
 impl Batch {
-    /// Where each record of an encoded batch stands, from the beginning of `input`.
-    pub(crate) fn spans(input: &mut Input<'_>) -> Result<Vec<std::ops::Range<usize>>, Malformed> {
-        let mut spans = Vec::new();
+    /// Visits where each record of an encoded batch stands, from the beginning of `input`.
+    pub(crate) fn spans(
+        input: &mut Input<'_>,
+        mut visit: impl FnMut(std::ops::Range<usize>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         Self::each(input, |input| {
             let from = input.position();
             JournalRecord::skip(input)?;
-            spans.push(from..input.position());
-            Ok(())
-        })?;
-        Ok(spans)
+            visit(from..input.position())
+        })
     }
 }
 

@@ -281,8 +281,8 @@ async fn settle_never_started(
 ) -> Result<(), Error> {
     loop {
         let Some(intent) = shared.notes().never_started.first().cloned() else { return Ok(()) };
-        let found = behind.pending.iter().find(|pending| pending.id == intent.request);
-        let Some(pending) = found else {
+        let pending = behind.pending.iter().find(|pending| pending.id == intent.request);
+        let Some((pending, call)) = pending.and_then(|pending| Some((pending, started_never(pending)?))) else {
             // Refused, or somebody decided on it.
             if shared
                 .transport
@@ -295,7 +295,6 @@ async fn settle_never_started(
             shared.notes().never_started.retain(|other| other.record_id != intent.record_id);
             continue;
         };
-        let call = started_never(pending);
         let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
         if key.is_none() {
             let record = state.pen.stowed(shared.config.record_id()?, shared.not_done(&call.id), None).await?;
@@ -306,10 +305,10 @@ async fn settle_never_started(
     }
 }
 
-fn started_never(pending: &Pending) -> Recorded {
-    let recorded = Recorded::pending(pending);
-    let open = recorded.pending.clone().map(|open| Open { retry_safe: true, ..open });
-    Recorded { pending: open, ..recorded }
+fn started_never(pending: &Pending) -> Option<Recorded> {
+    let mut recorded = Recorded::pending(pending)?;
+    recorded.pending = recorded.pending.map(|open| Open { retry_safe: true, ..open });
+    Some(recorded)
 }
 
 /// Whether a record says how an effect ended.

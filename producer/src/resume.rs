@@ -29,11 +29,11 @@ pub(crate) struct Open {
 }
 
 impl Recorded {
-    /// As the journal tells it.
-    pub(crate) fn pending(pending: &Pending) -> Self {
+    /// As the journal tells it; none for a contract's own effect, which no call of an agent answers.
+    pub(crate) fn pending(pending: &Pending) -> Option<Self> {
         let Pending { id, fingerprint, reason, attempts, .. } = pending.clone();
         let open = Open { retry_safe: pending.class == "retry_safe", reason, attempts };
-        Self { id, fingerprint, pending: Some(open) }
+        Some(Self { id, fingerprint: fingerprint?, pending: Some(open) })
     }
 }
 
@@ -69,16 +69,13 @@ impl Resume {
             all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: None }));
         }
         let mut resume = Self::default();
-        for pending in recovery.pending.iter().cloned() {
-            let Pending { id, fingerprint, tool_name, journal_seq, idempotency_key, .. } = pending;
-            let retry_safe = pending.class == "retry_safe";
-            let Some(fingerprint) = fingerprint else {
-                // A contract's own effect: no call of this agent answers it, and until somebody decides nothing new runs.
-                resume.uncertain(id.borrow(), retry_safe);
-                continue;
-            };
-            let open = Open { retry_safe, reason: pending.reason, attempts: pending.attempts };
-            all.push((journal_seq, tool_name, idempotency_key, Recorded { id, fingerprint, pending: Some(open) }));
+        for pending in &recovery.pending {
+            // Where no call can answer it, nothing new runs until somebody decides.
+            resume.uncertain(pending.id.borrow(), pending.class == "retry_safe");
+            if let Some(recorded) = Recorded::pending(pending) {
+                let Pending { tool_name, journal_seq, idempotency_key, .. } = pending.clone();
+                all.push((journal_seq, tool_name, idempotency_key, recorded));
+            }
         }
         all.sort_by_key(|(journal_seq, ..)| *journal_seq);
         for done in ended {
@@ -89,9 +86,6 @@ impl Resume {
         }
         for (journal_seq, tool, key, recorded) in all {
             resume.unanswered.insert(journal_seq, recorded.id.clone());
-            if recorded.pending.as_ref().is_some_and(|open| !open.retry_safe) {
-                resume.unresolved.insert(recorded.id.clone());
-            }
             match key {
                 Some(key) => {
                     resume.keyed.entry((tool, key)).or_insert(recorded);
@@ -145,9 +139,9 @@ impl Resume {
     }
 
     /// Whether the request stands there, taken with a key or not taken yet.
-    fn has(&self, pending: &Pending) -> bool {
-        match &pending.idempotency_key {
-            Some(key) => self.keyed.contains_key(&(pending.tool_name.clone(), key.clone())),
+    fn has(&self, key: Option<&(String, String)>, pending: &Recorded) -> bool {
+        match key {
+            Some(key) => self.keyed.contains_key(key),
             None => {
                 let queue = self.keyless.get(&pending.fingerprint);
                 queue.is_some_and(|queue| queue.iter().any(|recorded| recorded.id == pending.id))
@@ -159,12 +153,15 @@ impl Resume {
     /// record landed though nobody was told.
     pub(crate) fn adopt(&mut self, recovery: &Recovery, busy: impl Fn(&RecordId) -> bool) {
         for pending in recovery.pending.iter().filter(|pending| !busy(&pending.id)) {
-            self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
-            if self.has(pending) {
+            let Some(recorded) = Recorded::pending(pending) else {
+                self.uncertain(pending.id.borrow(), pending.class == "retry_safe");
                 continue;
-            }
+            };
+            self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
             let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
-            self.restore(key, Recorded::pending(pending));
+            if !self.has(key.as_ref(), &recorded) {
+                self.restore(key, recorded);
+            }
         }
     }
 

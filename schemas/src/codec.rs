@@ -16,7 +16,7 @@ use crate::{
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::{self, Version},
 };
-use std::{borrow::Cow, ops::Range};
+use std::borrow::Cow;
 
 mod event;
 

@@ -18,11 +18,12 @@ use sample::named::NAMED;
 use serde_json::{Map, Value};
 
 /// The contracts by the stem of their files.
-const CONTRACTS: [&str; 5] = [
+const CONTRACTS: [&str; 6] = [
     "agent-sdk-core-0.1.0-alpha.4",
     "a3s-code-core-3.3.0",
+    "a3s-code-core-9.1.3",
     "bob-core-0.3.2",
-    "codetether-agent-4.6.0",
+    "codetether-agent-4.7.4",
     "ploke-db-milestone-0",
 ];
 

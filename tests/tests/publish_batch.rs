@@ -29,8 +29,8 @@ fn what_is_typed_as_a_batch_takes_effect_whole_and_is_shown_record_by_record() -
     let again = runlog.json_with_input(&["publish"], &good.to_string())?.exits(0)?.json()?;
     ensure!(again["outcome"] == "repeat" && again["position"] == outcome["position"], "{again}");
 
-    let orphan =
-        json!({ "run_id": "run", "payload": { "type": "tool_call_completed", "request_record_id": "nobody" } });
+    let orphan = json!({ "run_id": "run", "record_id": "o", "payload": { "type": "tool_call_completed",
+        "request_record_id": "nobody" } });
     let bad = batch("bad", &[turn("b"), orphan, turn("c")]);
     let (status, refused) = server.post("/v1/runs/run/records", &bad)?;
     ensure!(status == 200 && refused["outcome"] == "refused" && refused["reason"] == "transition", "{refused}");

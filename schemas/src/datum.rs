@@ -9,7 +9,9 @@
 //! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types do not
 //! nest in themselves.
 
-use std::fmt;
+mod sha256;
+
+pub use sha256::{Sha256, hex};
 
 /// What a reader of Avro bytes stumbled over. `at` is the byte offset within the datum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -141,7 +143,7 @@ impl<'a> Input<'a> {
         let at = self.at;
         let bytes = self.bytes(n)?;
         // Most are ASCII, and proving that is quicker than proving UTF-8.
-        let is_text = bytes.is_ascii() || std::str::from_utf8(bytes).is_ok();
+        let is_text = is_ascii(bytes) || std::str::from_utf8(bytes).is_ok();
         if is_text { Ok(()) } else { Err(Malformed { what: "string is not UTF-8", at }) }
     }
 
@@ -152,6 +154,15 @@ impl<'a> Input<'a> {
         let index = self.length()?;
         if index < branches { Ok(index) } else { Err(Malformed { what: "no such union branch", at }) }
     }
+}
+
+/// As in the standard library, whose way is longer for what is short: most strings have fewer than 40 bytes.
+#[inline]
+fn is_ascii(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().fold(0, |all, byte| all | byte) < 0x80 };
+    let (words, _) = bytes.as_chunks::<8>();
+    let all = words.iter().fold(u64::from_ne_bytes(*last), |all, word| all | u64::from_ne_bytes(*word));
+    all & 0x8080_8080_8080_8080 == 0
 }
 
 /// Appends an Avro `long`.
@@ -312,88 +323,6 @@ impl<T: Datum> Datum for Vec<T> {
     #[inline]
     fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
         if input.zero() { Ok(()) } else { blocks(input, T::skip) }
-    }
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// A SHA-256; Avro `fixed` of 32 bytes, 64 lower-case hexadecimal digits in JSON.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Sha256(pub [u8; 32]);
-
-impl Sha256 {
-    /// The hash of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
-        use sha2::Digest as _;
-        Self(sha2::Sha256::digest(bytes).into())
-    }
-
-    /// The hash of the parts, one behind the other.
-    pub fn of_parts(parts: &[&[u8]]) -> Self {
-        use sha2::Digest as _;
-        let mut hasher = sha2::Sha256::new();
-        parts.iter().for_each(|part| hasher.update(part));
-        Self(hasher.finalize().into())
-    }
-
-    /// SHA-256(self ‖ next): how the run hash grows.
-    #[must_use]
-    pub fn chain(&self, next: &Self) -> Self {
-        let mut both = [0u8; 64];
-        both[..32].copy_from_slice(&self.0);
-        both[32..].copy_from_slice(&next.0);
-        Self::of(&both)
-    }
-
-    /// Reads 64 hexadecimal digits.
-    pub fn parse(hex: &str) -> Option<Self> {
-        let mut out = [0u8; 32];
-        if hex.len() != 64 || !hex.is_ascii() {
-            return None;
-        }
-        for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(Self(out))
-    }
-}
-
-impl fmt::Display for Sha256 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Sha256 {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl serde::Serialize for Sha256 {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for Sha256 {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
-        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 64 hexadecimal digits"))
-    }
-}
-
-impl Datum for Sha256 {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0);
-    }
-    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        let mut hash = [0u8; 32];
-        hash.copy_from_slice(input.bytes(32)?);
-        Ok(Self(hash))
     }
 }
 

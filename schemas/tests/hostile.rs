@@ -172,6 +172,28 @@ fn respelled(framed: &[u8], from: &str, to: &str) -> Vec<u8> {
 }
 
 #[test]
+fn text_is_proven_to_be_utf8_at_every_length_and_at_every_place() {
+    let refused = |bytes: &[u8]| {
+        let mut datum = Vec::new();
+        put_bytes(bytes, &mut datum);
+        let (taken, skipped) = (String::take(&mut Input::new(&datum)), String::skip(&mut Input::new(&datum)));
+        assert_eq!(taken.as_ref().err(), skipped.as_ref().err(), "{bytes:?}");
+        taken.is_err()
+    };
+    for length in 0..40 {
+        let text = vec![b'a'; length];
+        assert!(!refused(&text));
+        for at in 0..length {
+            let mut broken = text.clone();
+            broken[at] = 0xff;
+            assert!(refused(&broken), "byte {at} of {length}");
+            let accented = [&text[..at], "é".as_bytes(), &text[at..]].concat();
+            assert!(!refused(&accented), "byte {at} of {length}");
+        }
+    }
+}
+
+#[test]
 fn an_illegal_id_off_the_wire_is_a_dead_letter_that_says_which() {
     let lost = ToolCallCompleted { request_record_id: "REQUEST".parse().unwrap(), result: None, latency_ms: None };
     let mut record = JournalRecord::new(RunId::new("RUN").unwrap(), "RECORD".parse().unwrap(), "a", lost.into());

@@ -1,0 +1,86 @@
+//! SHA-256, as the journal writes it.
+
+use super::{Datum, Input, Malformed};
+use std::fmt;
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A SHA-256; Avro `fixed` of 32 bytes, 64 lower-case hexadecimal digits in JSON.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sha256(pub [u8; 32]);
+
+impl Sha256 {
+    /// The hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> Self {
+        use sha2::Digest as _;
+        Self(sha2::Sha256::digest(bytes).into())
+    }
+
+    /// The hash of the parts, one behind the other.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        use sha2::Digest as _;
+        let mut hasher = sha2::Sha256::new();
+        parts.iter().for_each(|part| hasher.update(part));
+        Self(hasher.finalize().into())
+    }
+
+    /// SHA-256(self ‖ next): how the run hash grows.
+    #[must_use]
+    pub fn chain(&self, next: &Self) -> Self {
+        let mut both = [0u8; 64];
+        both[..32].copy_from_slice(&self.0);
+        both[32..].copy_from_slice(&next.0);
+        Self::of(&both)
+    }
+
+    /// Reads 64 hexadecimal digits.
+    pub fn parse(hex: &str) -> Option<Self> {
+        let mut out = [0u8; 32];
+        if hex.len() != 64 || !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (byte, pair) in out.iter_mut().zip(hex.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(out))
+    }
+}
+
+impl fmt::Display for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Sha256 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl serde::Serialize for Sha256 {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Sha256 {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
+        Self::parse(&text).ok_or_else(|| serde::de::Error::custom("expected 64 hexadecimal digits"))
+    }
+}
+
+impl Datum for Sha256 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let mut hash = [0u8; 32];
+        hash.copy_from_slice(input.bytes(32)?);
+        Ok(Self(hash))
+    }
+}

@@ -117,7 +117,8 @@ pub struct Facts {
     /// On checkpoints: the checkpoint that they build on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// What the record's lifecycle is keyed by: an effect, an approval, a message, a wake condition, a transaction.
+    /// What the record speaks of: an effect, an approval, a message, a wake condition, a transaction; of a tool journal entry
+    /// the hexadecimal SHA-256 of its own fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// On checkpoints: what their message list is made of, as in the payload.

@@ -12,6 +12,8 @@ pub trait Text: Sized {
     fn text(&self) -> &str;
     /// The same for an id off the wire, where it is known which one.
     fn take(text: &str, at: usize) -> Result<Self, Malformed>;
+    /// Refuses what [`Text::take`] refuses, and allocates nothing.
+    fn check(text: &str, at: usize) -> Result<(), Malformed>;
 }
 
 macro_rules! texts {
@@ -93,6 +95,9 @@ macro_rules! texts {
             fn take(text: &str, at: usize) -> Result<Self, Malformed> {
                 let id = $name::<&str>::new(text).map_err(|illegal| $name::<&str>::malformed(&illegal, at))?;
                 Ok(id.to_owned())
+            }
+            fn check(text: &str, at: usize) -> Result<(), Malformed> {
+                $name::<&str>::new(text).map(drop).map_err(|illegal| $name::<&str>::malformed(&illegal, at))
             }
         }
 
@@ -332,6 +337,13 @@ impl<T: Text> Datum for OrEmpty<T> {
         match input.str()? {
             "" => Ok(Self(None)),
             text => <T as Text>::take(text, at).map(Some).map(Self),
+        }
+    }
+    fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+        let at = input.position();
+        match input.str()? {
+            "" => Ok(()),
+            text => T::check(text, at),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{Facts, RecordKind};
 use crate::{
     canonical,
+    datum::Sha256,
     id::{Fingerprint, JournalSeq},
     payload::{
         Payload,
@@ -164,8 +165,10 @@ pub(crate) fn keys(payload: &Payload) -> (Option<String>, Option<String>) {
     }
 }
 
-/// The fingerprint is Runlog's: the entry's own one is another contract's, and stays in the payload.
+/// The fingerprint is Runlog's. The entry's own one is another contract's and may hold the arguments in clear, so the key is
+/// its hash.
 fn tool_journal_entry(entry: &ToolJournalEntry, facts: &mut Facts) {
+    facts.key = Some(Sha256::of(entry.call_fingerprint.as_bytes()).to_string());
     facts.status = Some(if entry.is_error { "failed" } else { "completed" }.to_owned());
     facts.tool_name = Some(entry.tool_name.clone());
     facts.fingerprint = canonical::canonicalize(entry.arguments.as_str())

@@ -32,6 +32,7 @@ mod resume;
 mod run;
 mod standing;
 mod transport;
+mod write;
 
 pub use config::{Config, Journal, failpoint};
 pub use error::{Action, Active, Error, Happened};
@@ -42,7 +43,7 @@ pub use reopen::Reopened;
 pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
-pub use runlog_schemas::{answer, id, json::Json};
+pub use runlog_schemas::{answer, id, json::Json, payload, record::JournalRecord};
 
 use std::{sync::Arc, time::Duration};
 use tracing::Instrument;

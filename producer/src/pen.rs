@@ -6,7 +6,7 @@
 //!                       └── fenced ───────────────────────▶ lost: what follows can only be left as evidence
 //! ```
 
-use crate::{Action, Config, Error, Happened, failpoint, metric, transport::Transport};
+use crate::{Action, Config, Error, Happened, failpoint, metric, transport::Transport, write};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
@@ -115,6 +115,17 @@ impl Pen {
         if let Some(redaction) = &self.config.redaction {
             redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
         }
+        self.stow(record).await
+    }
+
+    /// As [`Pen::append`], for a record that is made.
+    pub(crate) async fn append_whole(&mut self, record: JournalRecord) -> Result<Written, Error> {
+        self.usable()?;
+        let record = self.stow(record).await?;
+        self.send(record).await
+    }
+
+    async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
         let record = self.transport.stow(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
             (self.config.failpoints)(failpoint::CONTENT_STORED);
@@ -131,6 +142,9 @@ impl Pen {
             if kind.unclaimed() { (WriterSeq::ZERO, None) } else { (self.next_writer_seq, self.prev_hash) };
         place.journal_seq = if kind.numbered() { self.next_journal_seq } else { JournalSeq::ZERO };
         place.timestamp_millis = (self.config.clock)();
+        if let Payload::Batch(batch) = &mut record.payload {
+            write::place(batch, place, self.next_journal_seq);
+        }
     }
 
     /// Sends a record under the next numbers, whether or not the handle stands still: what reopens it does this.
@@ -146,12 +160,11 @@ impl Pen {
                 let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
                 let repeat = outcome.as_ref().is_some_and(|outcome| outcome.outcome == "repeat");
                 let Some(record) = self.sent.take() else { return Err(self.no_record()) };
-                let kind = record.body.record_kind;
-                if !kind.unclaimed() {
-                    let numbered = kind.numbered() && !repeat;
-                    self.next_writer_seq = self.next_writer_seq.saturating_add(1);
-                    self.next_journal_seq = self.next_journal_seq.saturating_add(numbered.into());
-                    self.prev_hash = Some(record.content_hash().into());
+                if !record.body.record_kind.unclaimed() {
+                    let (records, numbered, hash) = write::behind(&record);
+                    self.next_writer_seq = self.next_writer_seq.saturating_add(records);
+                    self.next_journal_seq = self.next_journal_seq.saturating_add(if repeat { 0 } else { numbered });
+                    self.prev_hash = Some(hash.into());
                 }
                 if let Some(outcome) = outcome.filter(|outcome| !taken(outcome)) {
                     return Err(self.refused(record, &outcome));

@@ -281,7 +281,7 @@ pub(crate) async fn claim(
     }
 }
 
-/// The run's recovery with all pages of completed calls and of missing content.
+/// The run's recovery with all its pages.
 async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
     let gone = || {
         let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
@@ -292,6 +292,10 @@ async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) ->
         let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(gone)?;
         // Behind our claim nobody else's record changes the run: the pages are of one state.
         recovery.completed.extend(page.completed);
+        recovery.approvals.extend(page.approvals);
+        recovery.wakes.extend(page.wakes);
+        recovery.messages.extend(page.messages);
+        recovery.write_backs.extend(page.write_backs);
         recovery.missing_content.extend(page.missing_content);
         recovery.resumable &= page.resumable;
         recovery.reason = recovery.reason.or(page.reason);

@@ -1,5 +1,6 @@
 //! Claims that hold on every way to a journal: each is written once here and tested on each way by the files in `tests/`.
 
+pub mod batches;
 pub mod calls;
 pub mod decisions;
 pub mod gate;

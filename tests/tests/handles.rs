@@ -11,6 +11,7 @@ mod local {
     runlog_tests::reopen_claims!(way);
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
+    runlog_tests::batch_claims!(way);
 }
 
 mod memory {
@@ -73,6 +74,7 @@ mod memory {
     runlog_tests::reopen_claims!(way);
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
+    runlog_tests::batch_claims!(way);
 }
 
 mod http {
@@ -107,4 +109,5 @@ mod http {
     runlog_tests::reopen_claims!(way);
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
+    runlog_tests::batch_claims!(way);
 }

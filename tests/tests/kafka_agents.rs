@@ -2,7 +2,7 @@
 
 use runlog_producer::Runlog;
 use runlog_tests::{
-    claims::{decisions, gate, reopen, takeover},
+    claims::{batches, decisions, gate, reopen, takeover},
     site::Site,
     way::Way,
 };
@@ -56,6 +56,13 @@ async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result() {
     let way = Way::kafka().await.expect("a server");
     reopen::reopen_after_an_unknown_append_loses_and_doubles_no_held_result(&way).await;
     reopen::reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(&way).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_takes_effect_whole_or_not_at_all() {
+    let way = Way::kafka().await.expect("a server");
+    batches::a_batch_takes_effect_whole_or_not_at_all(&way).await;
+    batches::reopen_finds_a_batch_whole_or_sends_it_whole(&way).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

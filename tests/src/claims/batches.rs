@@ -1,0 +1,138 @@
+//! Records that are written as they are, and batches of them.
+//!
+//! These panic where a claim does not hold.
+
+use runlog_producer::{Action, JournalRecord, Json, Redaction, Run};
+use runlog_schemas::{
+    answer::ErrorKind,
+    payload::{ConversationTurn, observed::ToolJournalEntry, write_back::WriteBackCommitted},
+};
+use serde_json::{Value, json};
+
+use crate::way::{Came, Way};
+
+/// Text that makes two of it too large for a record.
+const HALF: usize = 600 << 10;
+
+fn turn(run: &Run, text: &str) -> JournalRecord {
+    let content = Json::from(Value::from(text));
+    run.draft(ConversationTurn {
+        message_id: text[..1].into(),
+        parent_id: None,
+        thread_id: None,
+        kind: "user".into(),
+        content,
+    })
+    .expect("a draft")
+}
+
+/// A commit that nobody staged.
+fn unstaged(run: &Run) -> JournalRecord {
+    run.draft(WriteBackCommitted { txn: 7, at: "2026-11-22T00:00:00Z".into() }).expect("a draft")
+}
+
+async fn turns(way: &Way, run: &str) -> Vec<Value> {
+    let records = way.records(run).await.into_iter();
+    records.filter(|(kind, _)| kind == "conversation_turn").map(|(_, mut turn)| turn["content"].take()).collect()
+}
+
+/// And what comes behind it is numbered behind all of it, refused or not.
+pub async fn a_batch_takes_effect_whole_or_not_at_all(way: &Way) {
+    let run = way.open("batch").await;
+    let positions = run.batch(vec![turn(&run, "a"), turn(&run, "b"), turn(&run, "c")]).await.expect("a batch");
+    let offsets: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
+    assert_eq!(offsets, (0..3).map(|index| (positions[0].offset, index)).collect::<Vec<_>>());
+    run.turn("user", "d").await.expect("a turn");
+    run.flush().await.expect("applied");
+    // Over HTTP the answer says so at once.
+    let refused = run.batch(vec![turn(&run, "e"), unstaged(&run), turn(&run, "f")]).await;
+    let error = match refused {
+        Err(error) => error,
+        Ok(_) => run.flush().await.expect_err("it was refused"),
+    };
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::Reopen), "{error}");
+    assert!(error.to_string().contains("not_staged"), "{error}");
+    run.reopen().await.expect("reopened");
+    run.record(turn(&run, "g")).await.expect("a record");
+    run.flush().await.expect("applied");
+    assert_eq!(turns(way, "batch").await, ["a", "b", "c", "d", "g"]);
+}
+
+/// Nothing of it is numbered, and the handle goes on.
+pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(way: &Way) {
+    let run = way.open("refused").await;
+    let other = way.open("refused other").await;
+    let large = |text: &str| turn(&run, &text.repeat(HALF));
+    let refused = [
+        (ErrorKind::TooLarge, run.batch(vec![large("a"), large("b")]).await.map(drop)),
+        (ErrorKind::Invalid, run.batch(Vec::new()).await.map(drop)),
+        (ErrorKind::Invalid, run.batch(vec![turn(&run, "a"), turn(&other, "b")]).await.map(drop)),
+        (ErrorKind::Invalid, run.record(turn(&other, "c")).await.map(drop)),
+    ];
+    for (kind, came) in refused {
+        let error = came.expect_err("it cannot be written");
+        assert_eq!((error.kind(), error.action()), (kind, Action::FixTheInput), "{error}");
+    }
+    run.record(turn(&run, "d")).await.expect("a record");
+    run.flush().await.expect("applied");
+    assert_eq!(turns(way, "refused").await, ["d"]);
+}
+
+/// Whatever became of its append.
+pub async fn reopen_finds_a_batch_whole_or_sends_it_whole(way: &Way) {
+    for fate in way.fates {
+        let id = format!("batch-{fate:?}");
+        let run = way.open(&id).await;
+        let mut whole = Vec::new();
+        loop {
+            whole.extend(["a", "b"]);
+            let came = way.unknown(*fate, run.batch(vec![turn(&run, "a"), turn(&run, "b")])).await;
+            if !matches!(came, Came::Ended) {
+                break;
+            }
+        }
+        let done = run.reopen().await.expect("reopened");
+        assert_eq!(done.landed + done.appended, 1, "{fate:?}: {done:?}");
+        run.turn("user", "c").await.expect("a turn");
+        run.flush().await.expect("applied");
+        whole.push("c");
+        assert_eq!(turns(way, &id).await, whole, "{fate:?}");
+    }
+}
+
+/// And is known again by its own fingerprint, and by Runlog's.
+pub async fn a_record_written_as_it_is_is_redacted_like_others(way: &Way) {
+    let redaction = Redaction::new("keys").texts(|text| text.replace("hunter2", "[redacted]").into());
+    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let run = runlog.open("as it is").await.expect("open");
+    let entry = ToolJournalEntry {
+        session_id: "s".into(),
+        call_fingerprint: r#"login:{"word":"hunter2"}"#.into(),
+        tool_name: "login".into(),
+        arguments: json!({ "word": "hunter2" }).into(),
+        result: json!("hello, hunter2").into(),
+        is_error: false,
+        timestamp_ms: 1,
+    };
+    let draft = run.draft(entry).expect("a draft");
+    let (key, fingerprint) = (draft.body.facts.key.clone(), draft.body.facts.fingerprint.clone());
+    assert!(key.is_some() && fingerprint.is_some(), "of the true arguments");
+    run.batch(vec![draft, turn(&run, "hunter2")]).await.expect("a batch");
+    run.flush().await.expect("applied");
+    let records = way.records("as it is").await;
+    let text = serde_json::to_string(&records).expect("JSON");
+    assert!(!text.contains("hunter2") && text.contains("hello, [redacted]"), "{text}");
+}
+
+/// The claims above, each as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! batch_claims {
+    ($way:path) => {
+        $crate::way_claims! { $way, batches:
+            a_batch_takes_effect_whole_or_not_at_all,
+            what_cannot_be_written_is_refused_before_it_is_numbered,
+            reopen_finds_a_batch_whole_or_sends_it_whole,
+            a_record_written_as_it_is_is_redacted_like_others,
+        }
+    };
+}

@@ -101,8 +101,9 @@ impl World {
             "type": "effect_resolution", "request_record_id": id, "decision": decision,
             "who": "jo", "why": "looked it up",
         });
-        if decision == "done" && self.random.percent(80) {
-            payload["result"] = json!({"resolved": self.random.below(3)});
+        if decision == "done" {
+            let told = self.random.percent(80).then(|| json!({"resolved": self.random.below(3)}));
+            payload["result"] = told.into();
         }
         self.say(run, &payload);
     }
@@ -152,8 +153,8 @@ impl World {
         self.own(partition, payload);
     }
 
-    /// Skips what a partition stands at, a dead letter, or a record that was applied. Where the log's start moved nothing
-    /// can be built again, so there only what the partition stands at.
+    /// Skips what a partition stands at, a dead letter, or a record that was applied, and sometimes one that nothing can be
+    /// built again without, for the log's start moved.
     fn skip(&mut self) {
         let stopped = (0..self.model.journal.partitions).find(|at| self.stands_at(*at).is_some());
         let partition = match stopped {
@@ -162,7 +163,7 @@ impl World {
         };
         let offset = match self.stands_at(partition) {
             Some(offset) => offset,
-            None if !self.model.rebuilds(partition) => return,
+            None if !self.model.rebuilds(partition) && self.random.percent(50) => return,
             None => {
                 let log = &self.model.partitions[partition as usize].log;
                 // What belongs to the partition stays.

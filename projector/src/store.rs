@@ -402,8 +402,9 @@ fn options(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_max_total_wal_size(64 << 20);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
-    // A torn tail is what a kill leaves; anything else is damage that must be seen.
-    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::TolerateCorruptedTailRecords);
+    // A power cut may take the end of a write-ahead log that is not the last one: what was written behind it must not be
+    // there without it. What is lost so is folded again from the log.
+    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
     if mode == Mode::Bulk {
         options.set_level_zero_slowdown_writes_trigger(1 << 20);
         options.set_level_zero_stop_writes_trigger(1 << 20);

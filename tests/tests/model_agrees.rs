@@ -7,7 +7,10 @@ use runlog_model::Rule;
 use runlog_tests::agreement::{self, disk};
 use std::{
     env,
-    sync::{Mutex, atomic::{AtomicU64, Ordering}},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
 };
 
@@ -123,6 +126,10 @@ fn killed_at_any_point_the_projector_answers_as_the_model_does() {
     for point in disk::POINTS {
         println!("{:>8} {point}", kills.get(point).copied().unwrap_or(0));
     }
-    let rare: Vec<_> = disk::POINTS.iter().filter(|point| kills.get(*point).is_none_or(|kills| kills * 100 < seeds)).collect();
-    assert!(number("RUNLOG_SEED").is_some() || rare.is_empty(), "killed in fewer than one of a hundred seeds at {rare:?}");
+    let rare: Vec<_> =
+        disk::POINTS.iter().filter(|point| kills.get(*point).is_none_or(|kills| kills * 100 < seeds)).collect();
+    assert!(
+        number("RUNLOG_SEED").is_some() || rare.is_empty(),
+        "killed in fewer than one of a hundred seeds at {rare:?}"
+    );
 }

@@ -34,6 +34,12 @@ pub fn one<R: Rows>(
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
+    // What the batch at this offset was refused for, it was refused for as a whole, whatever became of its records later.
+    if let Some((index, row)) = refused_at(rows, offset)?
+        && row.run_id == run_id
+    {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
     if let Some(first) = rows.get::<Seen>(&store::anomalies::repeat(run_id, offset))? {
         return Ok(Some(outcome("repeat", first.refused.map(Reason::as_str), (first.offset, first.index))));
     }
@@ -41,13 +47,6 @@ pub fn one<R: Rows>(
         Some(record_id) => seen(rows, run_id, record_id)?,
         None => None,
     };
-    // What the batch at this offset was refused for, it was refused for as a whole.
-    if seen.as_ref().is_none_or(|seen| seen.offset == offset)
-        && let Some((index, row)) = refused_at(rows, offset)?
-        && row.run_id == run_id
-    {
-        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
-    }
     // A batch's id stands for its place, whatever became of its first record.
     if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
         return Ok(Some(outcome("applied", None, (offset, index))));

@@ -115,11 +115,8 @@ impl Model {
                    "tool_name": null, "arguments": null, "result": null, "error": null, "position": null})
         };
         let Some(seen) = self.run(run_id) else { return unknown(0) };
-        let calls: Vec<Effect> = seen
-            .effects()
-            .into_iter()
-            .filter(|call| call.fingerprint.as_deref() == Some(fingerprint))
-            .collect();
+        let calls: Vec<Effect> =
+            seen.effects().into_iter().filter(|call| call.fingerprint.as_deref() == Some(fingerprint)).collect();
         let wanted = occurrence.unwrap_or(u32::try_from(calls.len()).unwrap_or(u32::MAX));
         let Some(call) = calls.iter().find(|call| call.occurrence == Some(wanted)) else { return unknown(calls.len()) };
         let request = &seen.run.entries[call.request];
@@ -231,13 +228,15 @@ impl Model {
         // What is said of a batch as a whole is said of any of its records.
         let whole = |entry: &&Entry| here(entry) && entry.kind == "batch";
         let envelope = |entry: &Entry| entry.envelope && entry.offset == offset && entry.id == record_id;
-        if rows.runs.values().flat_map(|run| &run.entries).any(|entry| envelope(entry)) {
+        if rows.runs.values().flat_map(|run| &run.entries).any(envelope) {
             return self.told((partition, offset, 0), "applied", None, record_id);
         }
         let of = |run: &'_ Run| -> Option<usize> {
             run.entries.iter().position(|entry| here(&entry) && (entry.index == index || whole(&entry)))
         };
-        let Some((run, at)) = rows.runs.values().find_map(|run| of(run).map(|at| (run, at))) else { return Value::Null };
+        let Some((run, at)) = rows.runs.values().find_map(|run| of(run).map(|at| (run, at))) else {
+            return Value::Null;
+        };
         let entry = &run.entries[at];
         let place = (partition, entry.offset, entry.index);
         match entry.verdict {
@@ -335,7 +334,9 @@ impl Model {
         let mut runs = Vec::new();
         for seen in self.seen() {
             let lookups = self.fingerprints(seen.run_id).into_iter().flat_map(|(fingerprint, occurrences)| {
-                (1..=occurrences).map(|occurrence| self.lookup(seen.run_id, &fingerprint, Some(occurrence))).collect::<Vec<_>>()
+                (1..=occurrences)
+                    .map(|occurrence| self.lookup(seen.run_id, &fingerprint, Some(occurrence)))
+                    .collect::<Vec<_>>()
             });
             let standing = |family| [false, true].map(|ended| self.standing(seen.run_id, family, ended));
             runs.push(json!({

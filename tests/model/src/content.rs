@@ -39,9 +39,9 @@ fn ended(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     if !numbered(record) || run.end(rules).is_none() {
         return None;
     }
-    let turn_ends = payload_type(record) == "turn_lifecycle"
-        && matches!(text(record, "/payload/status"), "completed" | "failed");
-    let may_follow = matches!(payload_type(record), "checkpoint" | "recovery")
-        || rules.fires(Rule::TurnEndsLater, turn_ends);
+    let turn_ends =
+        payload_type(record) == "turn_lifecycle" && matches!(text(record, "/payload/status"), "completed" | "failed");
+    let may_follow =
+        matches!(payload_type(record), "checkpoint" | "recovery") || rules.fires(Rule::TurnEndsLater, turn_ends);
     rules.fires(Rule::Ended, !may_follow).then_some(Reason::Ended)
 }

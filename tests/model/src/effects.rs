@@ -153,7 +153,8 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
     };
     let moves = family.moves(rules, Some(&effect.status), &said.state);
     if effect.ended || ends {
-        let again = effect.status == said.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
+        let again =
+            effect.status == said.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
         if ends && moves && !again {
             effect.end(&said.state, at, at);
         }
@@ -171,7 +172,10 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
 
 /// Whether a state says that the effect starts.
 fn starts(family: &Family, state: &str) -> bool {
-    matches!((family.name, state), ("effect", "intent") | ("tool", "intent_recorded") | ("output_delivery", "requested"))
+    matches!(
+        (family.name, state),
+        ("effect", "intent") | ("tool", "intent_recorded") | ("output_delivery", "requested")
+    )
 }
 
 /// The key that a record was made with: the envelope's, or the payload's.
@@ -276,7 +280,7 @@ fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, Str
         _ => {
             let said = lifecycles::said(rules, record)?;
             let ends = is_effect(said.family) && said.family.ends(&said.state);
-            ends.then(|| (said.family.name, said.key.id, said.state))
+            ends.then_some((said.family.name, said.key.id, said.state))
         }
     }
 }

@@ -101,7 +101,8 @@ impl Model {
                     let next = partition.log.iter().find(|delivery| delivery.offset >= partition.next);
                     let Some(next) = next.filter(|next| next.offset <= to).cloned() else { return };
                     let skip = skipped(&next).filter(|offset| *offset < next.offset && *offset > 0);
-                    let known = |offset: &u64| partition.skips.contains(offset) || partition.skips.contains(&next.offset);
+                    let known =
+                        |offset: &u64| partition.skips.contains(offset) || partition.skips.contains(&next.offset);
                     let skip = skip.filter(|offset| !known(offset));
                     if skip.is_none() {
                         self.fold(&next);

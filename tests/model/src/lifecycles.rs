@@ -28,12 +28,7 @@ const EFFECT_ENDS: &[&str] = &["completed", "failed", "timed_out", "cancelled", 
 
 /// The table.
 const FAMILIES: [Family; 9] = [
-    Family {
-        name: "effect",
-        open: &[&["intent"], &["unknown"]],
-        ended: EFFECT_ENDS,
-        rule: Rule::EffectTransition,
-    },
+    Family { name: "effect", open: &[&["intent"], &["unknown"]], ended: EFFECT_ENDS, rule: Rule::EffectTransition },
     Family {
         name: "tool",
         open: &[&["requested", "request_modified"], &["intent_recorded"], &["unknown"], &["recovery_required"]],
@@ -99,13 +94,14 @@ impl Family {
             "tool" => to == "result_rewritten" && matches!(from, "completed" | "failed" | "result_rewritten"),
             "output_delivery" | "approval" => from == to,
             "run_message" => {
-                (from == "delivered" && self.ends(to)) || (from == "responded" && matches!(to, "delivered" | "responded"))
+                (from == "delivered" && self.ends(to))
+                    || (from == "responded" && matches!(to, "delivered" | "responded"))
             }
             "write_back" => to == "rejected",
             "code_edit_proposal" => {
                 (from == "denied" && to == "denied") || (from != "denied" && matches!(to, "applied" | "reverted"))
             }
-            "agent_pool" => matches!(to, "created" | "run_joined" | "run_left"),
+            "agent_pool" => self.knows(to),
             _ => false,
         }
     }
@@ -119,6 +115,7 @@ impl Family {
         match (self.name, from, to) {
             ("write_back", "committed", "rejected") => !rules.fires(Rule::CommitStands, true),
             ("run_message", "responded", "delivered") | ("agent_pool", "run_left", "created") => false,
+            ("agent_pool", "run_left", "run_joined") => rules.fires(Rule::PoolReturned, true),
             _ => {
                 let back = self.rank(to) < self.rank(from) && self.rank(to).is_some();
                 !rules.fires(Rule::NeverBack, back)
@@ -151,7 +148,7 @@ pub(crate) fn said(rules: &Rules, record: &Value) -> Option<Said> {
     }
     let family = FAMILIES.iter().find(|family| family.name == name)?;
     let epoch = (name == "write_back").then(|| number(record, "/writer_epoch"));
-    (!id.is_empty()).then(|| Said { family, key: Key { id, epoch }, state })
+    (!id.is_empty()).then_some(Said { family, key: Key { id, epoch }, state })
 }
 
 /// Family, id and state by payload type, from where each payload has them.

@@ -4,7 +4,9 @@ use anyhow::ensure;
 use runlog_projector::{
     Contents, Error,
     fold::Stop,
-    query::{self, Place, anomalies, checkpoint, dead_letters, effects, lookup, outcome, recovery, runs, standing, timeline},
+    query::{
+        self, Place, anomalies, checkpoint, dead_letters, effects, lookup, outcome, recovery, runs, standing, timeline,
+    },
     store::{Index, Rows},
 };
 use runlog_schemas::{
@@ -89,7 +91,9 @@ impl<R: Rows> Asked<'_, R> {
                 found.extend(page);
             }
         }
-        found.sort_by(|one, other| (&one.run_id, one.position.partition).cmp(&(&other.run_id, other.position.partition)));
+        found.sort_by(|one, other| {
+            (&one.run_id, one.position.partition).cmp(&(&other.run_id, other.position.partition))
+        });
         found.into_iter().map(value).collect()
     }
 

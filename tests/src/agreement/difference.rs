@@ -3,6 +3,9 @@
 use serde_json::Value;
 use std::fmt;
 
+/// Characters shown of each answer.
+const WIDTH: usize = 2000;
+
 /// Two answers that are not equal.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -57,6 +60,8 @@ impl fmt::Display for Difference {
             write!(f, "{error}")?;
         }
         if let Some(Found { question, path, model, product }) = what {
+            let short = |value: &Value| value.to_string().chars().take(WIDTH).collect::<String>();
+            let (model, product) = (short(model), short(product));
             write!(f, "{question}{path}\n    model   {model}\n    product {product}")?;
         }
         write!(f, "\n    again: RUNLOG_SEED={seed}")
@@ -84,6 +89,12 @@ pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
                 .next()
         }
         (one, other) if one == other => None,
+        (Value::Array(one), Value::Array(other)) => {
+            // Of lists of different lengths, where they part.
+            let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            let told = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
+            Some((format!("/{at} of {} and {}", one.len(), other.len()), told(one), told(other)))
+        }
         _ => sides(""),
     }
 }

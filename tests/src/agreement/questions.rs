@@ -138,7 +138,11 @@ impl<R: Rows> Both<'_, R> {
             if let Some(members) = told.as_object_mut() {
                 members.remove("next_cursor");
                 members.insert("reason".to_owned(), word(&resumes));
-                members.get_mut("pending").into_iter().flat_map(each).for_each(|row| row["reason"] = word(&row["reason"]));
+                members
+                    .get_mut("pending")
+                    .into_iter()
+                    .flat_map(each)
+                    .for_each(|row| row["reason"] = word(&row["reason"]));
             }
             told
         });

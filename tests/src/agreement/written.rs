@@ -33,7 +33,9 @@ pub fn write(delivery: &runlog_model::Delivery) -> anyhow::Result<Written> {
             let (sha256, bytes) = (Sha256::of(&value).to_string(), value.len() as u64);
             (value, What::Unreadable { reason: reason.clone(), sha256, bytes })
         }
-        what @ What::UnknownSchema { .. } => ([&[0xC3, 0x01][..], &[0xEE; 8], b"of a later version"].concat(), what.clone()),
+        what @ What::UnknownSchema { .. } => {
+            ([&[0xC3, 0x01][..], &[0xEE; 8], b"of a later version"].concat(), what.clone())
+        }
     };
     let log = runlog_log::Delivery {
         partition: delivery.partition,

@@ -4,6 +4,7 @@ use super::{payloads, world::World};
 use crate::{
     checkpoints::{self, Checkpoint},
     effects::{self, Effect},
+    lifecycles::{self, Standing},
 };
 use serde_json::{Value, json};
 
@@ -49,14 +50,14 @@ impl World {
             (1, Topic::Recovery),
             (7, Topic::Tool),
             (5, Topic::Delivery),
-            (1, Topic::Marker),
+            (2, Topic::Marker),
             (1, Topic::TurnLifecycle),
             (7, Topic::Approval),
             (6, Topic::Wake),
             (6, Topic::Message),
             (7, Topic::Proposal),
-            (3, Topic::Pool),
-            (9, Topic::WriteBack),
+            (4, Topic::Pool),
+            (13, Topic::WriteBack),
         ];
         let behind = [
             (32, Topic::Checkpoint),
@@ -102,7 +103,7 @@ impl World {
                 said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(12)});
                 said
             }
-            Topic::WriteBack => self.write_back(),
+            Topic::WriteBack => self.write_back(run),
         }
     }
 
@@ -215,17 +216,19 @@ impl World {
             return json!({"payload": payloads::effect_intent(&id, key.as_deref())});
         }
         let id = known.filter(|_| !self.random.percent(8)).map_or_else(|| self.id("effect"), |effect| effect.id);
-        let statuses = ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown", "unknown"];
+        let statuses =
+            ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown", "unknown"];
         let status = self.random.pick(&statuses).unwrap_or("completed");
         json!({"payload": payloads::effect_result(&id, status)})
     }
 
     /// The contract's marker: of an effect, mostly as that ended, or of the run.
     fn marker(&mut self, run: usize) -> Value {
-        let known = self.any_effect(run, "effect", 30);
+        let known = self.any_effect(run, "effect", 15);
         let agrees = known.as_ref().filter(|effect| !effect.pending()).map(|effect| effect.status.clone());
-        let any = self.random.pick(&["completed", "timed_out", "timed_out", "failed", "run_completed"]).unwrap_or("failed");
-        let status = agrees.filter(|_| self.random.percent(60)).unwrap_or_else(|| any.to_owned());
+        let any =
+            self.random.pick(&["completed", "timed_out", "timed_out", "failed", "run_completed"]).unwrap_or("failed");
+        let status = agrees.filter(|_| self.random.percent(80)).unwrap_or_else(|| any.to_owned());
         let id = known.map_or_else(|| "effect of the run".to_owned(), |effect| effect.id);
         json!({"payload": payloads::terminal_result(&id, &status)})
     }
@@ -254,22 +257,49 @@ impl World {
     fn keyed(&mut self, run: usize, family: &str) -> Value {
         let states: &[&str] = match family {
             "approval" => &[
-                "requested", "requested", "dispatch_intent", "dispatched", "approved", "denied", "denied by rule",
-                "approved_for_session", "timed_out", "recovery_required", "dispatcher_unavailable", "of a later version",
+                "requested",
+                "requested",
+                "dispatch_intent",
+                "dispatched",
+                "approved",
+                "denied",
+                "denied by rule",
+                "approved_for_session",
+                "timed_out",
+                "recovery_required",
+                "dispatcher_unavailable",
+                "of a later version",
             ],
             "wake" => &["registered", "registered", "triggered", "timed_out", "cancelled", "failed"],
-            "run_message" => {
-                &["accepted", "accepted", "delivered", "delivered", "responded", "failed", "timed_out", "expired", "cancelled"]
-            }
+            "run_message" => &[
+                "accepted",
+                "accepted",
+                "delivered",
+                "delivered",
+                "responded",
+                "failed",
+                "timed_out",
+                "expired",
+                "cancelled",
+            ],
             "output_delivery" => &[
-                "requested", "requested", "reconciliation_needed", "completed", "failed", "deduped", "policy_denied",
-                "event", "skipped_optional", "host_configuration_needed",
+                "requested",
+                "requested",
+                "reconciliation_needed",
+                "completed",
+                "failed",
+                "deduped",
+                "policy_denied",
+                "event",
+                "skipped_optional",
+                "host_configuration_needed",
             ],
             "agent_pool" => &["created", "run_joined", "run_left"],
             _ => &["pending", "pending", "approved", "denied", "applied", "reverted"],
         };
         // Few keys, so that states meet.
-        let key = format!("{family}-{}", self.random.below(3));
+        let keys = if family == "agent_pool" { 1 } else { 3 };
+        let key = format!("{family}-{}", self.random.below(keys));
         let state = self.random.pick(states).unwrap_or(states[0]);
         // Sometimes the same words again.
         let note = if self.random.percent(40) { "note".to_owned() } else { self.id("note") };
@@ -284,11 +314,46 @@ impl World {
         }})
     }
 
-    fn write_back(&mut self) -> Value {
-        let txn = self.random.below(2);
-        let phases = [(5, "staged"), (4, "committed"), (4, "rejected")];
-        let phase = self.random.weigh("staged", &phases);
+    /// A phase of one of two transactions: often of one that an earlier epoch left, or that has ended.
+    fn write_back(&mut self, run: usize) -> Value {
+        let epoch = self.head(run).0;
+        let known = self.run(run).map(|run| lifecycles::standing(&self.model.rules, run)).unwrap_or_default();
+        let of = |wanted: &dyn Fn(&Standing) -> bool| -> Vec<u64> {
+            let write_backs = known.iter().filter(|standing| standing.family.name == "write_back" && wanted(standing));
+            write_backs.filter_map(|standing| standing.key.id.parse().ok()).collect()
+        };
+        let left = of(&|standing| !standing.ended() && standing.key.epoch < Some(epoch));
+        let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
+        let phases = [(8, "staged"), (5, "committed"), (4, "rejected")];
+        let (txn, phase) = match (self.random.pick(&left), self.random.pick(&over)) {
+            (Some(txn), _) if self.random.percent(50) => (txn, "rejected"),
+            (_, Some(txn)) if self.random.percent(55) => {
+                (txn, self.random.weigh("staged", &[(2, "staged"), (1, "committed"), (4, "rejected")]))
+            }
+            _ => (self.random.below(2), self.random.weigh("staged", &phases)),
+        };
         json!({"payload": payloads::write_back(phase, txn)})
+    }
+
+    /// What a writer that lost its run says of an effect that is pending, often one that others said something of.
+    pub(super) fn late_result(&mut self, run: usize) -> Option<Value> {
+        let pending: Vec<Effect> = self.effects(run).into_iter().filter(Effect::pending).collect();
+        let told: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
+        let from = if !told.is_empty() && self.random.percent(70) { told } else { pending };
+        let effect = self.random.pick(&from)?;
+        let status = self.random.pick(&["completed", "failed"]).unwrap_or("failed");
+        let number = self.random.below(3);
+        Some(json!({"payload": match (effect.kind, status) {
+            ("tool_call", "failed") => {
+                json!({"type": "tool_call_failed", "request_record_id": effect.id, "error_kind": "busy", "error_message": "late"})
+            }
+            ("tool_call", _) => {
+                json!({"type": "tool_call_completed", "request_record_id": effect.id, "result": {"late": number}})
+            }
+            ("effect", status) => payloads::effect_result(&effect.id, status),
+            ("tool", status) => payloads::tool(&self.runs[run], &effect.id, status, false),
+            (_, status) => payloads::delivery(&effect.id, status, "late"),
+        }}))
     }
 
     fn contract_checkpoint(&mut self, run: usize) -> Value {

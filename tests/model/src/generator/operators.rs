@@ -82,9 +82,9 @@ impl World {
         let pending: Vec<_> = known.iter().filter(|effect| effect.pending()).collect();
         let all: Vec<_> = known.iter().collect();
         let choice = self.random.below(100);
-        let from = if choice < 45 && !with_evidence.is_empty() {
+        let from = if choice < 70 && !with_evidence.is_empty() {
             with_evidence
-        } else if choice < 85 && !pending.is_empty() {
+        } else if choice < 90 && !pending.is_empty() {
             pending
         } else {
             all
@@ -96,7 +96,7 @@ impl World {
         let adoptable = known.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
         let decision = self
             .random
-            .weigh("done", &[(3, "done"), (if adoptable { 9 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
+            .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
         let mut payload = json!({
             "type": "effect_resolution", "request_record_id": id, "decision": decision,
             "who": "jo", "why": "looked it up",

@@ -85,32 +85,47 @@ pub(super) fn delivery(key: &str, state: &str, note: &str) -> Value {
     let effect = format!("deliver-{key}");
     let intent = || without_type(effect_intent(&effect, None));
     let (record_type, record) = match state {
-        "requested" => ("intent", json!({
-            "delivery_id": key, "effect_intent": intent(), "destination": destination(), "sink_ref": "sink",
-            "desired_sink_ref": "sink", "delivery_kind": {"type": "final_message"}, "content_mode": "redacted_summary",
-            "redacted_summary": note, "privacy": "content_refs_only", "retention": "run_scoped",
-            "dedupe_key": format!("dedupe-{key}"), "runtime_package_fingerprint": "package",
-        })),
-        "deduped" => ("dedupe", json!({
-            "delivery_id": key, "dedupe_key": format!("dedupe-{key}"), "prior_delivery_id": "delivery-before",
-            "prior_terminal_status": "completed", "current_status": "deduped", "redacted_summary": note,
-        })),
-        "reconciliation_needed" => ("reconciliation", json!({
-            "delivery_id": key, "intent_record_id": note, "side_effect_kind": "output_delivery",
-            "dedupe_key": format!("dedupe-{key}"), "terminal_status": "reconciliation_needed",
-            "terminal_append_status": "append_failed", "unsafe_pending_reason": note,
-            "replay_decision": "requires_host_reconciliation", "resend_allowed": false,
-        })),
-        "event" => ("event", json!({
-            "event_kind": "output_dispatch_completed", "delivery_id": key, "destination": destination(),
-            "sink_ref": "sink", "dedupe_key": format!("dedupe-{key}"), "dispatch_status": "completed",
-            "redacted_summary": note,
-        })),
-        status => ("result", json!({
-            "delivery_id": key, "effect_result": without_type(effect_result(&effect, "completed")),
-            "destination": destination(), "sink_ref": "sink", "dispatch_status": status, "redacted_summary": note,
-            "retry_classification": "NotRetryable",
-        })),
+        "requested" => (
+            "intent",
+            json!({
+                "delivery_id": key, "effect_intent": intent(), "destination": destination(), "sink_ref": "sink",
+                "desired_sink_ref": "sink", "delivery_kind": {"type": "final_message"}, "content_mode": "redacted_summary",
+                "redacted_summary": note, "privacy": "content_refs_only", "retention": "run_scoped",
+                "dedupe_key": format!("dedupe-{key}"), "runtime_package_fingerprint": "package",
+            }),
+        ),
+        "deduped" => (
+            "dedupe",
+            json!({
+                "delivery_id": key, "dedupe_key": format!("dedupe-{key}"), "prior_delivery_id": "delivery-before",
+                "prior_terminal_status": "completed", "current_status": "deduped", "redacted_summary": note,
+            }),
+        ),
+        "reconciliation_needed" => (
+            "reconciliation",
+            json!({
+                "delivery_id": key, "intent_record_id": note, "side_effect_kind": "output_delivery",
+                "dedupe_key": format!("dedupe-{key}"), "terminal_status": "reconciliation_needed",
+                "terminal_append_status": "append_failed", "unsafe_pending_reason": note,
+                "replay_decision": "requires_host_reconciliation", "resend_allowed": false,
+            }),
+        ),
+        "event" => (
+            "event",
+            json!({
+                "event_kind": "output_dispatch_completed", "delivery_id": key, "destination": destination(),
+                "sink_ref": "sink", "dedupe_key": format!("dedupe-{key}"), "dispatch_status": "completed",
+                "redacted_summary": note,
+            }),
+        ),
+        status => (
+            "result",
+            json!({
+                "delivery_id": key, "effect_result": without_type(effect_result(&effect, "completed")),
+                "destination": destination(), "sink_ref": "sink", "dispatch_status": status, "redacted_summary": note,
+                "retry_classification": "NotRetryable",
+            }),
+        ),
     };
     json!({"type": "output_delivery", "record_type": record_type, "record": record})
 }

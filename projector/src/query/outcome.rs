@@ -12,8 +12,8 @@ use runlog_schemas::{
 };
 
 /// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
-/// row stands at its place, and its id stands for the first one. At most five gets; where they find nothing, one seek: a batch that was refused
-/// for another one of its records.
+/// row stands at its place, and its id stands for the first one. At most five gets, and where the first two find nothing a
+/// seek: a batch that was refused for another one of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,

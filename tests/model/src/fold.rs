@@ -78,7 +78,11 @@ impl Model {
     pub fn deliver(&mut self, delivery: &Delivery) {
         let Some(partition) = self.partitions.get_mut(delivery.partition as usize) else { return };
         let again = partition.log.last().is_some_and(|last| delivery.offset <= last.offset);
-        if self.rules.fires(Rule::Redelivered, again) {
+        if again {
+            // Switched off, it is taken for a new one.
+            if !self.rules.fires(Rule::Redelivered, true) {
+                self.fold(delivery);
+            }
             return;
         }
         partition.log.push(delivery.clone());

@@ -24,7 +24,7 @@ pub struct Found {
 pub struct Difference {
     seed: u64,
     position: usize,
-    what: Option<Found>,
+    what: Option<Box<Found>>,
     error: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Difference {
     /// Different answers.
     #[must_use]
     pub fn over(self, found: Found) -> Self {
-        Self { what: Some(found), ..self }
+        Self { what: Some(Box::new(found)), ..self }
     }
 
     /// The product failed.
@@ -59,7 +59,7 @@ impl fmt::Display for Difference {
         if let Some(error) = error {
             write!(f, "{error}")?;
         }
-        if let Some(Found { question, path, model, product }) = what {
+        if let Some(Found { question, path, model, product }) = what.as_deref() {
             let short = |value: &Value| value.to_string().chars().take(WIDTH).collect::<String>();
             let (model, product) = (short(model), short(product));
             write!(f, "{question}{path}\n    model   {model}\n    product {product}")?;

@@ -185,8 +185,8 @@ impl World {
             partitions: history.journal.partitions,
             value_bytes_max: 4 << 20,
             clock: Clock::new(move || clock.load(Ordering::Relaxed)),
-            repeats: (seed % 2 == 0).then_some(Repeats { every: 3 + seed % 5, back: 2 }),
-            chunk: (seed % 3 == 0).then_some(2),
+            repeats: seed.is_multiple_of(2).then_some(Repeats { every: 3 + seed % 5, back: 2 }),
+            chunk: seed.is_multiple_of(3).then_some(2),
             ..MemoryOptions::default()
         });
         let trap = Trap { dir: folder.path().join("index-of"), ..Trap::default() };

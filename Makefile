@@ -51,6 +51,10 @@ fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 fo
 .PHONY: verify
 verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
 
+.PHONY: model
+model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills
+	@RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) $(claimed) cargo test --workspace --test model_agrees -- --nocapture
+
 .PHONY: bench
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null

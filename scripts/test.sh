@@ -13,7 +13,7 @@ case $mode in all | fast) ;; *) echo "usage: $0 all|fast" >&2; exit 2 ;; esac
 
 compile_seconds=5400
 tiers=(unit plain recorded)
-declare -A seconds=([unit]=600 [plain]=900 [recorded]=900 [foreign]=900 [kafka]=1800)
+declare -A seconds=([unit]=600 [plain]=1500 [recorded]=900 [foreign]=900 [kafka]=1800)
 declare -A passed failed ignored note
 logs=$(mktemp -d)
 

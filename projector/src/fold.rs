@@ -12,8 +12,9 @@
 //! Rows keep a record as an Avro single object, whatever its framing in the log: they name their schema themselves.
 
 use crate::{
+    failpoint::{self, Failpoints},
     project::{self, At, Changes, OfRun},
-    store::{self, Rows, Store, meta},
+    store::{self, Commit, Store, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
@@ -28,7 +29,7 @@ use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
 pub struct Stop {
     /// The record that cannot be taken.
     pub offset: u64,
-    /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `store`, `log`.
+    /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
     pub kind: &'static str,
     /// What, and what to do.
     pub error: String,
@@ -47,6 +48,8 @@ pub enum Step {
     /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand. The
     /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
     Rebuild {
+        /// The skip's own offset.
+        at: u64,
         /// The voided offset.
         offset: u64,
         /// Who voided it.
@@ -56,35 +59,51 @@ pub enum Step {
 
 /// A partition's fold and where it is.
 #[derive(Debug)]
-pub struct Fold {
+pub struct Fold<S = Store> {
     /// The partition.
     pub partition: u32,
     /// The journal that it belongs to.
     pub journal: meta::Journal,
     /// The store that is written.
-    pub store: Arc<Store>,
+    pub store: Arc<S>,
     /// The next offset to apply.
     pub next: u64,
     /// What the ids of the Confluent framing name.
     pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<u64>,
+    failpoints: Failpoints,
 }
 
-impl Fold {
+impl<S: Commit> Fold<S> {
     /// Goes on from where `store` is.
     pub fn resume(
         partition: u32,
         journal: meta::Journal,
-        store: Arc<Store>,
+        store: Arc<S>,
         schemas: Arc<dyn Schemas>,
     ) -> Result<Self, store::Error> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
-        let mut fold = Self { partition, journal, store, next: progress.next_offset, schemas, skips: BTreeSet::new() };
+        let (next, skips, failpoints) = (progress.next_offset, BTreeSet::new(), Failpoints::default());
+        let mut fold = Self { partition, journal, store, next, schemas, skips, failpoints };
         let store = fold.store.clone();
         store.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
             fold.skips.extend(store::Parts::new(key).u64());
             Ok(ControlFlow::Continue(()))
         })?;
+        Ok(fold)
+    }
+
+    /// Comes by the points of [`failpoint`].
+    #[must_use]
+    pub fn failing(self, failpoints: Failpoints) -> Self {
+        Self { failpoints, ..self }
+    }
+
+    /// An empty fold of the same partition over another store, which knows the same skips.
+    pub(crate) fn anew(&self, store: Arc<S>) -> Result<Self, store::Error> {
+        let fold = Self::resume(self.partition, self.journal.clone(), store, self.schemas.clone())?;
+        let mut fold = fold.failing(self.failpoints.clone());
+        fold.know_skips_of(self)?;
         Ok(fold)
     }
 
@@ -113,9 +132,13 @@ impl Fold {
         let store = self.store.clone();
         let mut changes = Changes::new(&*store);
         let from = self.next;
-        let mut last = None;
+        let mut last: Option<&Delivery> = None;
         let mut step = Step::Went;
-        for delivery in batch.iter().filter(|delivery| delivery.offset >= from) {
+        for delivery in batch {
+            // A batch may bring a record twice, as one does that begins again behind its own middle.
+            if delivery.offset < last.map_or(from, |last| last.offset + 1) {
+                continue;
+            }
             match self.one(delivery, &mut changes)? {
                 Step::Went => last = Some(delivery),
                 other => {
@@ -129,13 +152,15 @@ impl Fold {
             project::progress(next, last.offset, &last.value, &mut changes);
         }
         if !changes.is_empty() {
+            self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.rows())?;
+            self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
         self.next = next;
         Ok(step)
     }
 
-    fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, Store>) -> Result<Step, store::Error> {
+    fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<Step, store::Error> {
         if self.skips.contains(&delivery.offset) {
             return Ok(Step::Went);
         }
@@ -181,7 +206,7 @@ impl Fold {
     }
 
     /// The first record must be this journal's genesis.
-    fn begin(&self, record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, Store>) -> Step {
+    fn begin(&self, record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, S>) -> Step {
         match genesis(record) {
             Some(found) if found == self.journal => {
                 changes.put(meta::journal(), &found);
@@ -210,7 +235,7 @@ impl Fold {
         if offset >= at.offset || offset == 0 || self.skips.contains(&offset) {
             return Step::Went;
         }
-        Step::Rebuild { offset, row: meta::SkipRow { who, why } }
+        Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
     }
 }
 

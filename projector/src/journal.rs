@@ -1,9 +1,16 @@
 //! Which journal a topic holds: its genesis.
 //!
 //! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what stands
-//! there first (another server may have been faster), and copies that into the partitions that are empty.
+//! there first (another server may have been faster), and copies that into the partitions that are empty. Where the log's
+//! start has moved past it, what was built from it still knows.
 
-use crate::{Config, Error, fold, store::meta::Journal};
+use crate::{
+    Config, Error, fold, replace,
+    store::{
+        Budget, Rows,
+        meta::{self, Journal},
+    },
+};
 use runlog_log::{Entry, Log, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
@@ -22,6 +29,8 @@ use std::{
 const DEADLINE: Duration = Duration::from_secs(30);
 /// How long at a time the registry is waited for.
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
+/// Memory to read one row of an index with, bytes.
+const READ_BYTES: usize = 1 << 20;
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
 
@@ -56,7 +65,7 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         }
         append(log, 0, &(config.ids)(), live, config).await?;
     }
-    let journal = first(log, 0, &config.schemas).await?;
+    let journal = if bounds.start == 0 { first(log, 0, &config.schemas).await? } else { known(log, config).await? };
     let count = journal.partitions;
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
@@ -114,6 +123,40 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
         ));
     }
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers(record) })
+}
+
+/// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another partition
+/// still begins with.
+async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+    let (index, partitions) = (config.dir.join("index"), log.partitions());
+    let read = tokio::task::spawn_blocking(move || -> Result<Option<Journal>, Error> {
+        let budget = Budget::new(READ_BYTES);
+        for partition in 0..partitions {
+            if !replace::generations(&index, partition).is_empty()
+                && let Some(journal) = replace::open(&index, partition, &budget)?.get(&meta::journal())?
+            {
+                return Ok(Some(journal));
+            }
+        }
+        Ok(None)
+    });
+    let read = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the indices").because(error))?;
+    if let Some(journal) = read? {
+        return Ok(journal);
+    }
+    for partition in 1..partitions {
+        if log.bounds(partition, DEADLINE).await?.start == 0 {
+            return first(log, partition, &config.schemas).await;
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "no partition of topic {} begins with its genesis any more, and no index says which journal it is; \
+             bring an index folder back",
+            log.topic()
+        ),
+    ))
 }
 
 /// The journal named by the first record of `partition`.

@@ -13,6 +13,7 @@
 mod append;
 pub mod content;
 mod error;
+pub mod failpoint;
 pub mod fold;
 pub mod journal;
 pub mod open;

@@ -8,6 +8,7 @@
 //! the way. A partition whose store fails is tried again from its committed offset.
 
 use crate::{
+    failpoint,
     fold::{self, Fold, Step, Stop},
     replace,
     service::Shared,
@@ -61,7 +62,7 @@ impl Lane {
                 Step::Went => {}
                 Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
                 Step::Waiting(failing) => return Ok(Turn::Waiting(failing)),
-                Step::Rebuild { offset, row } => return Ok(Turn::Rebuild { offset, row }),
+                Step::Rebuild { at, offset, row } => return Ok(Turn::Rebuild { at, offset, row }),
             }
         }
         Ok(Turn::Went)
@@ -77,7 +78,7 @@ enum Turn<'d> {
     /// As [`Step::Waiting`].
     Waiting(Option<Stop>),
     /// As [`Step::Rebuild`].
-    Rebuild { offset: u64, row: store::meta::SkipRow },
+    Rebuild { at: u64, offset: u64, row: store::meta::SkipRow },
 }
 
 /// A poll's records by partition, each in offset order. A partition may come in several chunks.
@@ -193,22 +194,18 @@ impl Pipeline {
                 let found =
                     rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*lane.fold.schemas).transpose());
                 let Some(Ok(row)) = found else {
-                    if lane.stopped.as_ref() != Some(&stop) {
-                        tracing::error!(partition, offset, kind = stop.kind, "{}", stop.error);
-                        self.shared.report(partition, lane.fold.next, Some(stop.clone()));
-                        lane.stopped = Some(stop);
-                    }
                     if found.is_some() {
                         // It could be the skip: the partition is read again from where it stopped.
                         lane.retry_at = Some(Instant::now() + RETRY_AFTER);
                     }
-                    return;
+                    return self.stop(partition, stop);
                 };
                 tracing::warn!(partition, offset, who = row.who, why = row.why, "record skipped, partition goes on");
                 match lane.fold.void(offset, &row) {
                     Ok(()) => lane.stopped = None,
                     Err(error) => return self.store_failed(partition, error),
                 }
+                self.shared.config.failpoints.at(failpoint::SKIP_VOIDED);
                 self.seek_back(partition);
             }
             Ok(Turn::Waiting(failing)) => {
@@ -218,11 +215,41 @@ impl Pipeline {
                     self.shared.report(partition, lane.fold.next, failing);
                 }
             }
-            Ok(Turn::Rebuild { offset, row }) => match replace::begin(&self.shared, &mut lane.fold, offset, &row) {
-                Ok(()) => self.seek_back(partition),
-                Err(error) => self.store_failed(partition, error),
-            },
+            Ok(Turn::Rebuild { at, offset, row }) => self.rebuild(partition, at, offset, &row),
             Err(error) => self.store_failed(partition, error),
+        }
+    }
+
+    /// Begins a rebuild with the record at `offset` voided by the skip at `at`. Where the log does not begin at its
+    /// beginning any more, the partition stops at the skip, with all that it has.
+    fn rebuild(&mut self, partition: u32, at: u64, offset: u64, row: &store::meta::SkipRow) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        match self.reader.seek(partition, 0) {
+            Ok(()) => {
+                if let Err(error) = replace::begin(&self.shared, &mut lane.fold, offset, row) {
+                    self.store_failed(partition, error);
+                }
+            }
+            Err(error) if error.kind() == Kind::OutOfRange => {
+                let error = format!(
+                    "the skip at partition {partition}, offset {at} voids the record at offset {offset}, which was \
+                     applied, and the log has no longer what the index would be built again from: {error}; skip the \
+                     skip to go on with that record"
+                );
+                self.stop(partition, Stop { offset: at, kind: "cannot_rebuild", error });
+            }
+            Err(error) => self.unread(partition, &error),
+        }
+    }
+
+    /// Stands still, and says so once.
+    fn stop(&mut self, partition: u32, stop: Stop) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        if lane.stopped.as_ref() != Some(&stop) {
+            tracing::error!(partition, offset = stop.offset, kind = stop.kind, "{}", stop.error);
+            self.shared.report(partition, lane.fold.next, Some(stop.clone()));
+            lane.stopped = Some(stop);
+            self.shared.config.failpoints.at(failpoint::STOP_TOLD);
         }
     }
 
@@ -230,10 +257,16 @@ impl Pipeline {
     fn seek_back(&mut self, partition: u32) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         if let Err(error) = self.reader.seek(partition, lane.fold.next) {
-            let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
-            self.shared.report(partition, lane.fold.next, Some(stop));
-            lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+            self.unread(partition, &error);
         }
+    }
+
+    /// The partition is tried again later from what is committed.
+    fn unread(&mut self, partition: u32, error: &runlog_log::Error) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
+        self.shared.report(partition, lane.fold.next, Some(stop));
+        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
 
     fn store_failed(&mut self, partition: u32, error: store::Error) {

@@ -12,7 +12,7 @@ use crate::store::{
 use runlog_schemas::{
     codec::{Envelope, Unreadable},
     datum::{Datum, Sha256},
-    id::{RecordId, RunId},
+    id::{ContentHash, RecordId, RunId},
     judge::{
         self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View,
         lifecycle::{Family, State, Step},
@@ -268,6 +268,7 @@ fn settle<R: Rows>(
         }
         Verdict::Repeat { first, head } => {
             runs::numbered(record, head, changes)?;
+            anomalies::repeated(record, at, &first, changes);
             Ok(Effect::Repeat(first))
         }
         Verdict::Refused { reason, head } => {
@@ -342,6 +343,10 @@ impl<R: Rows> View for RunView<'_, '_, R> {
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, store::Error> {
         seen(self.changes, self.run_id, record_id)
+    }
+
+    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, store::Error> {
+        self.changes.get(&store::anomalies::by_content(self.run_id, record_id, content))
     }
 
     fn call(&mut self, request_record_id: RecordId<&str>) -> Result<Option<CallState>, store::Error> {

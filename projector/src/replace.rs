@@ -5,9 +5,10 @@
 //! one before the old one goes, so that a start after a crash finds either.
 
 use crate::{
+    failpoint,
     fold::Fold,
     service::Shared,
-    store::{self, Mode, Rows, Store, meta},
+    store::{self, Commit, Mode, Rows, Store, meta},
 };
 use std::{
     path::{Path, PathBuf},
@@ -53,9 +54,9 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: u64, row: &meta::SkipRow)
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
-    let mut fresh = Fold::resume(fold.partition, fold.journal.clone(), store, fold.schemas.clone())?;
-    fresh.know_skips_of(fold)?;
+    let mut fresh = fold.anew(store)?;
     fresh.void(offset, row)?;
+    shared.config.failpoints.at(failpoint::REBUILD_BEGUN);
     tracing::warn!(partition = fold.partition, generation, "a skip voids an applied record, rebuilding");
     *fold = fresh;
     Ok(())
@@ -71,8 +72,12 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) -> Option<bool> {
         return None;
     }
     let key = meta::live();
+    let points = &shared.config.failpoints;
+    points.at(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..])))).ok()?;
+    points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
+    points.at(failpoint::REBUILD_SWAPPED);
     let old = live.dir().to_owned();
     drop(live);
     // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.

@@ -2,6 +2,7 @@
 
 use crate::{
     Contents, Error,
+    failpoint::{self, Failpoints},
     fold::{Fold, Stop},
     journal,
     pipeline::{Pipeline, Progress},
@@ -54,6 +55,8 @@ pub struct Config {
     pub content: Option<runlog_content::Store>,
     /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
     pub schemas: Arc<dyn Schemas>,
+    /// Called at the points that [`failpoint`] names. Default: does nothing.
+    pub failpoints: Failpoints,
 }
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
@@ -65,7 +68,8 @@ impl Config {
         let memory_bytes = MEMORY_BYTES;
         let (dir, weaknesses, schemas) = (dir.into(), Vec::new(), Arc::new(NoRegistry));
         let (paused, partitions, content) = (false, None, None);
-        Self { dir, memory_bytes, paused, partitions, ids, weaknesses, clock, content, schemas }
+        let failpoints = Failpoints::default();
+        Self { dir, memory_bytes, paused, partitions, ids, weaknesses, clock, content, schemas, failpoints }
     }
 }
 
@@ -166,7 +170,9 @@ impl Projector {
         let mut folds = Vec::new();
         for partition in 0..journal.partitions {
             let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
-            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?;
+            config.failpoints.at(failpoint::STORE_OPENED);
+            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
+                .failing(config.failpoints.clone());
             let stop = if config.paused { None } else { misfit(&log, &fold).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
             partitions.push(Partition { store: RwLock::new(store), progress: watch::Sender::new(progress) });
@@ -235,6 +241,11 @@ impl Projector {
     /// Where `partition` is.
     pub fn progress(&self, partition: u32) -> Progress {
         self.shared.progress(partition)
+    }
+
+    /// Where `partition` is, and whatever becomes of it from now on.
+    pub fn follow(&self, partition: u32) -> watch::Receiver<Progress> {
+        self.shared.subscribe(partition)
     }
 
     /// The store that answers for `partition`. Its views are of one log position each.

@@ -30,6 +30,7 @@ pub mod evolving;
 mod key;
 pub mod keys;
 pub mod markers;
+mod memory;
 pub mod messages;
 pub mod meta;
 pub mod pools;
@@ -42,6 +43,7 @@ pub mod wakes;
 pub mod write_backs;
 
 pub use key::{Key, Parts};
+pub use memory::Memory;
 
 /// An index: its leading key byte and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,6 +228,12 @@ pub trait Rows {
     }
 }
 
+/// Rows that can be written.
+pub trait Commit: Rows {
+    /// Writes rows (and removes those without a value), all or none.
+    fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
+}
+
 /// Decodes a row.
 pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
     T::from_bytes(row).map_err(|source| Error::Damaged {
@@ -268,22 +276,6 @@ impl Store {
         &self.dir
     }
 
-    /// Writes rows (and removes those without a value), all or none.
-    pub fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
-        let mut batch = rocksdb::WriteBatch::default();
-        for (key, row) in rows {
-            match row {
-                Some(row) => batch.put(key, row),
-                None => batch.delete(key),
-            }
-        }
-        let mut options = rocksdb::WriteOptions::default();
-        // Not synced: what a power cut takes from the end of the write-ahead log goes together with its offset, and the
-        // log has it.
-        options.disable_wal(self.mode == Mode::Bulk);
-        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))
-    }
-
     /// Writes memtables to disk; a bulk store is durable from here on.
     pub fn flush(&self) -> Result<(), Error> {
         self.db.flush().map_err(|source| self.rocks(source))
@@ -297,6 +289,23 @@ impl Store {
     /// A view of this moment: every read through it is of one log position.
     pub fn view(&self) -> View<'_> {
         View { snapshot: self.db.snapshot(), dir: &self.dir }
+    }
+}
+
+impl Commit for Store {
+    fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
+        let mut batch = rocksdb::WriteBatch::default();
+        for (key, row) in rows {
+            match row {
+                Some(row) => batch.put(key, row),
+                None => batch.delete(key),
+            }
+        }
+        let mut options = rocksdb::WriteOptions::default();
+        // Not synced: what a power cut takes from the end of the write-ahead log goes together with its offset, and the
+        // log has it.
+        options.disable_wal(self.mode == Mode::Bulk);
+        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))
     }
 }
 
@@ -393,8 +402,9 @@ fn options(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_max_total_wal_size(64 << 20);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
-    // A torn tail is what a kill leaves; anything else is damage that must be seen.
-    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::TolerateCorruptedTailRecords);
+    // A power cut may take the end of a write-ahead log that is not the last one: what was written behind it must not be
+    // there without it. What is lost so is folded again from the log.
+    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
     if mode == Mode::Bulk {
         options.set_level_zero_slowdown_writes_trigger(1 << 20);
         options.set_level_zero_stop_writes_trigger(1 << 20);

@@ -2,7 +2,7 @@
 //! to one pinned offset per partition, by the same fold, and compared row for row.
 
 use crate::{
-    Error, Projector,
+    Error, Projector, failpoint,
     fold::{Fold, Step},
     project,
     service::Shared,
@@ -63,6 +63,7 @@ fn one(shared: &Arc<Shared>, partition: u32, dir: &Path, budget: &Budget) -> Res
     let mut fold = Fold::resume(partition, shared.journal.clone(), store.clone(), schemas())?;
     fold.know_skips_of(&known)?;
     let read = replay(&*shared.log, &mut fold, pinned)?;
+    shared.config.failpoints.at(failpoint::VERIFY_BUILT);
     let mut indices = Vec::new();
     for index in Index::COMPARED {
         let (rows, live_digest) = project::digest(&view, index)?;

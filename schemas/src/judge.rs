@@ -128,8 +128,10 @@ pub trait View {
     type Error;
     /// The run's head; the default for a run without records.
     fn head(&mut self) -> Result<Head, Self::Error>;
-    /// What is remembered of a `record_id`.
+    /// What is remembered of a `record_id`: what came first under it.
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Self::Error>;
+    /// What is remembered of other content that came under a known `record_id` and was refused for that.
+    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, Self::Error>;
     /// What is remembered of a request.
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// Where something with a lifecycle stands; none where nothing was said of it, or no more than that it may come to be.
@@ -171,19 +173,17 @@ pub enum Verdict {
 /// others, one is refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
-    let seen = view.seen(record.record_id)?;
+    let Known { id, same } = known(record, view)?;
     let is_next = !record.kind.unclaimed() && record.writer_seq == head.next_writer_seq && in_epoch(record, &head);
     // 1. repeat
-    if let Some(first) = &seen
-        && first.content_hash == record.content_hash()
-    {
+    if let Some(first) = same {
         if is_next && record.kind != RecordKind::RunClaim {
             head.next_writer_seq = head.next_writer_seq.saturating_add(1);
         }
-        return Ok(Verdict::Repeat { first: first.clone(), head });
+        return Ok(Verdict::Repeat { first, head });
     }
     if record.kind == RecordKind::RunClaim {
-        return Ok(claim(record, head, seen.is_some()));
+        return Ok(claim(record, head, id));
     }
     if !record.kind.unclaimed() {
         // 2. fenced
@@ -196,7 +196,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
         }
     }
     // 4. conflict
-    let conflict = seen.is_some() || (!record.kind.unclaimed() && record.writer_seq < head.next_writer_seq);
+    let conflict = id || (!record.kind.unclaimed() && record.writer_seq < head.next_writer_seq);
     let (reason, no_op) = if conflict {
         (Some(Reason::Conflict), false)
     } else {
@@ -222,20 +222,35 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     }
 }
 
+/// What is remembered of a record before it is judged.
+struct Known {
+    /// Whether a record of this id was judged.
+    id: bool,
+    /// What came of the same content under this id.
+    same: Option<Seen>,
+}
+
+fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
+    let Some(first) = view.seen(record.record_id)? else { return Ok(Known { id: false, same: None }) };
+    let content = record.content_hash();
+    let same = if first.content_hash == content { Some(first) } else { view.seen_again(record.record_id, content)? };
+    Ok(Known { id: true, same })
+}
+
 /// Whether the record is of the writer that has the run.
 fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
     record.writer_epoch == head.epoch && (head.epoch == Epoch::ZERO || record.writer_id == head.writer_id.borrow())
 }
 
-/// A claim is applied only at the next epoch; it skips the other rules. One that reuses a `record_id` for other content
-/// is refused, since two records under one id could not both be found again.
+/// A claim is applied only at the next epoch; it skips the other rules. One that would win and reuses a `record_id` for
+/// other content is refused, since two records under one id could not both be found again.
 fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
-    if known {
-        return Verdict::Refused { reason: Reason::Conflict, head };
-    }
     let next = Some(record.writer_epoch) == head.epoch.next();
     if !next || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
         return Verdict::Refused { reason: Reason::Fenced, head };
+    }
+    if known {
+        return Verdict::Refused { reason: Reason::Conflict, head };
     }
     head.epoch = record.writer_epoch;
     head.writer_id = record.writer_id.into();

@@ -115,6 +115,18 @@ impl Journal {
         Ok(rebuilt)
     }
 
+    /// The same, from a reader that delivers the last records again in the midst of a batch.
+    pub fn rebuilt_stuttering(&self, batch: usize) -> anyhow::Result<Self> {
+        let mut rebuilt = Self::over(self.log.clone())?;
+        for records in self.log.chunks(batch) {
+            let (most, last) = records.split_at(records.len() - 1);
+            let again: Vec<Delivery> = [most, last, most, last].concat();
+            let step = rebuilt.fold.take(&again)?;
+            ensure!(step == Step::Went, "{step:?}");
+        }
+        Ok(rebuilt)
+    }
+
     /// Rows of the index `checkpoints` but for the messages: how many, and their bytes, keys included; and the largest.
     pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
         let (mut rows, mut bytes, mut largest) = (0, 0, 0);

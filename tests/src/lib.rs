@@ -2,6 +2,7 @@
 //! stopped, a real broker, seeded randomness, and a second reading of recorded runs.
 
 pub mod agent;
+pub mod agreement;
 pub mod checkpoints;
 pub mod claims;
 pub mod command;

@@ -379,3 +379,55 @@ fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
     ensure!(found(Filter::default()).is_err(), "nothing was asked for");
     Ok(())
 }
+
+/// A decision of somebody's on an effect.
+fn decided(agent: &Agent, name: &str, effect_id: &str, decision: &str) -> anyhow::Result<JournalRecord> {
+    let payload = json!({ "type": "effect_resolution", "request_record_id": effect_id, "decision": decision,
+        "who": "jo", "why": "looked" });
+    let mut record = typed(&mut agent.clone(), &payload)?;
+    (record.place.writer_seq, record.body.record_id) = (WriterSeq::ZERO, id(name));
+    Ok(record)
+}
+
+#[test]
+fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    let mut agent = Agent::new("run");
+    journal.append(&typed(&mut agent, &intent("e"))?);
+    journal.append(&typed(&mut agent, &result("e", "unknown"))?);
+    for (round, said) in [intent("e"), result("e", "unknown")].iter().enumerate() {
+        journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
+        journal.fold(1)?;
+        let before = query::effects::pending(journal.store(), PLACE, run())?;
+        ensure!(before[0].class == "retry_safe", "{before:?}");
+        journal.append(&typed(&mut agent, said)?);
+        journal.fold(1)?;
+        let after = query::effects::pending(journal.store(), PLACE, run())?;
+        ensure!(after[0].class == "reconcile_required", "{after:?}");
+        // Only the intent is another start.
+        ensure!(after[0].attempts == 2, "{after:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_refused_content_sent_again_is_told_as_refused_and_a_record_delivered_twice_is_taken_once() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    let mut agent = Agent::new("run");
+    let turn = agent.turn("said");
+    journal.append(&turn);
+    let mut other = agent.turn("said otherwise");
+    other.body.record_id = turn.body.record_id.clone();
+    journal.append(&other);
+    journal.append(&other);
+    journal.fold(1)?;
+    ensure!(journal.refused()?.len() == 1, "{:?}", journal.refused()?);
+    let told = query::outcome::one(journal.store(), PLACE, run(), (3, 0), Some(turn.body.record_id.borrow()))?;
+    let told = told.context("an outcome")?;
+    ensure!((told.outcome.as_str(), told.reason.as_deref()) == ("repeat", Some("conflict")), "{told:?}");
+    ensure!(told.position.offset == 2, "{told:?}");
+    for batch in [1, 100] {
+        ensure!(journal.rebuilt_stuttering(batch)?.digests()? == journal.digests()?, "each twice, {batch} at a time");
+    }
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
-use runlog_projector::store::{Budget, Index, Mode, Rows, Store};
+use runlog_projector::store::{Budget, Commit, Index, Mode, Rows, Store};
 use runlog_schemas::{judge::Head, payload::Payload};
 use runlog_tests::{
     agent::{Agent, entry, run_in},

@@ -166,6 +166,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         clock: crate::now_millis,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
+        failpoints: runlog_projector::failpoint::Failpoints::default(),
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

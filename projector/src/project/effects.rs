@@ -107,29 +107,25 @@ pub(super) fn stepped<R: Rows>(
     let behind = step.behind(before.as_ref().map(|row| row.status.as_str()));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
     let begins = || begun(kind, tool_name, step.status, record, at);
-    match behind {
-        Behind::Same => {}
-        Behind::Open if !step.family.may_have_happened(step.status) => {}
-        Behind::Open => {
-            let row = match before {
-                None => begins(),
-                Some(row) => EffectRow {
-                    status: step.status.to_owned(),
-                    // Said again, it was started again.
-                    attempts: row.attempts + u32::from(row.status == step.status),
-                    cleared: false,
-                    ..row
-                },
-            };
-            changes.put(open, &row);
-        }
-        Behind::Ended => {
-            let row = before.unwrap_or_else(begins);
-            let row = EffectRow { status: step.status.to_owned(), set_by: Some(record.payload_hash()), ..row };
-            changes.remove(open);
-            changes.put(over, &row);
-        }
+    if behind == Behind::Ended {
+        let row = before.unwrap_or_else(begins);
+        let row = EffectRow { status: step.status.to_owned(), set_by: Some(record.payload_hash()), ..row };
+        changes.remove(open);
+        changes.put(over, &row);
+        return Ok(());
     }
+    let row = match before {
+        None if behind == Behind::Open && step.family.may_have_happened(step.status) => begins(),
+        Some(row) if step.known() && changes.has(&open)? => EffectRow {
+            status: if behind == Behind::Open { step.status.to_owned() } else { row.status },
+            attempts: row.attempts + u32::from(step.family.starts(step.status)),
+            // Whoever decided that it did not happen asserted that nobody is at it any more.
+            cleared: false,
+            ..row
+        },
+        _ => return Ok(()),
+    };
+    changes.put(open, &row);
     Ok(())
 }
 

@@ -8,12 +8,12 @@ use crate::{
 use runlog_schemas::{
     answer::{Outcome, ReadBack},
     id::{RecordId, RunId},
-    judge::Seen,
+    judge::{Reason, Seen},
 };
 
-/// The outcome of the record at a place, which must be applied. A repeat is told by its record id: no row stands at its
-/// place, and its id stands for the first one. At most four gets; where they find nothing, one seek: a batch that was refused
-/// for another one of its records.
+/// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
+/// row stands at its place, and its id stands for the first one. At most five gets, and where the first two find nothing a
+/// seek: a batch that was refused for another one of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,
@@ -34,16 +34,22 @@ pub fn one<R: Rows>(
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
+    // What the batch at this offset was refused for, it was refused for as a whole, whatever became of its records later.
+    if let Some((index, row)) = refused_at(rows, offset)?
+        && row.run_id == run_id
+    {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
+    if let Some(first) = rows.get::<Seen>(&store::anomalies::repeat(run_id, offset))? {
+        return Ok(Some(outcome("repeat", first.refused.map(Reason::as_str), (first.offset, first.index))));
+    }
     let seen = match record_id {
         Some(record_id) => seen(rows, run_id, record_id)?,
         None => None,
     };
-    // What the batch at this offset was refused for, it was refused for as a whole.
-    if seen.as_ref().is_none_or(|seen| seen.offset == offset)
-        && let Some((index, row)) = refused_at(rows, offset)?
-        && row.run_id == run_id
-    {
-        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    // A batch's id stands for its place, whatever became of its first record.
+    if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
+        return Ok(Some(outcome("applied", None, (offset, index))));
     }
     Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
 }

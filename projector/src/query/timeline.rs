@@ -83,10 +83,8 @@ fn line(
         writer_seq: place.writer_seq,
         record_id: record.body.record_id.clone(),
         record_kind: record.body.record_kind.as_str().into(),
-        payload_type: match &record.payload {
-            Payload::StoredPayload(stored) => stored.payload_type.clone(),
-            payload => payload.payload_type().into(),
-        },
+        // That of what is hidden too.
+        payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         payload: payload(&record.payload, record.body.privacy, raw)?,

@@ -57,6 +57,10 @@ fn fix(partition: u32, stop: &Stop) -> String {
              again, which rebuilds from what the log still has"
                 .into()
         }
+        "cannot_rebuild" => format!(
+            "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
+            stop.offset
+        ),
         "not_a_journal" => "serve the topic that the journal was created on, or a new one".into(),
         "store" => "make room on the disk and check its health; the partition is tried again every second".into(),
         _ => "check that the log can be reached; the partition is tried again".into(),

@@ -1,9 +1,10 @@
-//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content.
+//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content; and repeats of
+//! that, by place.
 
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{Epoch, OrEmpty, RecordId, RunId, WriterId},
+    id::{ContentHash, Epoch, OrEmpty, RecordId, RunId, WriterId},
     judge::Reason,
 };
 
@@ -27,9 +28,20 @@ pub fn run_prefix(run_id: RunId<&str>) -> Key {
     Key::new(Index::Anomalies, 1).text(run_id)
 }
 
-/// What is remembered of a record id that was refused for its content (`judge::Seen`).
+/// What is remembered of a record id whose first content was refused (`judge::Seen`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(Index::Anomalies, 2).text(run_id).text(record_id)
+}
+
+/// What is remembered of other content under an id that is known, refused for that (`judge::Seen`).
+pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
+    Key::new(Index::Anomalies, 3).text(run_id).text(record_id).hash(&content.0)
+}
+
+/// What the record at a place repeats, where that was refused (`judge::Seen`): by its id alone nobody could tell which of
+/// several contents it repeats.
+pub fn repeat(run_id: RunId<&str>, offset: u64) -> Key {
+    Key::new(Index::Anomalies, 4).text(run_id).u64(offset)
 }
 
 /// An anomaly.

@@ -1,6 +1,7 @@
 //! Keys whose byte order is the order of their parts.
 
 use super::Index;
+use runlog_schemas::datum::Sha256;
 
 /// A key, built part by part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,13 @@ impl Key {
     #[must_use]
     pub fn u32(mut self, number: u32) -> Self {
         self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    /// Adds a hash.
+    #[must_use]
+    pub fn hash(mut self, hash: &Sha256) -> Self {
+        self.0.extend_from_slice(&hash.0);
         self
     }
 

@@ -4,7 +4,7 @@ use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256};
 
 /// The layout that this build writes.
-pub const LAYOUT: u32 = 3;
+pub const LAYOUT: u32 = 4;
 
 /// The layout version.
 pub fn layout() -> Key {

@@ -8,7 +8,7 @@
 //! Whoever takes a batch in calls [`open`], judges the records one by one, and takes back what they did where one is
 //! refused: [`refused`] is then the head.
 
-use super::{Head, Reason, Verdict, View, in_epoch};
+use super::{Head, Known, Reason, Verdict, View, in_epoch, known};
 use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 
 /// What is said of a batch before its records are judged.
@@ -23,14 +23,12 @@ pub enum Opened<'a> {
 /// Judges a batch as a whole: by rules 1 to 4, and by its form.
 pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a>, V::Error> {
     let head = view.head()?;
-    let seen = view.seen(batch.record_id)?;
+    let Known { id, same } = known(batch, view)?;
     let records = batch.records();
-    let content_hash = batch.content_hash();
     // 1. repeat
-    if let Some(first) = seen.as_ref().filter(|first| first.content_hash == content_hash) {
+    if let Some(first) = same {
         let count = records.as_ref().map_or(1, Vec::len);
-        let behind = numbers(batch, count, head);
-        return Ok(Opened::Judged(Verdict::Repeat { first: first.clone(), head: behind }));
+        return Ok(Opened::Judged(Verdict::Repeat { first, head: numbers(batch, count, head) }));
     }
     // 2. fenced
     if !in_epoch(batch, &head) {
@@ -41,7 +39,7 @@ pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a
         return Ok(Opened::Judged(Verdict::Refused { reason: Reason::Gap, head }));
     }
     // 4. conflict, and its form
-    let conflict = seen.is_some() || batch.writer_seq < head.next_writer_seq;
+    let conflict = id || batch.writer_seq < head.next_writer_seq;
     Ok(match records {
         Ok(records) if !conflict && well_formed(batch, &records) => Opened::Records(records),
         records => {

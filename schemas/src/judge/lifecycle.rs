@@ -57,6 +57,16 @@ impl Family {
         }
     }
 
+    /// Whether `status` says that an effect starts: said again, it was started again.
+    pub fn starts(self, status: &str) -> bool {
+        match self {
+            Self::Effect => status == "intent",
+            Self::Tool => status == "intent_recorded",
+            Self::Delivery => status == "requested",
+            _ => false,
+        }
+    }
+
     fn rows(self) -> &'static [Row] {
         match self {
             Self::Effect => EFFECT,
@@ -221,8 +231,9 @@ impl<'a> Step<'a> {
         let (key, status) = (facts.key.as_deref()?, facts.status.as_deref()?);
         // It is a part of keys and of answers, as ids of records are.
         RecordId::new(key).ok()?;
-        // A fact that is taken back says nothing of where things stand.
-        if record.validity.is_some_and(|validity| !validity.is_valid) {
+        // A fact that is taken back says nothing of where it stands. What may have happened outside is no such fact.
+        let evolves = family == Family::Proposal;
+        if evolves && record.validity.is_some_and(|validity| !validity.is_valid) {
             return None;
         }
         let key = match family {
@@ -230,6 +241,11 @@ impl<'a> Step<'a> {
             _ => key.to_owned(),
         };
         Some(Self { family, key, status })
+    }
+
+    /// Whether the state is one of the family's: a word that nobody here knows says nothing.
+    pub fn known(&self) -> bool {
+        self.family.row(self.status).is_some()
     }
 
     /// What stands behind the record, which is legal.

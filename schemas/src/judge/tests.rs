@@ -24,7 +24,7 @@ mod lifecycles;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
     head: Head,
-    seen: HashMap<RecordId, Seen>,
+    seen: HashMap<RecordId, Vec<Seen>>,
     calls: HashMap<RecordId, CallState>,
     states: HashMap<(Family, String), State>,
     /// By id: the sizes of its messages, and whether it is pruned.
@@ -38,7 +38,11 @@ impl View for Run {
         Ok(self.head.clone())
     }
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
-        Ok(self.seen.get(record_id.as_str()).cloned())
+        Ok(self.seen.get(record_id.as_str()).and_then(|seen| seen.first()).cloned())
+    }
+    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, Infallible> {
+        let seen = self.seen.get(record_id.as_str());
+        Ok(seen.and_then(|seen| seen.iter().find(|seen| seen.content_hash == content)).cloned())
     }
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {
         Ok(self.calls.get(request.as_str()).cloned())
@@ -86,7 +90,7 @@ impl Run {
         match verdict {
             Verdict::Applied { head, no_op } => {
                 self.head = head;
-                self.seen.insert(envelope.record_id.to_owned(), remember(None));
+                self.seen.insert(envelope.record_id.to_owned(), vec![remember(None)]);
                 if !no_op {
                     self.apply(envelope);
                 }
@@ -99,7 +103,7 @@ impl Run {
             Verdict::Refused { reason, head } => {
                 self.head = head;
                 if !reason.of_place() {
-                    self.seen.entry(envelope.record_id.to_owned()).or_insert(remember(Some(reason)));
+                    self.seen.entry(envelope.record_id.to_owned()).or_default().push(remember(Some(reason)));
                 }
                 Refused(reason)
             }
@@ -114,7 +118,7 @@ impl Run {
         };
         let before = self.clone();
         let seen = Seen { content_hash: envelope.content_hash(), offset: self.offset, index: 0, refused: None };
-        self.seen.insert(envelope.record_id.to_owned(), seen);
+        self.seen.insert(envelope.record_id.to_owned(), vec![seen]);
         for (index, record) in (0..).zip(&records) {
             if let Refused(reason) | Repeat(Some(reason)) = self.one(record, index) {
                 *self = before;
@@ -443,6 +447,8 @@ fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
 #[test]
 fn a_claim_under_the_id_of_another_record_is_a_conflict() {
     let mut run = Run::claimed("a");
+    // One that has lost has lost, whatever its id.
+    assert_eq!(run.take(&claim("turn", "c", 3)), Refused(Reason::Fenced));
     assert_eq!(run.take(&claim("turn", "b", 2)), Refused(Reason::Conflict));
     assert_eq!(run.head.epoch, 1.into());
 }
@@ -469,6 +475,12 @@ fn a_known_id_with_other_content_is_a_conflict_and_consumes_what_was_the_next() 
     let (writer_seq, journal_seq) = run.next();
     assert_eq!(run.add("turn", turn("something else")), Refused(Reason::Conflict));
     assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
+    // That content under that id was judged: again, it is no second refusal.
+    let mut again = run.next_record("turn", turn("something else"));
+    assert_eq!(run.take(&again), Repeat(Some(Reason::Conflict)));
+    assert_eq!(run.next(), (writer_seq.saturating_add(2), journal_seq.saturating_add(1)));
+    again.payload = turn("a third thing").into();
+    assert_eq!(run.take(&again), Refused(Reason::Conflict));
     // What it was refused for did not change what the id stands for.
     let mut first = run.next_record("turn", turn("hello"));
     first.place.writer_seq = 1.into();

@@ -9,7 +9,7 @@ use crate::{
     effects::{self, Effect},
     fold::{Model, Partition},
     hashes,
-    record::{inner, number, payload_member, payload_type, text},
+    record::{number, payload_member, payload_type, text},
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
@@ -52,26 +52,20 @@ impl Seen<'_> {
     fn head(&self) -> Value {
         let writer = self.run.writer();
         let last = self.run.applied().last();
-        // A batch is one datum.
-        let whole = |entry: &&Entry| entry.verdict == Verdict::Applied && (entry.envelope || !self.within(entry));
-        let datums = self.run.entries.iter().filter(whole);
+        // A batch counts as its records, and not itself.
+        let datums = self.run.applied().map(|entry| entry.datums.first().map(String::as_str));
         json!({
             "run_id": self.run_id,
-            "status": self.run.status(),
+            "status": self.run.status(&self.model.rules),
             "records": self.run.applied().count(),
             "next_journal_seq": self.run.next_journal_seq(&self.model.rules),
             "next_writer_seq": self.run.next_writer_seq(&self.model.rules),
             "epoch": writer.epoch,
-            "writer_id": writer.id,
+            "writer_id": writer.id.unwrap_or_default(),
             "updated_at_millis": last.map(|entry| entry.log_millis),
             "position": last.map(|entry| self.position(entry)),
-            "hash": hashes::run_hash(datums.map(|entry| entry.datum_sha256.as_deref())),
+            "hash": hashes::run_hash(datums),
         })
-    }
-
-    /// Whether an entry stands within a batch.
-    fn within(&self, entry: &Entry) -> bool {
-        self.run.entries.iter().any(|other| other.envelope && other.offset == entry.offset) && !entry.envelope
     }
 
     fn checkpoint(&self, checkpoint: &Checkpoint) -> Value {
@@ -121,13 +115,10 @@ impl Model {
                    "tool_name": null, "arguments": null, "result": null, "error": null, "position": null})
         };
         let Some(seen) = self.run(run_id) else { return unknown(0) };
-        let calls: Vec<Effect> = seen
-            .effects()
-            .into_iter()
-            .filter(|call| call.kind == "tool_call" && call.fingerprint == fingerprint)
-            .collect();
+        let calls: Vec<Effect> =
+            seen.effects().into_iter().filter(|call| call.fingerprint.as_deref() == Some(fingerprint)).collect();
         let wanted = occurrence.unwrap_or(u32::try_from(calls.len()).unwrap_or(u32::MAX));
-        let Some(call) = calls.iter().find(|call| call.occurrence == wanted) else { return unknown(calls.len()) };
+        let Some(call) = calls.iter().find(|call| call.occurrence == Some(wanted)) else { return unknown(calls.len()) };
         let request = &seen.run.entries[call.request];
         let (result, error) = effects::outcome(seen.run, call);
         let told = |value: Value| match call.content {
@@ -153,55 +144,62 @@ impl Model {
         seen.latest(at_or_before.unwrap_or(u64::MAX)).map_or(Value::Null, |checkpoint| seen.checkpoint(&checkpoint))
     }
 
-    /// `effects --pending`: over all runs, by run id and request.
-    pub fn effects(&self) -> Value {
+    /// `effects`: over all runs, those that are pending or all.
+    pub fn effects(&self, only_pending: bool) -> Value {
+        let row = |seen: &Seen<'_>, effect: &Effect| {
+            let pending = effect.pending();
+            let told = seen.pending(effect);
+            let status = if pending { "pending" } else { &effect.status };
+            json!({
+                "run_id": seen.run_id,
+                "position": seen.position(&seen.run.entries[effect.request]),
+                "kind": effect.kind,
+                "id": effect.id,
+                "tool_name": effect.tool_name,
+                "fingerprint": effect.fingerprint,
+                "occurrence": effect.occurrence,
+                "status": status,
+                "class": if pending { told["class"].clone() } else { Value::Null },
+                "reason": if pending { told["reason"].clone() } else { Value::Null },
+                "evidence": seen.evidence(effect),
+            })
+        };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {
-            let pending = seen.effects().into_iter().filter(Effect::pending);
-            pending
-                .map(|effect| {
-                    let mut row = seen.pending(&effect);
-                    row["run_id"] = seen.run_id.into();
-                    row["position"] = seen.position(&seen.run.entries[effect.request]);
-                    row
-                })
-                .collect()
+            let effects = seen.effects().into_iter().filter(|effect| !only_pending || effect.pending());
+            effects.map(|effect| row(seen, &effect)).collect()
         };
         json!({"effects": self.seen().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
 
+    /// What stands open of a family (`approval`, `wake`, `run_message`, `write_back`, `code_edit_proposal`, `agent_pool`),
+    /// or has ended, of one run; by id.
+    pub fn standing(&self, run_id: &str, family: &str, ended: bool) -> Value {
+        json!({"standing": self.run(run_id).map(|seen| seen.standing(family, ended)).unwrap_or_default()})
+    }
+
     /// `anomalies`: what was refused, of a run or of all, by partition and offset.
     pub fn anomalies(&self, run_id: Option<&str>) -> Value {
-        let mut rows: Vec<((u32, u64), Value)> = Vec::new();
+        let mut rows: Vec<((u32, u64, u32), Value)> = Vec::new();
         for (number, partition) in (0..).zip(&self.partitions) {
-            let mut add = |offset: u64, record: &Value, reason: Reason| {
+            let mut add = |(offset, index): (u64, u32), record: &Value, reason: Reason| {
                 if run_id.is_none_or(|run_id| run_id == text(record, "/run_id")) {
-                    rows.push(((number, offset), self.anomaly(number, offset, record, reason)));
+                    let position = self.position(number, offset, index);
+                    rows.push(((number, offset, index), anomaly(&position, record, reason)));
                 }
             };
             for entry in partition.runs.values().flat_map(|run| &run.entries) {
                 if let Verdict::Refused(reason) = entry.verdict {
-                    add(entry.offset, &entry.record, reason);
+                    add((entry.offset, entry.index), &entry.record, reason);
                 }
             }
             for delivery in partition.strays.iter().map(|row| &row.delivery) {
                 if let Some(record) = delivery.what.record() {
-                    add(delivery.offset, record, Reason::WrongPartition);
+                    add((delivery.offset, 0), record, Reason::WrongPartition);
                 }
             }
         }
         rows.sort_by_key(|(at, _)| *at);
         json!({"anomalies": rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>()})
-    }
-
-    fn anomaly(&self, partition: u32, offset: u64, record: &Value, reason: Reason) -> Value {
-        json!({
-            "position": self.position(partition, offset, 0),
-            "run_id": text(record, "/run_id"),
-            "record_id": text(record, "/record_id"),
-            "reason": reason.as_str(),
-            "writer_id": text(record, "/writer_id"),
-            "epoch": number(record, "/writer_epoch"),
-        })
     }
 
     /// `dead-letter list`, by partition and offset.
@@ -217,37 +215,59 @@ impl Model {
         json!({"records": rows.collect::<Vec<_>>()})
     }
 
-    /// `outcome`: what became of the record at a position; null where none was judged there.
-    pub fn outcome(&self, partition: u32, offset: u64, index: u32) -> Value {
+    /// `outcome`: what became of the record at a position; null where none was judged there. By the id of a batch that was
+    /// applied it is the batch's, whatever became of its first record.
+    pub fn outcome(&self, partition: u32, offset: u64, index: u32, record_id: &str) -> Value {
         let Some(rows) = self.partitions.get(partition as usize) else { return Value::Null };
-        let entries = || rows.runs.values().flat_map(|run| run.entries.iter().map(move |entry| (run, entry)));
-        let stray =
-            rows.strays.iter().find(|row| row.delivery.offset == offset).and_then(|row| row.delivery.what.record());
-        if let Some(record) = stray {
-            return self.told(
-                (partition, offset, index),
-                "refused",
-                Some(Reason::WrongPartition),
-                text(record, "/record_id"),
-            );
+        let stray = rows.strays.iter().find(|row| row.delivery.offset == offset);
+        if let Some(record) = stray.and_then(|row| row.delivery.what.record()) {
+            let reason = Some(Reason::WrongPartition);
+            return self.told((partition, offset, 0), "refused", reason, text(record, "/record_id"));
         }
-        let here = |entry: &Entry| entry.offset == offset && !entry.envelope;
-        let found = entries().find(|(_, entry)| {
-            let whole = || inner(&entry.record).len() as u64 > u64::from(index) && entry.verdict != Verdict::Applied;
-            here(entry) && (entry.index == index || whole())
-        });
-        let Some((run, entry)) = found else { return Value::Null };
+        let here = |entry: &&Entry| entry.offset == offset && !entry.envelope;
+        // What is said of a batch as a whole is said of any of its records.
+        let whole = |entry: &&Entry| here(entry) && entry.kind == "batch";
+        let envelope = |entry: &Entry| entry.envelope && entry.offset == offset && entry.id == record_id;
+        if rows.runs.values().flat_map(|run| &run.entries).any(envelope) {
+            return self.told((partition, offset, 0), "applied", None, record_id);
+        }
+        let of = |run: &'_ Run| -> Option<usize> {
+            run.entries.iter().position(|entry| here(&entry) && (entry.index == index || whole(&entry)))
+        };
+        let Some((run, at)) = rows.runs.values().find_map(|run| of(run).map(|at| (run, at))) else {
+            return Value::Null;
+        };
+        let entry = &run.entries[at];
+        let place = (partition, entry.offset, entry.index);
         match entry.verdict {
-            Verdict::Applied => self.told((partition, offset, index), "applied", None, &entry.id),
-            Verdict::Refused(reason) => self.told((partition, offset, index), "refused", Some(reason), &entry.id),
+            Verdict::Applied => self.told(place, "applied", None, &entry.id),
+            Verdict::Refused(reason) => self.told(place, "refused", Some(reason), &entry.id),
             Verdict::Repeat(first) => {
-                let first = &run.entries[first];
+                let mut first = &run.entries[first];
                 let reason = match first.verdict {
                     Verdict::Refused(reason) => Some(reason),
                     _ => None,
                 };
+                // Of a batch that was applied each record has a place of its own.
+                let within = run.entries.iter().find(|other| other.counts() && other.id == record_id);
+                if let Some(within) = within.filter(|_| first.envelope && first.id != record_id) {
+                    first = within;
+                }
                 self.told((partition, first.offset, first.index), "repeat", reason, &entry.id)
             }
+        }
+    }
+
+    /// What became of the first record of an id, where it was applied or refused for its content.
+    pub fn known(&self, run_id: &str, record_id: &str) -> Value {
+        let number = hashes::partition_of(run_id, self.journal.partitions);
+        let run = self.partitions.get(number as usize).and_then(|partition| partition.runs.get(run_id));
+        let first = run.and_then(|run| run.entries.iter().find(|entry| entry.known() && entry.id == record_id));
+        let Some(entry) = first else { return Value::Null };
+        let place = (number, entry.offset, if entry.envelope { 0 } else { entry.index });
+        match entry.verdict {
+            Verdict::Refused(reason) => self.told(place, "refused", Some(reason), record_id),
+            _ => self.told(place, "applied", None, record_id),
         }
     }
 
@@ -271,6 +291,7 @@ impl Model {
                 "record_id": entry.id,
                 "payload_type": payload_type(&entry.record),
                 "epoch": number(&entry.record, "/writer_epoch"),
+                "timestamp_millis": number(&entry.record, "/timestamp_millis"),
                 "payload": seen.content(entry, entry.record["payload"].clone()),
             })
         };
@@ -285,32 +306,65 @@ impl Model {
                 "applied": partition.next,
                 "state": if partition.stopped.is_some() { "stopped" } else { "running" },
                 "error": partition.stopped.as_ref().map(|(why, _)| why),
+                "stopped_at": partition.stopped.as_ref().map(|(_, offset)| offset),
             })
         };
         json!({"partitions": (0..).zip(&self.partitions).map(row).collect::<Vec<_>>()})
     }
 
+    /// The fingerprints of a run's calls, each once, with how many requests it has.
+    pub fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
+        let mut found: Vec<(String, u32)> = Vec::new();
+        for call in self.run(run_id).map(|seen| seen.effects()).unwrap_or_default() {
+            let (Some(fingerprint), Some(occurrence)) = (call.fingerprint, call.occurrence) else { continue };
+            match found.iter_mut().find(|(known, _)| *known == fingerprint) {
+                Some(known) => known.1 = occurrence,
+                None => found.push((fingerprint, occurrence)),
+            }
+        }
+        found
+    }
+
+    /// The families that [`Model::standing`] knows.
+    pub const FAMILIES: [&str; 6] =
+        ["approval", "wake", "run_message", "write_back", "code_edit_proposal", "agent_pool"];
+
     /// Every answer there is, for whoever compares whole models.
     pub fn everything(&self) -> Value {
         let mut runs = Vec::new();
         for seen in self.seen() {
-            let mut calls: Vec<Effect> = seen.effects();
-            calls.retain(|call| call.kind == "tool_call");
-            let lookup = |call: &Effect| self.lookup(seen.run_id, &call.fingerprint, Some(call.occurrence));
+            let lookups = self.fingerprints(seen.run_id).into_iter().flat_map(|(fingerprint, occurrences)| {
+                (1..=occurrences)
+                    .map(|occurrence| self.lookup(seen.run_id, &fingerprint, Some(occurrence)))
+                    .collect::<Vec<_>>()
+            });
+            let standing = |family| [false, true].map(|ended| self.standing(seen.run_id, family, ended));
             runs.push(json!({
                 "recover": self.recover(seen.run_id),
-                "lookups": calls.iter().map(lookup).collect::<Vec<_>>(),
+                "lookups": lookups.collect::<Vec<_>>(),
                 "checkpoint": self.checkpoint(seen.run_id, None),
+                "standing": Self::FAMILIES.map(standing),
                 "show": self.show(seen.run_id),
                 "facts": self.facts(seen.run_id, i64::MAX),
             }));
         }
         let offsets = self.partitions.iter().flat_map(|partition| &partition.log);
         let outcomes: Vec<Value> =
-            offsets.map(|delivery| self.outcome(delivery.partition, delivery.offset, 0)).collect();
+            offsets.map(|delivery| self.outcome(delivery.partition, delivery.offset, 0, "")).collect();
         json!({
-            "partitions": self.partitions(), "runs": self.runs(), "of_runs": runs, "effects": self.effects(),
+            "partitions": self.partitions(), "runs": self.runs(), "of_runs": runs, "effects": self.effects(false),
             "anomalies": self.anomalies(None), "dead_letters": self.dead_letters(), "outcomes": outcomes,
         })
     }
+}
+
+fn anomaly(position: &Value, record: &Value, reason: Reason) -> Value {
+    json!({
+        "position": position,
+        "run_id": text(record, "/run_id"),
+        "record_id": text(record, "/record_id"),
+        "reason": reason.as_str(),
+        "writer_id": text(record, "/writer_id"),
+        "epoch": number(record, "/writer_epoch"),
+    })
 }

@@ -29,13 +29,13 @@ pub(crate) struct Checkpoint {
 /// All checkpoints of a run, in log order.
 pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
     let mut checkpoints: Vec<Checkpoint> = Vec::new();
-    let end = run.end();
+    let end = run.end(rules);
     for (at, entry) in run.entries.iter().enumerate().filter(|(_, entry)| entry.counts()) {
         let record = &entry.record;
         match entry.kind.as_str() {
             kind @ ("loop_checkpoint" | "checkpoint") => {
                 let base = text(record, "/payload/base");
-                let base = checkpoints.iter().rev().find(|other| other.id == base);
+                let base = checkpoints.iter().rev().find(|other| other.of_loop && other.id == base);
                 checkpoints.push(Checkpoint {
                     at,
                     id: text(record, "/payload/checkpoint_id").to_owned(),
@@ -46,19 +46,20 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
                     behind_end: end.is_some_and(|end| end < at),
                 });
             }
-            "checkpoint_prune" => prune(rules, &mut checkpoints, record),
+            "checkpoint_prune" => prune(rules, run, &mut checkpoints, record),
             _ => {}
         }
     }
     checkpoints
 }
 
-fn prune(rules: &Rules, checkpoints: &mut [Checkpoint], record: &Value) {
+fn prune(rules: &Rules, run: &Run, checkpoints: &mut [Checkpoint], record: &Value) {
     let before = number(record, "/payload/prune_covered_before");
     let flag = crate::record::at(record, "/payload/preserve_latest_terminal") == Some(&Value::Bool(true));
-    // Of those that are answered: the contract's own do not stand for one.
+    // Of those that are answered: the contract's own do not stand for one. The latest is the one that is answered first.
     let kept = |checkpoint: &Checkpoint| checkpoint.of_loop && checkpoint.behind_end && !checkpoint.pruned;
-    let terminal = checkpoints.iter().rposition(kept);
+    let later = |(_, checkpoint): &(usize, &Checkpoint)| rank(run, checkpoint);
+    let terminal = checkpoints.iter().enumerate().filter(|(_, one)| kept(one)).max_by_key(later).map(|(at, _)| at);
     for (at, checkpoint) in checkpoints.iter_mut().enumerate() {
         let covered = checkpoint.covers < before && !checkpoint.pruned;
         let preserved = covered && flag && terminal == Some(at);
@@ -99,15 +100,18 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
     let before = of(rules, run);
     let head = run.next_journal_seq(rules) - 1;
+    let uncovered = number(record, "/payload/covers_journal_seq") > head;
+    if payload_type(record) == "checkpoint" {
+        // The contract's own hold no messages: nobody goes on from one, whatever its id.
+        return rules.fires(Rule::CheckpointCovers, uncovered).then_some(Reason::Checkpoint);
+    }
     let base_id = text(record, "/payload/base");
-    let base = before.iter().rev().find(|other| other.id == base_id);
-    let base_missing = !base_id.is_empty() && base.is_none_or(|base| base.pruned || !base.of_loop);
+    let base = before.iter().rev().find(|other| other.of_loop && other.id == base_id);
+    let base_missing = !base_id.is_empty() && base.is_none_or(|base| base.pruned);
     let spans_outside = !base_missing && messages(record, base).is_none();
-    let wrong = rules.fires(Rule::CheckpointCovers, number(record, "/payload/covers_journal_seq") > head)
-        || rules.fires(
-            Rule::CheckpointIdTaken,
-            before.iter().any(|other| other.id == text(record, "/payload/checkpoint_id")),
-        )
+    let id = text(record, "/payload/checkpoint_id");
+    let wrong = rules.fires(Rule::CheckpointCovers, uncovered)
+        || rules.fires(Rule::CheckpointIdTaken, before.iter().any(|other| other.of_loop && other.id == id))
         || rules.fires(Rule::CheckpointBase, base_missing)
         || rules.fires(Rule::CheckpointSpans, spans_outside);
     wrong.then_some(Reason::Checkpoint)
@@ -122,12 +126,15 @@ pub(crate) fn latest(rules: &Rules, run: &Run, covers: u64, gone: impl Fn(usize)
         .filter(|checkpoint| checkpoint.of_loop && !checkpoint.pruned && checkpoint.covers <= covers)
         .filter(|checkpoint| is_valid(rules, run, checkpoint) && !gone(checkpoint.at))
         .collect();
-    valid.sort_by_key(|checkpoint| {
-        let record = &run.entries[checkpoint.at].record;
-        let by = ["/payload/covers_journal_seq", "/payload/checkpoint_seq", "/payload/created_at_millis"];
-        (by.map(|pointer| number(record, pointer)), checkpoint.at)
-    });
+    valid.sort_by_key(|checkpoint| rank(run, checkpoint));
     valid.pop()
+}
+
+/// Which checkpoint is later: by what it covers, its number, its writer's time, the log.
+fn rank(run: &Run, checkpoint: &Checkpoint) -> ([u64; 3], usize) {
+    let record = &run.entries[checkpoint.at].record;
+    let by = ["/payload/covers_journal_seq", "/payload/checkpoint_seq", "/payload/created_at_millis"];
+    (by.map(|pointer| number(record, pointer)), checkpoint.at)
 }
 
 fn is_valid(rules: &Rules, run: &Run, checkpoint: &Checkpoint) -> bool {

@@ -11,12 +11,11 @@ use serde_json::Value;
 /// Why the content of a record is refused; none where it is applied.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
     sequence(rules, run, record)
+        .or_else(|| ended(rules, run, record))
         .or_else(|| started(rules, run, record))
         .or_else(|| effects::refusal(rules, run, record))
-        .or_else(|| lifecycles::refusal(rules, run, record))
         .or_else(|| checkpoints::refusal(rules, run, record))
-        .or_else(|| ended(rules, run, record))
-        .or_else(|| lifecycles::write_back_refusal(rules, run, record))
+        .or_else(|| lifecycles::refusal(rules, run, record))
 }
 
 fn sequence(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
@@ -37,6 +36,12 @@ fn started(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
 }
 
 fn ended(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
-    let may_follow = !numbered(record) || matches!(payload_type(record), "checkpoint" | "recovery");
-    rules.fires(Rule::Ended, run.end().is_some() && !may_follow).then_some(Reason::Ended)
+    if !numbered(record) || run.end(rules).is_none() {
+        return None;
+    }
+    let turn_ends =
+        payload_type(record) == "turn_lifecycle" && matches!(text(record, "/payload/status"), "completed" | "failed");
+    let may_follow =
+        matches!(payload_type(record), "checkpoint" | "recovery") || rules.fires(Rule::TurnEndsLater, turn_ends);
+    rules.fires(Rule::Ended, !may_follow).then_some(Reason::Ended)
 }

@@ -37,9 +37,9 @@ pub enum What {
     Record {
         /// The JSON, shared by whoever holds the delivery.
         record: Arc<Value>,
-        /// Hexadecimal SHA-256 of the datum, from whoever encoded it: runs are hashed over these. Without one the run has
-        /// no hash, since the encoding is not the model's.
-        datum_sha256: Option<String>,
+        /// Hexadecimal SHA-256 of the datum, of a batch one for each record within, from whoever encoded it: runs are hashed
+        /// over these. Without them the run has no hash, since the encoding is not the model's.
+        datums: Vec<String>,
     },
     /// Bytes that are no record.
     Unreadable {

@@ -1,53 +1,94 @@
-//! Effects: tool calls, and the contract's effects by `effect_id`. What is known of each is one walk over its run.
+//! Effects that may have happened: Runlog's tool calls, and the contract's effects, tool calls and deliveries. What is
+//! known of each is one walk over its run.
 
 use crate::{
+    lifecycles::{self, Family, Said},
     record::{answers, inner, number, payload_member, payload_type, same_payload, text, tool},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
 
+/// The kinds, in the order in which a decision looks for an id.
+const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
+
 /// What is known of one effect. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Effect {
-    /// `tool_call` or `effect`.
+    /// One of [`KINDS`].
     pub(crate) kind: &'static str,
-    /// The request's record id, or the effect id.
+    /// The request's record id, or the contract's id.
     pub(crate) id: String,
     pub(crate) tool_name: String,
-    pub(crate) fingerprint: String,
-    /// Which request of the fingerprint, from 1; 0 for the contract's effects.
-    pub(crate) occurrence: u32,
+    /// Of Runlog's calls.
+    pub(crate) fingerprint: Option<String>,
+    /// Which request of the fingerprint, from 1.
+    pub(crate) occurrence: Option<u32>,
     pub(crate) request: usize,
-    pub(crate) key: bool,
-    /// `pending`, `completed`, `failed`; of the contract's effects the terminal status.
+    pub(crate) key: Option<String>,
+    /// A key of the receiver's.
+    pub(crate) deduped: bool,
+    /// Of a call `pending`, `completed`, `failed`; of the contract's own the state's name.
     pub(crate) status: String,
+    pub(crate) ended: bool,
     /// What set the status.
     pub(crate) set_by: usize,
-    /// Whose content the result or failure is: the completion, the adopted evidence, the resolution.
+    /// The entry whose content the result or failure is: the completion, the adopted evidence, the resolution.
     pub(crate) content: Option<usize>,
+    /// The evidence that was adopted.
+    pub(crate) adopted: Option<usize>,
     pub(crate) starts: u32,
     /// Somebody said that the last start did not happen.
     pub(crate) not_done: bool,
-    /// Refused results: the entry, and the record within it.
-    pub(crate) evidence: Vec<(usize, Value)>,
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+/// A refused result.
+#[derive(Clone, Debug)]
+pub(crate) struct Evidence {
+    /// The entry that it came in.
+    pub(crate) entry: usize,
+    /// Its index within the offset.
+    pub(crate) index: u32,
+    pub(crate) status: String,
+    pub(crate) result: Value,
 }
 
 impl Effect {
     pub(crate) fn pending(&self) -> bool {
-        self.status == "pending"
+        !self.ended
     }
 
     /// Whether it may run again without anybody's decision.
     pub(crate) fn retry_safe(&self, rules: &Rules) -> bool {
-        rules.fires(Rule::KeyIsRetrySafe, self.key && !self.not_done) || self.not_done
+        let key = self.key.is_some() || self.deduped;
+        self.not_done || rules.fires(Rule::KeyIsRetrySafe, key)
     }
 
     fn end(&mut self, status: &str, set_by: usize, content: usize) {
         status.clone_into(&mut self.status);
+        self.ended = true;
         self.set_by = set_by;
         self.content = Some(content);
     }
+
+    /// Somebody is at it after all.
+    fn take_back(&mut self, rules: &Rules) {
+        self.not_done = self.not_done && !rules.fires(Rule::NotDoneTakenBack, self.not_done);
+    }
+
+    /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last.
+    fn adoptable(&self, rules: &Rules) -> Option<usize> {
+        let last = self.evidence.len().checked_sub(1)?;
+        let happened = self.evidence.iter().rposition(|evidence| evidence.status == "completed");
+        let contradicts = happened.is_some_and(|at| at != last) && self.evidence[last].status != "completed";
+        if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened } else { Some(last) }
+    }
+}
+
+/// Whether the open states of a family are effects that may have happened.
+pub(crate) fn is_effect(family: &Family) -> bool {
+    KINDS.contains(&family.name)
 }
 
 /// All effects of a run, in the order of their requests.
@@ -55,7 +96,7 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
     for (at, entry) in run.entries.iter().enumerate() {
         match entry.verdict {
-            Verdict::Applied if !entry.envelope => step(rules, &mut effects, at, entry),
+            Verdict::Applied if !entry.envelope => step(rules, &mut effects, run, at),
             Verdict::Refused(reason) => evidence(rules, &mut effects, at, entry, reason),
             _ => {}
         }
@@ -63,10 +104,11 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Effect> {
     effects
 }
 
-fn step(rules: &Rules, effects: &mut Vec<Effect>, at: usize, entry: &Entry) {
+fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
+    let entry = &run.entries[at];
     let record = &entry.record;
     match entry.kind.as_str() {
-        "tool_call_requested" | "effect_intent" => effects.push(requested(effects, at, record)),
+        "tool_call_requested" => effects.push(requested(effects, at, record)),
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
@@ -78,39 +120,112 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, at: usize, entry: &Entry) {
                 effect.end(kind.trim_start_matches("tool_call_"), at, at);
             }
         }
-        "effect_result" => {
-            let status = text(record, "/payload/terminal_status");
-            if let Some(effect) = pending(effects, record)
-                && !rules.fires(Rule::EffectUnknown, status == "unknown")
-            {
-                effect.end(status, at, at);
-            }
-        }
         "effect_resolution" => {
             if let Some(effect) = pending(effects, record) {
                 resolve(rules, effect, at, record);
             }
         }
-        _ => {}
+        _ => {
+            if let Some(said) = lifecycles::said(rules, record).filter(|said| is_effect(said.family)) {
+                stepped(rules, effects, run, at, &said);
+            }
+        }
     }
 }
 
+/// A record of one of the contract's effects.
+fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said: &Said) {
+    let family = said.family;
+    let ends = family.ends(&said.state);
+    let unknown = rules.fires(Rule::EffectUnknown, said.state == "unknown" && family.name == "effect");
+    // Switched off, a result is one.
+    let ends = ends || (!unknown && said.state == "unknown" && family.name == "effect");
+    let known = effects.iter_mut().find(|effect| effect.kind == family.name && effect.id == said.key.id);
+    let Some(effect) = known else {
+        let asked = family.name == "tool" && matches!(said.state.as_str(), "requested" | "request_modified");
+        if family.moves(rules, None, &said.state) && !rules.fires(Rule::ToolNotStarted, asked) {
+            let mut effect = begun(family, &said.key.id, at, &run.entries[at].record);
+            said.state.clone_into(&mut effect.status);
+            effect.ended = ends;
+            effects.push(effect);
+        }
+        return;
+    };
+    let moves = family.moves(rules, Some(&effect.status), &said.state);
+    if effect.ended || ends {
+        let again =
+            effect.status == said.state && same_payload(&run.entries[effect.set_by].record, &run.entries[at].record);
+        if ends && moves && !again {
+            effect.end(&said.state, at, at);
+        }
+    } else if family.rank(&said.state).is_some() {
+        if rules.fires(Rule::IntentAgain, starts(family, &said.state)) {
+            effect.starts += 1;
+        }
+        effect.take_back(rules);
+        if moves {
+            said.state.clone_into(&mut effect.status);
+            effect.set_by = at;
+        }
+    }
+}
+
+/// Whether a state says that the effect starts.
+fn starts(family: &Family, state: &str) -> bool {
+    matches!(
+        (family.name, state),
+        ("effect", "intent") | ("tool", "intent_recorded") | ("output_delivery", "requested")
+    )
+}
+
+/// The key that a record was made with: the envelope's, or the payload's.
+fn key(record: &Value, name: &str) -> Option<String> {
+    let envelope = format!("/{name}");
+    let payload = match payload_type(record) {
+        "effect_intent" | "tool" => format!("/payload/{name}"),
+        "output_delivery" if text(record, "/payload/record_type") == "intent" => format!("/payload/record/{name}"),
+        _ => String::new(),
+    };
+    let found = [envelope, payload].iter().map(|path| text(record, path)).find(|key| !key.is_empty())?.to_owned();
+    Some(found)
+}
+
 fn requested(effects: &[Effect], at: usize, record: &Value) -> Effect {
-    let call = payload_type(record) == "tool_call_requested";
-    let (tool_name, fingerprint) = if call { tool(record) } else { Default::default() };
-    let before = effects.iter().filter(|other| call && other.fingerprint == fingerprint).count();
-    let key = ["/idempotency_key", "/dedupe_key", "/payload/idempotency_key", "/payload/dedupe_key"];
+    let (tool_name, fingerprint) = tool(record);
+    let before = effects.iter().filter(|other| other.fingerprint.as_ref() == Some(&fingerprint)).count();
     Effect {
-        kind: if call { "tool_call" } else { "effect" },
-        id: text(record, if call { "/record_id" } else { "/payload/effect_id" }).to_owned(),
         tool_name,
-        fingerprint,
-        occurrence: if call { u32::try_from(before + 1).unwrap_or(u32::MAX) } else { 0 },
+        fingerprint: Some(fingerprint),
+        occurrence: Some(u32::try_from(before + 1).unwrap_or(u32::MAX)),
+        ..effect("tool_call", text(record, "/record_id"), at, record)
+    }
+}
+
+fn begun(family: &Family, id: &str, at: usize, record: &Value) -> Effect {
+    let kind = KINDS.into_iter().find(|kind| *kind == family.name).unwrap_or_default();
+    let tool_name = match payload_type(record) {
+        "effect_intent" => text(record, "/payload/kind"),
+        "tool" => text(record, "/payload/canonical_tool_name"),
+        _ => "",
+    };
+    Effect { tool_name: tool_name.to_owned(), ..effect(kind, id, at, record) }
+}
+
+fn effect(kind: &'static str, id: &str, at: usize, record: &Value) -> Effect {
+    Effect {
+        kind,
+        id: id.to_owned(),
+        tool_name: String::new(),
+        fingerprint: None,
+        occurrence: None,
         request: at,
-        key: key.iter().any(|pointer| !text(record, pointer).is_empty()),
+        key: key(record, "idempotency_key"),
+        deduped: key(record, "dedupe_key").is_some(),
         status: "pending".to_owned(),
+        ended: false,
         set_by: at,
         content: None,
+        adopted: None,
         starts: 1,
         not_done: false,
         evidence: Vec::new(),
@@ -123,81 +238,92 @@ fn resolve(rules: &Rules, effect: &mut Effect, at: usize, record: &Value) {
         "give_up" if rules.fires(Rule::ResolvedGiveUp, true) => effect.end("failed", at, at),
         "not_done" if rules.fires(Rule::ResolvedNotDone, true) => effect.not_done = true,
         "adopt" if rules.fires(Rule::ResolvedAdopt, true) => {
-            if let Some((adopted, result)) = effect.evidence.last().cloned() {
-                effect.end(status_of(&result), at, adopted);
+            if let Some(adopted) = effect.adoptable(rules) {
+                let Evidence { entry, status, .. } = effect.evidence[adopted].clone();
+                effect.end(&status, at, entry);
+                effect.adopted = Some(adopted);
             }
         }
         _ => {}
     }
 }
 
-/// The status that a result gives its effect.
-pub(crate) fn status_of(result: &Value) -> &str {
-    match payload_type(result) {
-        "tool_call_completed" => "completed",
-        "tool_call_failed" => "failed",
-        _ => text(result, "/payload/terminal_status"),
-    }
-}
-
-/// A refused result is kept while its effect is pending, each once.
+/// A refused result is kept while its effect is pending, each once. It takes back that the effect did not happen.
 fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, reason: Reason) {
     let rule = match reason {
         Reason::Fenced => Rule::EvidenceFenced,
         Reason::Ended => Rule::EvidenceEnded,
         _ => return,
     };
-    let records = if entry.kind == "batch" { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
-    for record in records.iter().filter(|record| is_result(record)) {
-        let Some(effect) = pending(effects, record) else { continue };
-        let kept = effect.evidence.iter().any(|(_, other)| text(other, "/record_id") == text(record, "/record_id"));
-        if !kept && rules.fires(rule, true) {
-            effect.evidence.push((at, record.clone()));
+    let batch = entry.kind == "batch";
+    let records = if batch { inner(&entry.record) } else { std::slice::from_ref(&*entry.record) };
+    for (index, record) in (0..).zip(records) {
+        if text(record, "/run_id") != text(&entry.record, "/run_id") {
+            continue;
+        }
+        let Some((kind, id, status)) = result_of(rules, record) else { continue };
+        let about = |effect: &&mut Effect| effect.pending() && effect.kind == kind && effect.id == id;
+        let Some(effect) = effects.iter_mut().find(about) else { continue };
+        let same = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
+        if !effect.evidence.iter().any(same) && rules.fires(rule, true) {
+            effect.evidence.push(Evidence { entry: at, index, status, result: record.clone() });
+            effect.take_back(rules);
         }
     }
 }
 
-fn is_result(record: &Value) -> bool {
-    matches!(payload_type(record), "tool_call_completed" | "tool_call_failed" | "effect_result")
+/// What a record says that an effect came to: its kind, its id, the status.
+fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, String)> {
+    match payload_type(record) {
+        "tool_call_completed" => Some(("tool_call", answers(record).to_owned(), "completed".to_owned())),
+        "tool_call_failed" => Some(("tool_call", answers(record).to_owned(), "failed".to_owned())),
+        _ => {
+            let said = lifecycles::said(rules, record)?;
+            let ends = is_effect(said.family) && said.family.ends(&said.state);
+            ends.then_some((said.family.name, said.key.id, said.state))
+        }
+    }
 }
 
-/// Whether a record is about an effect: contract results name it by effect id, resolutions by either.
-fn about(effect: &Effect, record: &Value) -> bool {
-    match payload_type(record) {
-        "effect_result" => effect.kind == "effect" && effect.id == text(record, "/payload/effect_id"),
-        "effect_resolution" => effect.id == answers(record),
-        _ => effect.kind == "tool_call" && effect.id == answers(record),
-    }
+/// The effect that a record answers: a decision names it by any id, and the first kind that knows it has it.
+fn answered<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
+    let id = answers(record);
+    let kinds = if payload_type(record) == "effect_resolution" { &KINDS[..] } else { &KINDS[..1] };
+    let knows = |kind: &&&str| effects.iter().any(|effect| effect.kind == **kind && effect.id == id);
+    let kind = *kinds.iter().find(knows)?;
+    effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id)
 }
 
 fn pending<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
-    effects.iter_mut().find(|effect| effect.pending() && about(effect, record))
+    answered(effects, record).filter(|effect| effect.pending())
 }
 
-/// Whether a record of an effect's lifecycle is an illegal step.
+/// Where one of the contract's effects stands: its state, whether that is an end, and which entry set it.
+pub(crate) fn stands(rules: &Rules, run: &Run, said: &Said) -> Option<(String, bool, usize)> {
+    let all = of(rules, run);
+    let known = all.into_iter().find(|effect| effect.kind == said.family.name && effect.id == said.key.id)?;
+    Some((known.status, known.ended, known.set_by))
+}
+
+/// Whether a record answers a request that is not there, or not pending.
 pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason> {
-    let effects = of(rules, run);
     let kind = payload_type(record);
-    if kind == "effect_intent" {
-        let id = text(record, "/payload/effect_id");
-        let taken = effects.iter().any(|effect| effect.kind == "effect" && effect.id == id);
-        return rules.fires(Rule::EffectTransition, taken).then_some(Reason::Transition);
-    }
     let rule = match kind {
-        "effect_result" => Rule::EffectTransition,
         "effect_resolution" => Rule::ResolutionTransition,
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => Rule::CallTransition,
         _ => return None,
     };
-    let effect = effects.iter().find(|effect| about(effect, record));
-    let ended_by = effect.filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
-    let again = is_result(record) && ended_by.is_some_and(|first| same_payload(first, record));
+    let mut effects = of(rules, run);
+    let effect = answered(&mut effects, record);
+    let ended_by = effect.as_ref().filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
+    let result = matches!(kind, "tool_call_completed" | "tool_call_failed");
+    let again = result && ended_by.is_some_and(|first| same_payload(first, record));
     if rules.fires(Rule::SameCompletion, again) {
         return None;
     }
     let adopts_nothing = kind == "effect_resolution"
         && text(record, "/payload/decision") == "adopt"
-        && effect.is_some_and(|effect| effect.evidence.is_empty());
+        && effect.as_ref().is_some_and(|effect| effect.evidence.is_empty());
     let answers_nothing = effect.is_none_or(|effect| !effect.pending());
     rules.fires(rule, answers_nothing || adopts_nothing).then_some(Reason::Transition)
 }
@@ -206,7 +332,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
 pub(crate) fn outcome(run: &Run, effect: &Effect) -> (Value, Value) {
     let Some(at) = effect.content else { return (Value::Null, Value::Null) };
     // An adopted result may stand within a refused batch.
-    let adopted = effect.evidence.iter().rev().find(|(entry, _)| *entry == at).map(|(_, result)| result);
+    let adopted = effect.adopted.map(|adopted| &effect.evidence[adopted].result);
     let record = adopted.unwrap_or(&run.entries[at].record);
     match (payload_type(record), effect.status.as_str()) {
         ("tool_call_failed", _) => {

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a partition stands still whose reader is behind the log's start.
 const TRUNCATED: &str = "log_truncated";
+/// Why a partition stands still at a skip of what it folded, where the log has not all of it any more.
+const CANNOT_REBUILD: &str = "cannot_rebuild";
 
 /// A record outside its run's partition, or a dead letter: rows that belong to no run.
 #[derive(Clone, Debug)]
@@ -32,7 +34,7 @@ pub(crate) enum Taken {
 pub(crate) struct Partition {
     /// Everything that was delivered, once each.
     pub(crate) log: Vec<Delivery>,
-    /// Offsets that some skip names, wherever it stands.
+    /// Offsets that some skip names which was come to.
     skips: BTreeSet<u64>,
     /// Where the log starts.
     pub(crate) start: u64,
@@ -61,10 +63,10 @@ impl Model {
         Self { journal, rules: Rules::default(), partitions }
     }
 
-    /// The same with one rule switched off.
+    /// The same with some rules switched off.
     #[must_use]
-    pub fn breaking(self, rule: Rule) -> Self {
-        Self { rules: Rules::breaking(rule), ..self }
+    pub fn breaking(self, rules: &[Rule]) -> Self {
+        Self { rules: Rules::breaking(rules), ..self }
     }
 
     /// Which rules decided something, in the fold or in an answer that was asked for.
@@ -76,16 +78,57 @@ impl Model {
     pub fn deliver(&mut self, delivery: &Delivery) {
         let Some(partition) = self.partitions.get_mut(delivery.partition as usize) else { return };
         let again = partition.log.last().is_some_and(|last| delivery.offset <= last.offset);
-        if self.rules.fires(Rule::Redelivered, again) {
+        if again {
+            // Switched off, it is taken for a new one.
+            if !self.rules.fires(Rule::Redelivered, true) {
+                self.fold(delivery);
+            }
             return;
         }
         partition.log.push(delivery.clone());
-        if let Some(skip) = delivery.what.record().filter(|record| payload_type(record) == "skip") {
-            partition.skips.insert(number(skip, "/payload/offset"));
-            // It voids what may have been folded already, or what the partition stands at.
-            self.fold_again(delivery.partition, u64::MAX);
-        } else {
-            self.fold(delivery);
+        self.advance(delivery.partition, u64::MAX);
+    }
+
+    /// Folds what is not folded yet, up to an offset, inclusive. A skip that is come to, or that names the record that the
+    /// partition stands at, voids its record from the beginning on.
+    fn advance(&mut self, at: u32, to: u64) {
+        loop {
+            let Some(partition) = self.partitions.get(at as usize) else { return };
+            let skip = match &partition.stopped {
+                Some((why, _)) if why == TRUNCATED => return,
+                Some((_, offset)) => {
+                    let names = |delivery: &&Delivery| skipped(delivery) == Some(*offset) && delivery.offset > *offset;
+                    let Some(skip) = partition.log.iter().find(names) else { return };
+                    skipped(skip)
+                }
+                None => {
+                    let next = partition.log.iter().find(|delivery| delivery.offset >= partition.next);
+                    let Some(next) = next.filter(|next| next.offset <= to).cloned() else { return };
+                    let skip = skipped(&next).filter(|offset| *offset < next.offset && *offset > 0);
+                    let known =
+                        |offset: &u64| partition.skips.contains(offset) || partition.skips.contains(&next.offset);
+                    let skip = skip.filter(|offset| !known(offset));
+                    if skip.is_none() {
+                        self.fold(&next);
+                    }
+                    skip
+                }
+            };
+            let (Some(skip), Some(partition)) = (skip, self.partitions.get_mut(at as usize)) else { continue };
+            let here = partition.next_there();
+            // What it stands at is not folded.
+            let applied = partition.stopped.is_none();
+            if self.rules.fires(Rule::CannotRebuild, applied && partition.start > 0) {
+                partition.stopped = Some((CANNOT_REBUILD.to_owned(), here));
+                continue;
+            }
+            partition.skips.insert(skip);
+            if partition.start > 0 {
+                // It goes on from where it is.
+                partition.stopped = None;
+            } else {
+                partition.forget();
+            }
         }
     }
 
@@ -108,30 +151,18 @@ impl Model {
     pub fn as_of(&self, partition: u32, offset: u64) -> Self {
         let mut then = self.clone();
         let taken = self.partitions.get(partition as usize).map(|now| now.taken.clone());
-        then.fold_again(partition, offset);
+        if let Some(partition) = then.partitions.get_mut(partition as usize) {
+            // A reader that the log's start overtook never read on from there.
+            let truncated = partition.stopped.take().filter(|(why, _)| why == TRUNCATED);
+            let end = truncated.map_or(u64::MAX, |(_, next)| next);
+            partition.forget();
+            partition.log.retain(|delivery| delivery.offset < end);
+        }
+        then.advance(partition, offset);
         if let (Some(then), Some(taken)) = (then.partitions.get_mut(partition as usize), taken) {
             then.taken = taken;
         }
         then
-    }
-
-    fn fold_again(&mut self, at: u32, to: u64) {
-        let Some(partition) = self.partitions.get_mut(at as usize) else { return };
-        let log = std::mem::take(&mut partition.log);
-        let skips = std::mem::take(&mut partition.skips);
-        // A reader that the log's start overtook never read on from there.
-        let truncated = partition.stopped.take().filter(|(why, _)| why == TRUNCATED);
-        let end = truncated.as_ref().map_or(u64::MAX, |(_, next)| *next);
-        *partition = Partition { start: partition.start, skips, ..Partition::default() };
-        for delivery in log.iter().filter(|delivery| delivery.offset <= to && delivery.offset < end) {
-            self.fold(delivery);
-        }
-        if let Some(partition) = self.partitions.get_mut(at as usize) {
-            partition.stopped = partition.stopped.take().or(truncated);
-        }
-        if let Some(partition) = self.partitions.get_mut(at as usize) {
-            partition.log = log;
-        }
     }
 
     /// Folds one delivery that is not a repeated one.
@@ -168,6 +199,12 @@ impl Model {
     }
 }
 
+/// The offset that a skip voids; none of what is no skip.
+fn skipped(delivery: &Delivery) -> Option<u64> {
+    let skip = delivery.what.record().filter(|record| payload_type(record) == "skip")?;
+    Some(number(skip, "/payload/offset"))
+}
+
 /// Whether this is the journal's own genesis.
 fn is_genesis(journal: &Journal, what: &What) -> bool {
     what.record().is_some_and(|record| {
@@ -189,7 +226,7 @@ fn own(partition: &mut Partition, delivery: &Delivery, record: &serde_json::Valu
 }
 
 fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
-    let What::Record { record, datum_sha256 } = &delivery.what else { return };
+    let What::Record { record, datums } = &delivery.what else { return };
     let run_id = text(record, "/run_id");
     let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;
     if rules.fires(Rule::WrongPartition, elsewhere) {
@@ -202,10 +239,10 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
         index: 0,
         log_millis: delivery.log_millis,
         record: record.clone(),
-        places: Place::all(record),
+        place: Place::of(record),
         kind: payload_type(record).to_owned(),
         id: text(record, "/record_id").to_owned(),
-        datum_sha256: datum_sha256.clone(),
+        datums: datums.clone(),
         verdict: Verdict::Refused(Reason::Batch),
         envelope: false,
     };
@@ -221,6 +258,17 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
 }
 
 impl Partition {
+    /// The next offset at which something stands.
+    fn next_there(&self) -> u64 {
+        self.log.iter().map(|delivery| delivery.offset).find(|offset| *offset >= self.next).unwrap_or(self.next)
+    }
+
+    /// Back to the beginning, with what was delivered and the skips that are known.
+    fn forget(&mut self) {
+        let (log, skips) = (std::mem::take(&mut self.log), std::mem::take(&mut self.skips));
+        *self = Self { log, skips, start: self.start, ..Self::default() };
+    }
+
     /// The record that took the content of an entry away, by its offset.
     pub(crate) fn taken_by(&self, rules: &Rules, entry: &Entry) -> Option<(&'static str, u64)> {
         let record = &entry.record;

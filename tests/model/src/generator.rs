@@ -109,6 +109,12 @@ impl History {
         self.steps.iter().flat_map(|step| reader.see(step)).collect()
     }
 
+    /// The steps, each with what a reader gets of it who is there from the start.
+    pub fn told(&self) -> Vec<(Step, Vec<Event>)> {
+        let mut reader = Reader::new(self.journal.partitions);
+        self.steps.iter().map(|step| (step.clone(), reader.see(step))).collect()
+    }
+
     /// Indices of events behind which answers are compared: some, and the last one.
     pub fn samples(&self, count: u64) -> Vec<usize> {
         let mut random = crate::random::Random::new(self.seed ^ 0x5a5a);
@@ -212,5 +218,5 @@ impl Event {
 
 /// A record as something to append.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    What::Record { record: Arc::new(record), datum_sha256: None }
+    What::Record { record: Arc::new(record), datums: Vec::new() }
 }

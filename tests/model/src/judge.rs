@@ -79,8 +79,9 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         return;
     }
     let mut with = run.clone();
-    with.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch.clone() });
-    for (index, record) in inner(&batch.record).iter().enumerate() {
+    let envelope = Entry { verdict: Verdict::Applied, envelope: true, place: Place::default(), ..batch.clone() };
+    with.entries.push(envelope.clone());
+    for (index, record) in (0..).zip(inner(&batch.record)) {
         let verdict = verdict(rules, &with, record);
         let reason = match verdict {
             Verdict::Refused(reason) => Some(reason),
@@ -93,17 +94,19 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
         if let Some(reason) = reason
             && rules.fires(Rule::BatchRefused, true)
         {
+            // It stands for the record at fault.
+            batch.index = index;
             batch.verdict = Verdict::Refused(reason);
             run.entries.push(batch);
             return;
         }
         with.entries.push(Entry {
-            index: u32::try_from(index).unwrap_or(u32::MAX),
+            index,
             record: Arc::new(record.clone()),
-            places: Place::all(record),
+            place: Place::of(record),
             kind: payload_type(record).to_owned(),
             id: text(record, "/record_id").to_owned(),
-            datum_sha256: None,
+            datums: batch.datums.get(index as usize).cloned().into_iter().collect(),
             verdict,
             envelope: false,
             ..batch
@@ -113,7 +116,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     if rules.fires(Rule::BatchApplied, true) {
         *run = with;
     } else {
-        run.entries.push(Entry { verdict: Verdict::Applied, envelope: true, places: Vec::new(), ..batch });
+        run.entries.push(envelope);
     }
 }
 

@@ -91,17 +91,25 @@ pub(crate) fn needs_claim(record: &Value) -> bool {
     !matches!(payload_type(record), "run_claim" | "effect_resolution" | "retraction" | "erasure")
 }
 
-/// Whether two records say the same: everything but the place is equal.
+/// Whether two records say the same: everything but the place is equal. Of a batch the places of its records do not
+/// count either.
 pub(crate) fn same_content(one: &Value, other: &Value) -> bool {
-    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return false };
+    let (Some(first), Some(second)) = (one.as_object(), other.as_object()) else { return false };
+    let batches = payload_type(one) == "batch" && payload_type(other) == "batch";
     let content = |name: &&String| !PLACE.contains(&name.as_str());
-    one.keys().filter(content).all(|name| other.get(name) == one.get(name))
-        && other.keys().filter(content).all(|name| one.contains_key(name))
+    let same = |name: &String| match (first.get(name), second.get(name)) {
+        (Some(_), Some(_)) if batches && name == "payload" => {
+            inner(one).len() == inner(other).len()
+                && inner(one).iter().zip(inner(other)).all(|(one, other)| same_content(one, other))
+        }
+        (one, other) => one == other,
+    };
+    first.keys().filter(content).all(same) && second.keys().filter(content).all(|name| first.contains_key(name))
 }
 
-/// Whether two records of a lifecycle have the same payload, so that the second one changes nothing.
+/// Whether two records have the same payload, so that the second one says nothing new.
 pub(crate) fn same_payload(one: &Value, other: &Value) -> bool {
-    one["payload"] == other["payload"] && one.get("facts") == other.get("facts")
+    one["payload"] == other["payload"]
 }
 
 /// The records within a batch; empty where it is none.

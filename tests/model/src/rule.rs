@@ -46,10 +46,24 @@ pub enum Rule {
     StartedOnce,
     /// A call's result or attempt answers a pending request.
     CallTransition,
-    /// A contract effect is intended once, and its result answers a pending one.
+    /// The contract's effects: nothing contradicts an end.
     EffectTransition,
+    /// The contract's tool calls: nothing contradicts an end but a rewritten result.
+    ToolTransition,
+    /// The contract's deliveries: nothing contradicts an end.
+    DeliveryTransition,
     /// An effect whose result is `unknown` has not ended.
     EffectUnknown,
+    /// An intent that is said again started the effect again.
+    IntentAgain,
+    /// A tool that was only asked for may not have happened.
+    ToolNotStarted,
+    /// The contract's marker may say again how an effect ended.
+    TerminalMarker,
+    /// An open state never goes back to an earlier one.
+    NeverBack,
+    /// A word that nobody knows moves nothing.
+    UnknownWord,
     /// The same completion again changes nothing, and is no refusal.
     SameCompletion,
     /// A resolution answers a pending request; `adopt` needs evidence.
@@ -62,6 +76,10 @@ pub enum Rule {
     ResolvedNotDone,
     /// Given up.
     ResolvedGiveUp,
+    /// Evidence that contradicts itself says that the effect happened.
+    AdoptPrefersCompleted,
+    /// Whoever speaks of an effect that was resolved as not done takes that back.
+    NotDoneTakenBack,
     /// An attempt is a start: what was known of the one before says nothing of it.
     AttemptStartsAgain,
     /// A key makes a pending effect safe to run again.
@@ -70,20 +88,28 @@ pub enum Rule {
     EvidenceFenced,
     /// So is a result behind the run's end.
     EvidenceEnded,
-    /// Approvals: requested, dispatched, answered.
+    /// Approvals are decided once.
     ApprovalTransition,
-    /// Wakes: registered, then one end.
+    /// Wakes have one end.
     WakeTransition,
-    /// Run messages: accepted, delivered, one end.
+    /// Run messages have one end, but several may get and answer one.
     MessageTransition,
-    /// Proposals: pending, decided, applied, reverted.
+    /// Proposals: denied, or applied and reverted.
     ProposalTransition,
-    /// A transaction is staged once.
+    /// A fact that is taken back says nothing of where it stands.
+    ProposalTakenBack,
+    /// A run comes back to a pool that it left.
+    PoolReturned,
+    /// A transaction is not staged again behind its end.
     StagedOnce,
     /// Only what is staged commits.
     NotStaged,
     /// A rejection ends what is staged, and is taken in any case.
     RejectionTaken,
+    /// A commit stands, whatever is rejected later.
+    CommitStands,
+    /// A successor rejects what a dead writer staged.
+    SuccessorRejects,
     /// A checkpoint covers no more than the run has.
     CheckpointCovers,
     /// A checkpoint's id is new.
@@ -102,8 +128,12 @@ pub enum Rule {
     PruneHides,
     /// A prune with the flag keeps the latest one taken behind the run's end.
     PrunePreserves,
-    /// Behind the run's end nothing numbered follows but checkpoints and recovery markers.
+    /// Behind the run's end nothing numbered follows but checkpoints, recovery markers and the end of a turn.
     Ended,
+    /// The end of a turn follows the run's end.
+    TurnEndsLater,
+    /// The contract's terminal marker ends the run.
+    MarkerEndsRun,
     /// A batch takes effect whole.
     BatchApplied,
     /// One refusal refuses a batch.
@@ -118,6 +148,8 @@ pub enum Rule {
     Stopped,
     /// A skip voids its record.
     SkipVoids,
+    /// Where the log has not all of it any more, nothing that was applied is voided: the partition stops at the skip.
+    CannotRebuild,
     /// A partition begins with the journal's genesis.
     Genesis,
     /// An offset delivered before.
@@ -136,7 +168,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 62] = [
+    pub const ALL: [Self; 78] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -157,13 +189,22 @@ impl Rule {
         Self::StartedOnce,
         Self::CallTransition,
         Self::EffectTransition,
+        Self::ToolTransition,
+        Self::DeliveryTransition,
         Self::EffectUnknown,
+        Self::IntentAgain,
+        Self::ToolNotStarted,
+        Self::TerminalMarker,
+        Self::NeverBack,
+        Self::UnknownWord,
         Self::SameCompletion,
         Self::ResolutionTransition,
         Self::ResolvedDone,
         Self::ResolvedAdopt,
         Self::ResolvedNotDone,
         Self::ResolvedGiveUp,
+        Self::AdoptPrefersCompleted,
+        Self::NotDoneTakenBack,
         Self::AttemptStartsAgain,
         Self::KeyIsRetrySafe,
         Self::EvidenceFenced,
@@ -172,9 +213,13 @@ impl Rule {
         Self::WakeTransition,
         Self::MessageTransition,
         Self::ProposalTransition,
+        Self::ProposalTakenBack,
+        Self::PoolReturned,
         Self::StagedOnce,
         Self::NotStaged,
         Self::RejectionTaken,
+        Self::CommitStands,
+        Self::SuccessorRejects,
         Self::CheckpointCovers,
         Self::CheckpointIdTaken,
         Self::CheckpointBase,
@@ -185,6 +230,8 @@ impl Rule {
         Self::PruneHides,
         Self::PrunePreserves,
         Self::Ended,
+        Self::TurnEndsLater,
+        Self::MarkerEndsRun,
         Self::BatchApplied,
         Self::BatchRefused,
         Self::BatchShape,
@@ -192,6 +239,7 @@ impl Rule {
         Self::DeadLetter,
         Self::Stopped,
         Self::SkipVoids,
+        Self::CannotRebuild,
         Self::Genesis,
         Self::Redelivered,
         Self::Truncated,
@@ -202,22 +250,24 @@ impl Rule {
     ];
 }
 
-/// Which rules decided something so far, and which one is switched off.
+/// Which rules decided something so far, and which ones are switched off.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    broken: Option<Rule>,
-    fired: Cell<u64>,
+    broken: u128,
+    fired: Cell<u128>,
 }
 
+const _: () = assert!(Rule::ALL.len() <= 128, "a bit for each rule");
+
 impl Rules {
-    /// All rules but one.
-    pub(crate) fn breaking(rule: Rule) -> Self {
-        Self { broken: Some(rule), fired: Cell::new(0) }
+    /// All rules but some.
+    pub(crate) fn breaking(rules: &[Rule]) -> Self {
+        Self { broken: rules.iter().fold(0, |all, rule| all | 1 << *rule as u32), fired: Cell::new(0) }
     }
 
     /// Whether the rule applies: what it looks for is there, and it is not switched off. Counts it.
     pub(crate) fn fires(&self, rule: Rule, there: bool) -> bool {
-        let applies = there && self.broken != Some(rule);
+        let applies = there && self.broken & 1 << rule as u32 == 0;
         if applies {
             self.fired.set(self.fired.get() | 1 << rule as u32);
         }

@@ -67,34 +67,28 @@ pub(crate) enum Verdict {
 }
 
 /// Where a record stands in its writer's order and in the run's.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
     writer_id: String,
     writer_epoch: u64,
     writer_seq: u64,
-    journal_seq: u64,
-    needs_claim: bool,
-    numbered: bool,
+    /// How many of its writer's numbers it takes.
+    takes: u64,
+    /// The `journal_seq`s that it carries: of a batch one for each numbered record within.
+    numbers: Vec<u64>,
 }
 
 impl Place {
-    fn of(record: &Value) -> Self {
+    pub(crate) fn of(record: &Value) -> Self {
+        let batch = payload_type(record) == "batch";
+        let records = if batch { inner(record) } else { std::slice::from_ref(record) };
+        let takes = if needs_claim(record) { records.len().max(1) as u64 } else { 0 };
         Self {
             writer_id: text(record, "/writer_id").to_owned(),
             writer_epoch: number(record, "/writer_epoch"),
             writer_seq: number(record, "/writer_seq"),
-            journal_seq: number(record, "/journal_seq"),
-            needs_claim: needs_claim(record),
-            numbered: numbered(record),
-        }
-    }
-
-    /// The places of a record: the records of a batch that is applied have entries of their own.
-    pub(crate) fn all(record: &Value) -> Vec<Self> {
-        if payload_type(record) == "batch" {
-            inner(record).iter().map(Self::of).collect()
-        } else {
-            vec![Self::of(record)]
+            takes,
+            numbers: records.iter().filter(|record| numbered(record)).map(|one| number(one, "/journal_seq")).collect(),
         }
     }
 }
@@ -106,13 +100,14 @@ pub(crate) struct Entry {
     pub(crate) index: u32,
     pub(crate) log_millis: i64,
     pub(crate) record: Arc<Value>,
-    /// The places that it takes: its own, or of a batch those of the records within.
-    pub(crate) places: Vec<Place>,
+    /// Where it stands. That of an applied batch takes nothing: the records within have entries of their own.
+    pub(crate) place: Place,
     /// The record's payload type.
     pub(crate) kind: String,
     /// The record's id.
     pub(crate) id: String,
-    pub(crate) datum_sha256: Option<String>,
+    /// Of a batch one for each record within; empty where nobody encoded it.
+    pub(crate) datums: Vec<String>,
     pub(crate) verdict: Verdict,
     pub(crate) envelope: bool,
 }
@@ -191,20 +186,21 @@ impl Run {
                 next = 1;
                 continue;
             }
-            for place in entry.places.iter().filter(|place| place.needs_claim) {
-                let is_next = place.writer_seq == next;
-                let own = writer.has(place);
-                let consumes = match entry.verdict {
-                    Verdict::Applied => own,
-                    Verdict::Refused(reason) => {
-                        own && !reason.of_place() && rules.fires(Rule::RefusalConsumesWriterSeq, is_next)
-                    }
-                    Verdict::Repeat(_) => {
-                        !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
-                            && rules.fires(Rule::RepeatConsumes, is_next)
-                    }
-                };
-                next += u64::from(is_next && consumes);
+            let place = &entry.place;
+            let is_next = place.takes > 0 && place.writer_seq == next;
+            let own = writer.has(place);
+            let consumes = match entry.verdict {
+                Verdict::Applied => own,
+                Verdict::Refused(reason) => {
+                    own && !reason.of_place() && rules.fires(Rule::RefusalConsumesWriterSeq, is_next)
+                }
+                Verdict::Repeat(_) => {
+                    !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
+                        && rules.fires(Rule::RepeatConsumes, is_next)
+                }
+            };
+            if is_next && consumes {
+                next += place.takes;
             }
         }
         next
@@ -214,8 +210,8 @@ impl Run {
     pub(crate) fn next_journal_seq(&self, rules: &Rules) -> u64 {
         let mut next = 1;
         for entry in &self.entries {
-            for place in &entry.places {
-                let is_next = place.numbered && place.journal_seq == next;
+            for number in &entry.place.numbers {
+                let is_next = *number == next;
                 let consumes = match entry.verdict {
                     Verdict::Applied => true,
                     Verdict::Refused(reason) => {
@@ -230,17 +226,13 @@ impl Run {
     }
 
     /// How the run stands: `open`, or how it ended.
-    pub(crate) fn status(&self) -> &str {
-        self.end().map_or("open", |at| text(&self.entries[at].record, "/payload/status"))
+    pub(crate) fn status(&self, rules: &Rules) -> &'static str {
+        self.end(rules).and_then(|at| ends_as(rules, &self.entries[at].record)).unwrap_or("open")
     }
 
     /// The entry that ended the run.
-    pub(crate) fn end(&self) -> Option<usize> {
-        self.entries.iter().position(|entry| {
-            entry.counts()
-                && entry.kind == "run_lifecycle"
-                && matches!(text(&entry.record, "/payload/status"), "completed" | "failed" | "cancelled")
-        })
+    pub(crate) fn end(&self, rules: &Rules) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.counts() && ends_as(rules, &entry.record).is_some())
     }
 
     /// The entry that first had this id with this content.
@@ -254,4 +246,21 @@ impl Run {
     pub(crate) fn knows(&self, id: &str) -> bool {
         self.entries.iter().any(|entry| entry.known() && entry.id == id)
     }
+}
+
+/// How a record ends its run: the contract's lifecycle, or its terminal marker.
+fn ends_as(rules: &Rules, record: &Value) -> Option<&'static str> {
+    let status = match payload_type(record) {
+        "run_lifecycle" => text(record, "/payload/status"),
+        "terminal_result" => text(record, "/payload/terminal_status"),
+        _ => return None,
+    };
+    let end = match status {
+        "completed" | "run_completed" => "completed",
+        "failed" | "run_failed" => "failed",
+        "cancelled" | "run_cancelled" => "cancelled",
+        _ => return None,
+    };
+    let marker = payload_type(record) == "terminal_result";
+    (!marker || rules.fires(Rule::MarkerEndsRun, true)).then_some(end)
 }

@@ -29,7 +29,7 @@ impl Log {
     }
 
     fn add(&mut self, record: Value) -> u64 {
-        self.take(What::Record { record: record.into(), datum_sha256: None })
+        self.take(What::Record { record: record.into(), datums: Vec::new() })
     }
 
     /// A record of the run by a writer and its numbers: epoch, `writer_seq`, `journal_seq`.
@@ -43,12 +43,12 @@ impl Log {
     }
 
     fn outcome(&self, offset: u64) -> (Value, Value) {
-        let outcome = self.model.outcome(0, offset, 0);
+        let outcome = self.model.outcome(0, offset, 0, "");
         (outcome["outcome"].clone(), outcome["reason"].clone())
     }
 
     fn pending(&self) -> Value {
-        self.model.effects()["effects"].clone()
+        self.model.effects(true)["effects"].clone()
     }
 }
 
@@ -137,7 +137,7 @@ fn a_skip_voids_what_was_applied_and_what_stopped_the_partition() {
     assert_eq!(log.outcome(behind), applied());
     assert_eq!(log.pending()[0]["id"], "ask");
     // Void for who asks about the time before, too.
-    assert_eq!(log.model.as_of(0, done).effects()["effects"][0]["id"], "ask");
+    assert_eq!(log.model.as_of(0, done).effects(true)["effects"][0]["id"], "ask");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn answers(seed: u64, broken: Option<Rule>) -> (Model, Value) {
     let history = history(seed);
     let mut model = Model::new(history.journal.clone());
     if let Some(rule) = broken {
-        model = model.breaking(rule);
+        model = model.breaking(&[rule]);
     }
     for event in history.events() {
         event.to(&mut model);

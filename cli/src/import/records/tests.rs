@@ -2,6 +2,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use runlog_schemas::codec::{self, Envelope};
+use runlog_schemas::id::ContentHash;
 use runlog_schemas::judge::lifecycle::{Family, State};
 use runlog_schemas::judge::{CallState, CallStatus, CheckpointState, Head, RunStatus, Seen, Verdict, View, judge};
 
@@ -27,6 +28,11 @@ impl View for &Journal {
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
         Ok(self.seen.get(record_id.as_str()).cloned())
+    }
+
+    /// Imports give no id twice.
+    fn seen_again(&mut self, _: RecordId<&str>, _: ContentHash) -> Result<Option<Seen>, Infallible> {
+        Ok(None)
     }
 
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Infallible> {

@@ -71,7 +71,7 @@ fn one_refusal_refuses_all_with_its_reason_and_consumes_the_numbers_of_all() {
         assert_eq!(run.take(&batch), Refused(reason));
         assert_eq!(run.calls, before.calls, "nothing of it is visible");
         assert_eq!((run.head.records, run.head.hash), (before.head.records, before.head.hash));
-        let seen = &run.seen["b"];
+        let seen = &run.seen["b"][0];
         assert_eq!((seen.index, seen.refused), (1, Some(reason)), "the one at fault is named");
         assert!(!run.seen.contains_key("b/0"));
         assert_eq!(run.numbers(), (before.numbers().0 + 3, before.numbers().1 + 2 + numbered));

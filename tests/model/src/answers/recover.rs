@@ -3,10 +3,10 @@
 use super::Seen;
 use crate::{
     checkpoints,
-    effects::{self, Effect},
+    effects::{self, Effect, Evidence},
     fold::Model,
-    lifecycles,
-    record::{list, text},
+    lifecycles::{self, Standing},
+    record::{list, number, text},
     rule::Rule,
     run::Entry,
 };
@@ -21,16 +21,6 @@ impl Seen<'_> {
             (true, false) => "key",
             _ => "unknown_outcome",
         };
-        let evidence = |(at, result): &(usize, Value)| {
-            let entry = &self.run.entries[*at];
-            let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
-            json!({
-                "record_id": text(result, "/record_id"),
-                "status": effects::status_of(result),
-                "reason": reason.as_str(),
-                "position": self.position(entry),
-            })
-        };
         json!({
             "kind": effect.kind,
             "id": effect.id,
@@ -39,10 +29,25 @@ impl Seen<'_> {
             "occurrence": effect.occurrence,
             "class": if safe { "retry_safe" } else { "reconcile_required" },
             "reason": reason,
-            "evidence": effect.evidence.iter().map(evidence).collect::<Vec<_>>(),
+            "evidence": self.evidence(effect),
             "attempts": effect.starts,
             "journal_seq": effects::request_seq(self.run, effect),
+            "idempotency_key": effect.key,
         })
+    }
+
+    pub(crate) fn evidence(&self, effect: &Effect) -> Value {
+        let row = |evidence: &Evidence| {
+            let entry = &self.run.entries[evidence.entry];
+            let crate::run::Verdict::Refused(reason) = entry.verdict else { return Value::Null };
+            json!({
+                "record_id": text(&evidence.result, "/record_id"),
+                "status": evidence.status,
+                "reason": reason.as_str(),
+                "position": self.model.position(self.number, entry.offset, evidence.index),
+            })
+        };
+        effect.evidence.iter().map(row).collect()
     }
 
     fn completed(&self, effect: &Effect) -> Value {
@@ -54,23 +59,28 @@ impl Seen<'_> {
             "position": self.position(&self.run.entries[effect.set_by]),
             "id": effect.id,
             "journal_seq": effects::request_seq(self.run, effect),
+            "idempotency_key": effect.key,
         })
     }
 
-    fn waiting(&self, family: &str, states: &[&str]) -> Vec<Value> {
-        let row = |(key, entry): (&str, &Entry)| {
-            let state = lifecycles::key_and_state(&entry.record).1;
-            states.contains(&state).then(|| json!({"id": key, "state": state, "position": self.position(entry)}))
+    /// What stands open of a family, or has ended, by id.
+    pub(crate) fn standing(&self, family: &str, ended: bool) -> Vec<Value> {
+        let mut all = lifecycles::standing(&self.model.rules, self.run);
+        all.retain(|standing| standing.family.name == family && standing.ended() == ended);
+        all.sort_by(|one, other| (&one.key.id, one.key.epoch).cmp(&(&other.key.id, other.key.epoch)));
+        let row = |standing: &Standing| {
+            let (began, set_by) = (&self.run.entries[standing.began], &self.run.entries[standing.set_by]);
+            json!({
+                "id": standing.key.id,
+                "epoch": standing.key.epoch,
+                "status": standing.state,
+                "journal_seq": number(&began.record, "/journal_seq"),
+                "since": self.position(began),
+                "record_id": set_by.id,
+                "position": self.position(set_by),
+            })
         };
-        lifecycles::states(self.run, family).into_iter().filter_map(row).collect()
-    }
-
-    fn write_backs(&self) -> Vec<Value> {
-        let row = |entry: &Entry| {
-            let (session_id, txn) = lifecycles::transaction(&entry.record);
-            json!({"session_id": session_id, "txn": txn, "position": self.position(entry)})
-        };
-        lifecycles::open_write_backs(&self.model.rules, self.run).into_iter().map(row).collect()
+        all.iter().map(row).collect()
     }
 
     fn recovery(&self) -> Value {
@@ -88,7 +98,7 @@ impl Seen<'_> {
         let (pending, ended): (Vec<&Effect>, Vec<&Effect>) = all.iter().partition(|effect| effect.pending());
         let calls = ended.into_iter().filter(|effect| effect.kind == "tool_call" && !covered(effect));
         let completed: Vec<Value> = calls.map(|effect| self.completed(effect)).collect();
-        let reason = if self.run.end().is_some() {
+        let reason = if self.run.end(rules).is_some() {
             Some("ended")
         } else if pending.iter().any(|effect| !effect.retry_safe(rules)) {
             Some("reconcile_required")
@@ -102,10 +112,10 @@ impl Seen<'_> {
         answer["unclaimed"] = completed.len().into();
         answer["completed"] = completed.into();
         answer["pending"] = pending.iter().map(|effect| self.pending(effect)).collect();
-        answer["approvals"] = self.waiting("approval", &["requested", "dispatch_intent", "dispatch_result"]).into();
-        answer["wakes"] = self.waiting("wake", &["registered"]).into();
-        answer["messages"] = self.waiting("run_message", &["accepted"]).into();
-        answer["write_backs"] = self.write_backs().into();
+        answer["approvals"] = self.standing("approval", false).into();
+        answer["wakes"] = self.standing("wake", false).into();
+        answer["messages"] = self.standing("run_message", false).into();
+        answer["write_backs"] = self.standing("write_back", false).into();
         answer["missing_content"] = Value::Array(Vec::new());
         answer["next_checkpoint_seq"] = (checkpoints::highest_seq(self.run) + 1).into();
         answer["resumable"] = reason.is_none().into();

@@ -29,7 +29,7 @@ impl World {
             agent.epoch == writer.epoch && writer.id.as_ref().is_none_or(|id| *id == agent.writer_id)
         };
         let current = of_run.iter().find(writes).or(of_run.last()).copied().unwrap_or(0);
-        if self.random.percent(92) { current } else { self.random.pick(&of_run).unwrap_or(current) }
+        if self.random.percent(90) { current } else { self.random.pick(&of_run).unwrap_or(current) }
     }
 
     /// An agent that wonders where it stands asks, as `reopen` does. Where the server is behind, it gets no answer and goes
@@ -57,7 +57,21 @@ impl World {
         if self.random.percent(8) {
             return self.write_batch(at);
         }
-        let said = self.something_to_say(at);
+        let lost = self.agents[at].epoch < self.head(self.agents[at].run).0;
+        if lost && self.random.percent(60) {
+            for _ in 0..self.random.between(1, 3) {
+                if let Some(said) = self.late_result(self.agents[at].run) {
+                    self.write_one(at, said);
+                }
+            }
+        } else {
+            let said = self.something_to_say(at);
+            self.write_one(at, said);
+        }
+    }
+
+    /// Appends one record, mostly with the right numbers.
+    fn write_one(&mut self, at: usize, said: Value) {
         let slips = [
             (90, Slip::None),
             (2, Slip::Gap),

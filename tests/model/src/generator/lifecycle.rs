@@ -4,7 +4,7 @@ use super::{payloads, world::World};
 use crate::{
     checkpoints::{self, Checkpoint},
     effects::{self, Effect},
-    lifecycles,
+    lifecycles::{self, Standing},
 };
 use serde_json::{Value, json};
 
@@ -20,10 +20,15 @@ enum Topic {
     ContractCheckpoint,
     Prune,
     Recovery,
+    Tool,
+    Delivery,
+    Marker,
+    TurnLifecycle,
     Approval,
     Wake,
     Message,
     Proposal,
+    Pool,
     WriteBack,
 }
 
@@ -31,7 +36,7 @@ impl World {
     /// The payload of an agent's next record, with the envelope fields that belong to it.
     pub(super) fn something_to_say(&mut self, at: usize) -> Value {
         let run = self.agents[at].run;
-        let ended = self.run(run).is_some_and(|run| run.end().is_some());
+        let ended = self.run(run).is_some_and(|run| run.end(&self.model.rules).is_some());
         let open = [
             (6, Topic::Run),
             (9, Topic::Turn),
@@ -43,11 +48,16 @@ impl World {
             (3, Topic::ContractCheckpoint),
             (3, Topic::Prune),
             (1, Topic::Recovery),
+            (7, Topic::Tool),
+            (5, Topic::Delivery),
+            (2, Topic::Marker),
+            (1, Topic::TurnLifecycle),
             (7, Topic::Approval),
             (6, Topic::Wake),
             (6, Topic::Message),
-            (6, Topic::Proposal),
-            (9, Topic::WriteBack),
+            (7, Topic::Proposal),
+            (4, Topic::Pool),
+            (13, Topic::WriteBack),
         ];
         let behind = [
             (32, Topic::Checkpoint),
@@ -59,6 +69,10 @@ impl World {
             (3, Topic::Run),
             (6, Topic::WriteBack),
             (2, Topic::Proposal),
+            (4, Topic::TurnLifecycle),
+            (4, Topic::Effect),
+            (3, Topic::Tool),
+            (2, Topic::Marker),
         ];
         match self.random.weigh(Topic::Turn, if ended { &behind } else { &open }) {
             Topic::Run => self.run_lifecycle(run),
@@ -73,19 +87,20 @@ impl World {
             Topic::Recovery => {
                 json!({"payload": {"type": "recovery", "unsafe_pending": [], "recovery_reason": "it died"}})
             }
-            Topic::Approval => {
-                self.keyed(run, "approval", &["requested", "dispatch_intent", "dispatch_result", "responded", "denied"])
+            Topic::Tool => self.tool(run),
+            Topic::Delivery => self.keyed(run, "output_delivery"),
+            Topic::Marker => self.marker(run),
+            Topic::TurnLifecycle => {
+                let status = self.random.pick(&["started", "completed", "failed"]).unwrap_or("started");
+                json!({"payload": payloads::turn_lifecycle(&self.runs[run], self.random.below(3), status)})
             }
-            Topic::Wake => self.keyed(run, "wake", &["registered", "triggered", "timed_out", "cancelled", "failed"]),
-            Topic::Message => self.keyed(
-                run,
-                "run_message",
-                &["accepted", "delivered", "responded", "failed", "timed_out", "expired", "cancelled"],
-            ),
+            Topic::Approval => self.keyed(run, "approval"),
+            Topic::Wake => self.keyed(run, "wake"),
+            Topic::Message => self.keyed(run, "run_message"),
+            Topic::Pool => self.keyed(run, "agent_pool"),
             Topic::Proposal => {
-                let mut said =
-                    self.keyed(run, "code_edit_proposal", &["pending", "approved", "denied", "applied", "reverted"]);
-                said["validity"] = json!({"at": self.valid_time(), "is_valid": true});
+                let mut said = self.keyed(run, "code_edit_proposal");
+                said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(12)});
                 said
             }
             Topic::WriteBack => self.write_back(run),
@@ -190,60 +205,155 @@ impl World {
     }
 
     fn effect(&mut self, run: usize) -> Value {
-        let known = self.any_effect(run, "effect", 95);
+        let known = self.any_effect(run, "effect", 80);
         let intends = known.as_ref().is_none_or(|effect| !effect.pending()) || self.random.percent(30);
-        if intends {
+        if intends && self.random.percent(90) {
             let id = match known {
-                Some(known) if self.random.percent(12) => known.id,
+                Some(known) if self.random.percent(30) => known.id,
                 _ => self.id("effect"),
             };
             let key = self.random.percent(40).then(|| format!("key-{id}"));
             return json!({"payload": payloads::effect_intent(&id, key.as_deref())});
         }
-        let id = known.filter(|_| !self.random.percent(8)).map_or_else(|| "nobody's".to_owned(), |effect| effect.id);
-        let statuses = ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown"];
+        let id = known.filter(|_| !self.random.percent(8)).map_or_else(|| self.id("effect"), |effect| effect.id);
+        let statuses =
+            ["completed", "failed", "timed_out", "cancelled", "denied_before_execution", "unknown", "unknown"];
         let status = self.random.pick(&statuses).unwrap_or("completed");
         json!({"payload": payloads::effect_result(&id, status)})
     }
 
-    /// A step of something with a key: mostly the next one of one of two keys.
-    fn keyed(&mut self, run: usize, family: &str, states: &[&str]) -> Value {
-        let key = format!("{family}-{}", self.random.below(3));
-        let last = self.run(run).and_then(|run| {
-            let known = lifecycles::states(run, family).into_iter().find(|(known, _)| *known == key);
-            known.map(|(_, entry)| lifecycles::key_and_state(&entry.record).1.to_owned())
-        });
-        let next = match last.as_deref() {
-            _ if self.random.percent(12) => self.random.pick(states),
-            None => Some(states[0]),
-            Some("pending") => self.random.pick(&["approved", "approved", "denied"]),
-            Some("approved") => Some("applied"),
-            Some("applied") => Some("reverted"),
-            Some("requested") => self.random.pick(&["dispatch_intent", "responded"]),
-            Some("dispatch_intent") => Some("dispatch_result"),
-            Some(_) => self.random.pick(&states[1..]),
+    /// The contract's marker: of an effect, mostly as that ended, or of the run.
+    fn marker(&mut self, run: usize) -> Value {
+        let known = self.any_effect(run, "effect", 15);
+        let agrees = known.as_ref().filter(|effect| !effect.pending()).map(|effect| effect.status.clone());
+        let any =
+            self.random.pick(&["completed", "timed_out", "timed_out", "failed", "run_completed"]).unwrap_or("failed");
+        let status = agrees.filter(|_| self.random.percent(80)).unwrap_or_else(|| any.to_owned());
+        let id = known.map_or_else(|| "effect of the run".to_owned(), |effect| effect.id);
+        json!({"payload": payloads::terminal_result(&id, &status)})
+    }
+
+    fn tool(&mut self, run: usize) -> Value {
+        let states = [
+            (2, "requested"),
+            (1, "request_modified"),
+            (8, "intent_recorded"),
+            (2, "unknown"),
+            (2, "recovery_required"),
+            (4, "completed"),
+            (2, "failed"),
+            (1, "timed_out"),
+            (1, "cancelled"),
+            (1, "denied_before_execution"),
+            (2, "result_rewritten"),
+        ];
+        let state = self.random.weigh("requested", &states);
+        let key = format!("tool-{}", self.random.below(4));
+        let keyed = self.random.percent(30);
+        json!({"payload": payloads::tool(&self.runs[run], &key, state, keyed)})
+    }
+
+    /// A step of something with a key: one of the states, mostly one that may follow.
+    fn keyed(&mut self, run: usize, family: &str) -> Value {
+        let states: &[&str] = match family {
+            "approval" => &[
+                "requested",
+                "requested",
+                "dispatch_intent",
+                "dispatched",
+                "approved",
+                "denied",
+                "denied by rule",
+                "approved_for_session",
+                "timed_out",
+                "recovery_required",
+                "dispatcher_unavailable",
+                "of a later version",
+            ],
+            "wake" => &["registered", "registered", "triggered", "timed_out", "cancelled", "failed"],
+            "run_message" => &[
+                "accepted",
+                "accepted",
+                "delivered",
+                "delivered",
+                "responded",
+                "failed",
+                "timed_out",
+                "expired",
+                "cancelled",
+            ],
+            "output_delivery" => &[
+                "requested",
+                "requested",
+                "reconciliation_needed",
+                "completed",
+                "failed",
+                "deduped",
+                "policy_denied",
+                "event",
+                "skipped_optional",
+                "host_configuration_needed",
+            ],
+            "agent_pool" => &["created", "run_joined", "run_left"],
+            _ => &["pending", "pending", "approved", "denied", "applied", "reverted"],
         };
-        let state = next.unwrap_or(states[0]);
-        let note = self.id("note");
+        // Few keys, so that states meet.
+        let keys = if family == "agent_pool" { 1 } else { 3 };
+        let key = format!("{family}-{}", self.random.below(keys));
+        let state = self.random.pick(states).unwrap_or(states[0]);
+        // Sometimes the same words again.
+        let note = if self.random.percent(40) { "note".to_owned() } else { self.id("note") };
         let run_id = self.runs[run].clone();
         json!({"payload": match family {
             "approval" => payloads::approval(&run_id, &key, state, &note),
             "wake" => payloads::wake(&run_id, &key, state, &note),
             "run_message" => payloads::run_message(&run_id, &key, state, &note),
+            "output_delivery" => payloads::delivery(&key, state, &note),
+            "agent_pool" => payloads::pool(&key, state, &run_id),
             _ => payloads::proposal(&key, state, &note),
         }})
     }
 
+    /// A phase of one of two transactions: often of one that an earlier epoch left, or that has ended.
     fn write_back(&mut self, run: usize) -> Value {
-        let session_id = format!("session-{}", self.random.below(2));
-        let txn = self.random.below(2);
-        let staged = self.run(run).and_then(|run| lifecycles::staged(&self.model.rules, run, (&session_id, txn)));
-        let phase = match staged {
-            None => self.random.weigh("staged", &[(8, "staged"), (1, "committed"), (1, "rejected")]),
-            Some((_, true)) => self.random.weigh("committed", &[(6, "committed"), (3, "rejected"), (1, "staged")]),
-            Some((_, false)) => self.random.weigh("rejected", &[(1, "committed"), (1, "rejected"), (1, "staged")]),
+        let epoch = self.head(run).0;
+        let known = self.run(run).map(|run| lifecycles::standing(&self.model.rules, run)).unwrap_or_default();
+        let of = |wanted: &dyn Fn(&Standing) -> bool| -> Vec<u64> {
+            let write_backs = known.iter().filter(|standing| standing.family.name == "write_back" && wanted(standing));
+            write_backs.filter_map(|standing| standing.key.id.parse().ok()).collect()
         };
-        json!({"session_id": session_id, "payload": payloads::write_back(phase, txn)})
+        let left = of(&|standing| !standing.ended() && standing.key.epoch < Some(epoch));
+        let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
+        let phases = [(8, "staged"), (5, "committed"), (4, "rejected")];
+        let (txn, phase) = match (self.random.pick(&left), self.random.pick(&over)) {
+            (Some(txn), _) if self.random.percent(50) => (txn, "rejected"),
+            (_, Some(txn)) if self.random.percent(55) => {
+                (txn, self.random.weigh("staged", &[(2, "staged"), (1, "committed"), (4, "rejected")]))
+            }
+            _ => (self.random.below(2), self.random.weigh("staged", &phases)),
+        };
+        json!({"payload": payloads::write_back(phase, txn)})
+    }
+
+    /// What a writer that lost its run says of an effect that is pending, often one that others said something of.
+    pub(super) fn late_result(&mut self, run: usize) -> Option<Value> {
+        let pending: Vec<Effect> = self.effects(run).into_iter().filter(Effect::pending).collect();
+        let told: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
+        let from = if !told.is_empty() && self.random.percent(70) { told } else { pending };
+        let effect = self.random.pick(&from)?;
+        let status = self.random.pick(&["completed", "failed"]).unwrap_or("failed");
+        let number = self.random.below(3);
+        Some(json!({"payload": match (effect.kind, status) {
+            ("tool_call", "failed") => {
+                json!({"type": "tool_call_failed", "request_record_id": effect.id, "error_kind": "busy", "error_message": "late"})
+            }
+            ("tool_call", _) => {
+                json!({"type": "tool_call_completed", "request_record_id": effect.id, "result": {"late": number}})
+            }
+            ("effect", status) => payloads::effect_result(&effect.id, status),
+            ("tool", status) => payloads::tool(&self.runs[run], &effect.id, status, false),
+            (_, status) => payloads::delivery(&effect.id, status, "late"),
+        }}))
     }
 
     fn contract_checkpoint(&mut self, run: usize) -> Value {

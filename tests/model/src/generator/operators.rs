@@ -82,9 +82,9 @@ impl World {
         let pending: Vec<_> = known.iter().filter(|effect| effect.pending()).collect();
         let all: Vec<_> = known.iter().collect();
         let choice = self.random.below(100);
-        let from = if choice < 45 && !with_evidence.is_empty() {
+        let from = if choice < 70 && !with_evidence.is_empty() {
             with_evidence
-        } else if choice < 85 && !pending.is_empty() {
+        } else if choice < 90 && !pending.is_empty() {
             pending
         } else {
             all
@@ -96,13 +96,14 @@ impl World {
         let adoptable = known.iter().any(|effect| effect.id == id && !effect.evidence.is_empty());
         let decision = self
             .random
-            .weigh("done", &[(3, "done"), (if adoptable { 9 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
+            .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
         let mut payload = json!({
             "type": "effect_resolution", "request_record_id": id, "decision": decision,
             "who": "jo", "why": "looked it up",
         });
-        if decision == "done" && self.random.percent(80) {
-            payload["result"] = json!({"resolved": self.random.below(3)});
+        if decision == "done" {
+            let told = self.random.percent(80).then(|| json!({"resolved": self.random.below(3)}));
+            payload["result"] = told.into();
         }
         self.say(run, &payload);
     }
@@ -152,8 +153,8 @@ impl World {
         self.own(partition, payload);
     }
 
-    /// Skips what a partition stands at, a dead letter, or a record that was applied. Where the log's start moved nothing
-    /// can be built again, so there only what the partition stands at.
+    /// Skips what a partition stands at, a dead letter, or a record that was applied, and sometimes one that nothing can be
+    /// built again without, for the log's start moved.
     fn skip(&mut self) {
         let stopped = (0..self.model.journal.partitions).find(|at| self.stands_at(*at).is_some());
         let partition = match stopped {
@@ -162,7 +163,7 @@ impl World {
         };
         let offset = match self.stands_at(partition) {
             Some(offset) => offset,
-            None if !self.model.rebuilds(partition) => return,
+            None if !self.model.rebuilds(partition) && self.random.percent(50) => return,
             None => {
                 let log = &self.model.partitions[partition as usize].log;
                 // What belongs to the partition stays.

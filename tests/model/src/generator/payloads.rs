@@ -49,14 +49,93 @@ pub(super) fn effect_result(id: &str, status: &str) -> Value {
     json!({"type": "effect_result", "effect_id": id, "terminal_status": status, "redacted_summary": "one result"})
 }
 
+/// As a part of another payload.
+fn without_type(mut payload: Value) -> Value {
+    if let Some(members) = payload.as_object_mut() {
+        members.remove("type");
+    }
+    payload
+}
+
+pub(super) fn terminal_result(id: &str, status: &str) -> Value {
+    json!({"type": "terminal_result", "effect_id": id, "result_record_id": "result", "terminal_status": status})
+}
+
+pub(super) fn turn_lifecycle(run_id: &str, turn: u64, status: &str) -> Value {
+    json!({
+        "type": "turn_lifecycle", "turn_id": format!("turn-{turn}"), "run_ids": [run_id], "status": status,
+        "redacted_summary": "a turn",
+    })
+}
+
+pub(super) fn tool(run_id: &str, key: &str, state: &str, keyed: bool) -> Value {
+    let mut payload = json!({
+        "type": "tool", "tool_call_id": key, "run_id": run_id, "turn_id": "turn", "capability_id": "capability",
+        "canonical_tool_name": "write", "namespace": "workspace", "source": source(), "destination": destination(),
+        "effect_class": "Write", "risk_class": "High", "privacy": "content_refs_only", "retention": "run_scoped",
+        "redacted_args_summary": "one path", "status": state,
+    });
+    if keyed {
+        payload["idempotency_key"] = format!("key-{key}").into();
+    }
+    payload
+}
+
+pub(super) fn delivery(key: &str, state: &str, note: &str) -> Value {
+    let effect = format!("deliver-{key}");
+    let intent = || without_type(effect_intent(&effect, None));
+    let (record_type, record) = match state {
+        "requested" => (
+            "intent",
+            json!({
+                "delivery_id": key, "effect_intent": intent(), "destination": destination(), "sink_ref": "sink",
+                "desired_sink_ref": "sink", "delivery_kind": {"type": "final_message"}, "content_mode": "redacted_summary",
+                "redacted_summary": note, "privacy": "content_refs_only", "retention": "run_scoped",
+                "dedupe_key": format!("dedupe-{key}"), "runtime_package_fingerprint": "package",
+            }),
+        ),
+        "deduped" => (
+            "dedupe",
+            json!({
+                "delivery_id": key, "dedupe_key": format!("dedupe-{key}"), "prior_delivery_id": "delivery-before",
+                "prior_terminal_status": "completed", "current_status": "deduped", "redacted_summary": note,
+            }),
+        ),
+        "reconciliation_needed" => (
+            "reconciliation",
+            json!({
+                "delivery_id": key, "intent_record_id": note, "side_effect_kind": "output_delivery",
+                "dedupe_key": format!("dedupe-{key}"), "terminal_status": "reconciliation_needed",
+                "terminal_append_status": "append_failed", "unsafe_pending_reason": note,
+                "replay_decision": "requires_host_reconciliation", "resend_allowed": false,
+            }),
+        ),
+        "event" => (
+            "event",
+            json!({
+                "event_kind": "output_dispatch_completed", "delivery_id": key, "destination": destination(),
+                "sink_ref": "sink", "dedupe_key": format!("dedupe-{key}"), "dispatch_status": "completed",
+                "redacted_summary": note,
+            }),
+        ),
+        status => (
+            "result",
+            json!({
+                "delivery_id": key, "effect_result": without_type(effect_result(&effect, "completed")),
+                "destination": destination(), "sink_ref": "sink", "dispatch_status": status, "redacted_summary": note,
+                "retry_classification": "NotRetryable",
+            }),
+        ),
+    };
+    json!({"type": "output_delivery", "record_type": record_type, "record": record})
+}
+
+pub(super) fn pool(key: &str, state: &str, run_id: &str) -> Value {
+    json!({"type": "agent_pool", "pool_id": key, "member_run_ids": [run_id], "lifecycle_status": state})
+}
+
 pub(super) fn approval(run_id: &str, key: &str, state: &str, note: &str) -> Value {
     let effect = format!("dispatch-{note}");
-    let without_type = |mut value: Value| {
-        if let Some(members) = value.as_object_mut() {
-            members.remove("type");
-        }
-        value
-    };
     let record = match state {
         "requested" => json!({"request": {
             "approval_request_id": key, "approval_dispatch_effect_id": effect, "run_id": run_id, "agent_id": "agent",
@@ -67,16 +146,23 @@ pub(super) fn approval(run_id: &str, key: &str, state: &str, note: &str) -> Valu
             "created_at_millis": 1, "runtime_package_fingerprint": "package",
         }}),
         "dispatch_intent" => json!({"request_id": key, "effect_intent": without_type(effect_intent(&effect, None))}),
-        "dispatch_result" => json!({
-            "request_id": key, "lifecycle_status": "dispatched",
-            "effect_result": without_type(effect_result(&effect, "completed")),
-        }),
-        "responded" => {
+        "approved" => json!({"request_id": key, "decision": {"decision": "approved", "actor_ref": source()}}),
+        "denied by rule" => json!({"request_id": key, "reason_code": note}),
+        "denied" => {
             json!({"request_id": key, "decision": {"decision": "denied", "reason_code": note, "actor_ref": null}})
         }
-        _ => json!({"request_id": key, "reason_code": note}),
+        status => json!({
+            "request_id": key, "lifecycle_status": status.trim_start_matches("result "),
+            "effect_result": without_type(effect_result(&effect, "completed")),
+        }),
     };
-    json!({"type": "approval", "record_type": state, "record": record})
+    let record_type = match state {
+        "requested" | "dispatch_intent" => state,
+        "approved" | "denied" => "responded",
+        "denied by rule" => "denied",
+        _ => "dispatch_result",
+    };
+    json!({"type": "approval", "record_type": record_type, "record": record})
 }
 
 pub(super) fn wake(run_id: &str, key: &str, state: &str, note: &str) -> Value {

@@ -53,7 +53,7 @@ impl World {
             }
             Trouble::Unreadable => self.unreadable(partition),
             Trouble::UnknownSchema => {
-                let what = "no schema with this fingerprint".to_owned();
+                let what = "unknown_schema".to_owned();
                 self.append(partition, What::UnknownSchema { what }, AppendFault::None);
             }
             Trouble::Genesis => {
@@ -74,6 +74,9 @@ impl World {
 
     /// A held reader loses its place: records land, and the log's start moves past them before it sees them.
     fn overtake(&mut self, partition: u32) {
+        if self.model.partitions[partition as usize].stopped.is_some() {
+            return;
+        }
         self.step(Step::Hold { partition });
         self.unreadable(partition);
         let start = self.ends[partition as usize];

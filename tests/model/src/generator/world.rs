@@ -102,9 +102,10 @@ impl World {
         History { seed: self.seed, journal: self.model.journal.clone(), runs: self.runs, steps: self.steps }
     }
 
-    /// A genesis in every partition; sometimes one is not the journal's.
+    /// A genesis in every partition; sometimes one is not the journal's. That of partition 0 decides what the journal is.
     fn begin(&mut self) {
-        let strange = self.random.percent(3).then(|| self.random.below(u64::from(self.model.journal.partitions)));
+        let others = u64::from(self.model.journal.partitions) - 1;
+        let strange = self.random.percent(3).then(|| 1 + self.random.below(others));
         for partition in 0..self.model.journal.partitions {
             let mut genesis = self.genesis();
             if strange == Some(u64::from(partition)) {

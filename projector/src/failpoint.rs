@@ -1,0 +1,65 @@
+//! Named points of the projector, so that a test can stop it, or look at what it left on disk, exactly there.
+
+use std::{fmt, sync::Arc};
+
+/// A store was opened, and nothing is read yet.
+pub const STORE_OPENED: &str = "store_opened";
+/// A batch is folded, and nothing of it written.
+pub const BATCH_FOLDED: &str = "batch_folded";
+/// A batch is written, and nobody was told.
+pub const BATCH_COMMITTED: &str = "batch_committed";
+/// A partition stands still, and everybody was told.
+pub const STOP_TOLD: &str = "stop_told";
+/// A skip is written for the record that a partition stands at, and nothing is read again yet.
+pub const SKIP_VOIDED: &str = "skip_voided";
+/// An empty store is there for a rebuild, and knows the skips.
+pub const REBUILD_BEGUN: &str = "rebuild_begun";
+/// A rebuilt store has what the live one has, and is not marked as live.
+pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
+/// It is marked, and the old one still answers.
+pub const REBUILD_MARKED: &str = "rebuild_marked";
+/// It answers, and the old one is still on disk.
+pub const REBUILD_SWAPPED: &str = "rebuild_swapped";
+/// A verification has built a partition beside the live one.
+pub const VERIFY_BUILT: &str = "verify_built";
+
+/// Every point.
+pub const ALL: [&str; 10] = [
+    STORE_OPENED,
+    BATCH_FOLDED,
+    BATCH_COMMITTED,
+    STOP_TOLD,
+    SKIP_VOIDED,
+    REBUILD_BEGUN,
+    REBUILD_CAUGHT_UP,
+    REBUILD_MARKED,
+    REBUILD_SWAPPED,
+    VERIFY_BUILT,
+];
+
+/// Called with the name of each point that the projector comes by, on the thread that does. It holds that thread up.
+#[derive(Clone)]
+pub struct Failpoints(Arc<dyn Fn(&'static str) + Send + Sync>);
+
+impl Failpoints {
+    /// Calls `call`.
+    pub fn new(call: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(call))
+    }
+
+    pub(crate) fn at(&self, point: &'static str) {
+        (self.0)(point);
+    }
+}
+
+impl Default for Failpoints {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl fmt::Debug for Failpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Failpoints")
+    }
+}

@@ -1,0 +1,93 @@
+//! The product beside the independent model, over seeded histories: equal answers to every question, or the seed, the
+//! position, the question and both answers.
+//!
+//! ```text
+//!   seed ─▶ runlog-model: History ─▶ written (JSON ─▶ the product's bytes) ─┬─▶ pure: the fold over rows in memory ─┐
+//!                                              │                            └─▶ disk: log, loop, RocksDB, crashes ──┤
+//!                                              └─▶ Model ─▶ answers ══ question by question ══ the product's queries ┘
+//! ```
+
+pub mod asked;
+pub mod difference;
+pub mod disk;
+pub mod pure;
+pub mod questions;
+pub mod written;
+
+use asked::Asked;
+use difference::Difference;
+use runlog_model::{Event, History, Model, Rule, history};
+use runlog_projector::store::Rows;
+use std::collections::BTreeSet;
+
+/// Rules of the model that the product does not have yet: nothing takes content away, and nobody asks as of a valid time.
+pub const NOT_IN_THE_PRODUCT: [Rule; 4] = [Rule::Retention, Rule::Erasure, Rule::Retraction, Rule::AssertWins];
+
+/// How often a history is looked at, its end included.
+const SAMPLES: u64 = 3;
+
+/// A model of what the product is to be, perhaps with another rule switched off.
+fn model(history: &History, broken: Option<Rule>) -> Model {
+    let mut off = vec![Rule::Retention, Rule::Erasure];
+    off.extend(broken);
+    Model::new(history.journal.clone()).breaking(&off)
+}
+
+/// What a seed came to.
+#[derive(Debug)]
+pub struct Checked {
+    /// The model at the history's end: it knows which rules decided something.
+    pub model: Model,
+    /// Answers that were compared.
+    pub answers: u64,
+}
+
+/// Compares the pure projection with the model over a seed's history, at some positions.
+///
+/// With `broken` the model lacks that rule: a difference then is what is looked for.
+pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
+    let history = history(seed);
+    let at = |position: usize| Difference::at(seed, position);
+    let mut model = model(&history, broken);
+    let mut product = pure::Product::new(&history);
+    let samples: BTreeSet<usize> = history.samples(SAMPLES - 1).into_iter().collect();
+    let mut answers = 0;
+    for (position, event) in history.events().iter().enumerate() {
+        match event {
+            Event::Deliver(delivery) => {
+                let written = written::write(delivery).map_err(|error| at(position).failed(&error))?;
+                model.deliver(&written.model);
+                product.deliver(written.log).map_err(|error| at(position).failed(&error))?;
+            }
+            Event::StartMoved { partition, start } => {
+                model.start_moved(*partition, *start);
+                product.start_moved(*partition, *start).map_err(|error| at(position).failed(&error))?;
+            }
+        }
+        if samples.contains(&position) {
+            product.settle().map_err(|error| at(position).failed(&error))?;
+            answers += compare(&model, &product.asked(), &history).map_err(|found| at(position).over(found))?;
+        }
+    }
+    Ok(Checked { model, answers })
+}
+
+/// Asks both everything. Returns how many answers were equal, or the first that were not.
+fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Result<u64, difference::Found> {
+    questions::Both { model, product, history, answers: 0 }.everything()
+}
+
+/// What a reader gets of a seed's history, for whoever looks into a difference.
+pub fn told(seed: u64) -> Vec<String> {
+    let line = |(position, event): (usize, Event)| match event {
+        Event::Deliver(delivery) => {
+            let what = match delivery.what.record() {
+                Some(record) => record.to_string(),
+                None => format!("{:?}", delivery.what),
+            };
+            format!("{position}: {}:{} {what}", delivery.partition, delivery.offset)
+        }
+        Event::StartMoved { partition, start } => format!("{position}: {partition} starts at {start}"),
+    };
+    history(seed).events().into_iter().enumerate().map(line).collect()
+}

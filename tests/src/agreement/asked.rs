@@ -1,0 +1,213 @@
+//! The product's queries over the rows of all partitions, as JSON, lists whole: each is asked for page by page.
+
+use anyhow::ensure;
+use runlog_projector::{
+    Contents, Error,
+    fold::Stop,
+    query::{
+        self, Place, anomalies, checkpoint, dead_letters, effects, lookup, outcome, recovery, runs, standing, timeline,
+    },
+    store::{Index, Rows},
+};
+use runlog_schemas::{
+    id::{Fingerprint, JournalSeq, RecordId, RunId},
+    partition::partition_of,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Pages of one answer.
+const PAGES_MAX: usize = 10_000;
+
+/// How a partition is.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The next offset, where it is to be compared.
+    pub applied: Option<u64>,
+    /// Why it stands still.
+    pub stopped: Option<Stop>,
+}
+
+/// A product that can be asked.
+#[derive(Debug)]
+pub struct Asked<'a, R> {
+    /// The topic, for positions.
+    pub topic: &'a str,
+    /// By partition.
+    pub rows: Vec<&'a R>,
+    /// By partition.
+    pub parts: Vec<Part>,
+}
+
+type Cursor = Option<Vec<u8>>;
+
+/// All pages of one list.
+fn all<T>(mut page: impl FnMut(Option<&[u8]>) -> Result<(Vec<T>, Cursor), Error>) -> anyhow::Result<Vec<T>> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    for _ in 0..PAGES_MAX {
+        let (items, next) = page(cursor.as_deref())?;
+        found.extend(items);
+        let Some(next) = next else { return Ok(found) };
+        ensure!(cursor.as_ref() != Some(&next), "the next page is the same page");
+        cursor = Some(next);
+    }
+    anyhow::bail!("the pages do not come to an end")
+}
+
+fn value<T: Serialize>(answer: T) -> anyhow::Result<Value> {
+    Ok(serde_json::to_value(answer)?)
+}
+
+impl<R: Rows> Asked<'_, R> {
+    fn places(&self) -> impl Iterator<Item = (&R, Place<'_>)> {
+        self.rows.iter().zip(0..).map(|(rows, partition)| (*rows, Place { topic: self.topic, partition }))
+    }
+
+    fn of(&self, run_id: RunId<&str>) -> (&R, Place<'_>) {
+        let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
+        (self.rows[partition as usize], Place { topic: self.topic, partition })
+    }
+
+    /// Where each partition is.
+    pub fn partitions(&self) -> Value {
+        let row = |(partition, part): (usize, &Part)| {
+            let state = if part.stopped.is_some() { "stopped" } else { "running" };
+            let error = part.stopped.as_ref().map(|stop| stop.kind);
+            let stopped_at = part.stopped.as_ref().map(|stop| stop.offset);
+            json!({"partition": partition, "applied": part.applied, "state": state, "error": error, "stopped_at": stopped_at})
+        };
+        self.parts.iter().enumerate().map(row).collect()
+    }
+
+    /// Every run, by id.
+    pub fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            let mut after: Option<RunId> = None;
+            loop {
+                let page = runs::list(rows, place, "", after.as_ref().map(RunId::borrow), None, limit, 0)?;
+                let Some(last) = page.last() else { break };
+                after = Some(last.run_id.clone());
+                found.extend(page);
+            }
+        }
+        found.sort_by(|one, other| {
+            (&one.run_id, one.position.partition).cmp(&(&other.run_id, other.position.partition))
+        });
+        found.into_iter().map(value).collect()
+    }
+
+    /// `recover --full`, its pages put together.
+    pub fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
+        let (rows, place) = self.of(run_id);
+        let ask = recovery::Ask { full: true, from_start: false, content: true, limit };
+        let page = |cursor: Option<&[u8]>| recovery::one(rows, &Contents::none(), place, run_id, ask, cursor);
+        let Some(first) = page(None)? else { return Ok(Value::Null) };
+        let mut next = query::parse_cursor(first.next_cursor.as_deref())?;
+        let mut whole = value(first)?;
+        for _ in 0..PAGES_MAX {
+            let Some(cursor) = next else { return Ok(whole) };
+            let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is gone") };
+            next = query::parse_cursor(more.next_cursor.as_deref())?;
+            ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
+            let more = value(more)?;
+            for list in ["completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
+                let items = more[list].as_array().cloned().unwrap_or_default();
+                if let Some(all) = whole[list].as_array_mut() {
+                    all.extend(items);
+                }
+            }
+            let unclaimed = whole["unclaimed"].as_u64().unwrap_or(0) + more["unclaimed"].as_u64().unwrap_or(0);
+            whole["unclaimed"] = unclaimed.into();
+            ensure!(more["pending"] == whole["pending"], "pending differs from page to page");
+        }
+        anyhow::bail!("the pages do not come to an end")
+    }
+
+    /// `lookup`.
+    pub fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
+        let (rows, place) = self.of(run_id);
+        value(lookup::one(rows, &Contents::none(), place, run_id, Fingerprint::new(fingerprint)?, occurrence)?)
+    }
+
+    /// `checkpoint`, whole.
+    pub fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
+        let (rows, place) = self.of(run_id);
+        let covers = at_or_before.map(|covers| JournalSeq::ZERO.saturating_add(covers));
+        let latest = checkpoint::latest(rows, &Contents::none(), place, run_id, covers)?;
+        ensure!(latest.missing.is_empty(), "content is missing: {:?}", latest.missing);
+        latest.found.map_or(Ok(Value::Null), |(row, found)| value(checkpoint::answer(place, &row, found, true)))
+    }
+
+    /// `show --raw`.
+    pub fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let lines = all(|cursor| {
+            let page = timeline::page(rows, &Contents::none(), place, run_id, cursor, limit, true)?;
+            Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        lines.into_iter().map(value).collect()
+    }
+
+    /// What stands open of one run, or has ended.
+    pub fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let found = all(|cursor| standing::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
+        found.into_iter().map(|(_, standing)| value(standing)).collect()
+    }
+
+    /// The same of all runs, each with its run.
+    pub fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| standing::page(rows, place, index, (None, ended), cursor, limit))?);
+        }
+        found.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
+    }
+
+    /// `effects`: over all runs.
+    pub fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| effects::page(rows, place, only_pending, only_unsafe, cursor, limit))?);
+        }
+        found.into_iter().map(value).collect()
+    }
+
+    /// `anomalies`, of a run or all. Those of a run's records that stand elsewhere are asked for there.
+    pub fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| anomalies::page(rows, place, run_id, cursor, limit))?);
+        }
+        found.into_iter().map(value).collect()
+    }
+
+    /// `dead-letter list`.
+    pub fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| dead_letters::page(rows, place, cursor, limit))?);
+        }
+        found.into_iter().map(value).collect()
+    }
+
+    /// `outcome` of a run's record at a place.
+    pub fn outcome(
+        &self,
+        partition: u32,
+        at: (u64, u32),
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> anyhow::Result<Value> {
+        let place = Place { topic: self.topic, partition };
+        let found = outcome::one(self.rows[partition as usize], place, run_id, at, Some(record_id))?;
+        found.map_or(Ok(Value::Null), value)
+    }
+
+    /// What became of the first record of an id.
+    pub fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
+        let (rows, place) = self.of(run_id);
+        outcome::by_id(rows, place, run_id, record_id)?.map_or(Ok(Value::Null), |found| value(found.outcome))
+    }
+}

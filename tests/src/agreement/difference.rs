@@ -1,0 +1,121 @@
+//! What differs, and where.
+
+use serde_json::Value;
+use std::fmt;
+
+/// Characters shown of each answer.
+const WIDTH: usize = 2000;
+
+/// Two answers that are not equal.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The question.
+    pub question: String,
+    /// Where in the answers.
+    pub path: String,
+    /// What the model says there.
+    pub model: Value,
+    /// What the product says there.
+    pub product: Value,
+}
+
+/// The first difference of a seed.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    seed: u64,
+    position: usize,
+    what: Option<Box<Found>>,
+    error: Option<String>,
+}
+
+impl Difference {
+    /// Of a seed, behind the event at `position`.
+    pub fn at(seed: u64, position: usize) -> Self {
+        Self { seed, position, what: None, error: None }
+    }
+
+    /// Different answers.
+    #[must_use]
+    pub fn over(self, found: Found) -> Self {
+        Self { what: Some(Box::new(found)), ..self }
+    }
+
+    /// The product failed.
+    #[must_use]
+    pub fn failed(self, error: &anyhow::Error) -> Self {
+        Self { error: Some(format!("{error:#}")), ..self }
+    }
+
+    /// The question that has two answers; none where the product failed.
+    pub fn question(&self) -> Option<&str> {
+        self.what.as_ref().map(|found| found.question.as_str())
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { seed, position, what, error } = self;
+        write!(f, "seed {seed}, behind event {position}: ")?;
+        if let Some(error) = error {
+            write!(f, "{error}")?;
+        }
+        if let Some(Found { question, path, model, product }) = what.as_deref() {
+            let short = |value: &Value| value.to_string().chars().take(WIDTH).collect::<String>();
+            let (model, product) = (short(model), short(product));
+            write!(f, "{question}{path}\n    model   {model}\n    product {product}")?;
+        }
+        write!(f, "\n    again: RUNLOG_SEED={seed}")
+    }
+}
+
+/// The first place where two values differ: its path and both sides.
+pub fn first(model: &Value, product: &Value) -> Option<(String, Value, Value)> {
+    let sides = |path: &str| Some((path.to_owned(), model.clone(), product.clone()));
+    match (model, product) {
+        (Value::Object(one), Value::Object(other)) => {
+            let names = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name)));
+            names.into_iter().find_map(|name| match (one.get(name), other.get(name)) {
+                (Some(one), Some(other)) => first(one, other).map(|(path, a, b)| (format!("/{name}{path}"), a, b)),
+                (one, other) => {
+                    let told = |side: Option<&Value>| side.cloned().unwrap_or_else(|| "(not there)".into());
+                    Some((format!("/{name}"), told(one), told(other)))
+                }
+            })
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let pairs = one.iter().zip(other).enumerate();
+            pairs
+                .filter_map(|(at, (one, other))| first(one, other).map(|(path, a, b)| (format!("/{at}{path}"), a, b)))
+                .next()
+        }
+        (one, other) if one == other => None,
+        (Value::Array(one), Value::Array(other)) => {
+            // Of lists of different lengths, where they part.
+            let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
+            let told = |side: &[Value]| side.get(at).cloned().unwrap_or_else(|| "(not there)".into());
+            Some((format!("/{at} of {} and {}", one.len(), other.len()), told(one), told(other)))
+        }
+        _ => sides(""),
+    }
+}
+
+/// Takes from a payload as it is answered what its writer did not give: defaults, and what was derived. What the answer
+/// tells otherwise, by absence or beside it, is as it was given.
+pub fn as_given(given: &Value, answered: &Value) -> Value {
+    match (given, answered) {
+        (Value::Object(given), Value::Object(answered)) => {
+            let member = |(name, value): (&String, &Value)| {
+                // An empty list is absence.
+                let absent = || if value.as_array().is_some_and(Vec::is_empty) { value.clone() } else { Value::Null };
+                (name.clone(), answered.get(name).map_or_else(absent, |answered| as_given(value, answered)))
+            };
+            Value::Object(given.iter().map(member).collect())
+        }
+        (Value::Array(given), Value::Array(answered)) if given.len() == answered.len() => {
+            given.iter().zip(answered).map(|(given, answered)| as_given(given, answered)).collect()
+        }
+        // A symbol of a later version is kept beside the payload.
+        (Value::String(_), Value::String(word)) if word == "unrecognized" => given.clone(),
+        _ => answered.clone(),
+    }
+}

@@ -1,0 +1,392 @@
+//! The real projector over a seed's history: its loop, RocksDB on disk, a log that leaves gaps, repeats itself, moves its
+//! start and holds back; killed at named points.
+//!
+//! A kill is what `kill -9` leaves: at the point, on the thread that comes by it, the index folder is copied as it is, and
+//! the projector goes on from the copy. What the old one still does is thrown away with its folder. A torn tail is what a
+//! power cut leaves: the copy loses the end of its write-ahead logs, too.
+//!
+//! Every step is waited for, so that a seed is killed at the same place each time.
+
+use super::{
+    Checked, SAMPLES,
+    asked::{Asked, Part},
+    compare,
+    difference::Difference,
+    model, written,
+};
+use anyhow::{Context, ensure};
+use runlog_log::{
+    Clock, Entry, Log,
+    memory::{AppendFault, MemoryLog, MemoryOptions, Repeats},
+};
+use runlog_model::{Event, History, Model, Step, history};
+use runlog_projector::{
+    Config, Projector,
+    failpoint::{self, Failpoints},
+    fold::Stop,
+    pipeline::Progress,
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::runtime::Runtime;
+
+/// Nothing is under way.
+const IDLE: &str = "idle";
+/// What was written is on its way from memory to tables.
+const FLUSHED: &str = "flushed";
+/// The end of what was written is lost.
+const TORN: &str = "torn_tail";
+
+/// The points at which a projector is killed.
+pub const POINTS: [&str; 13] = {
+    let mut all = [IDLE; 13];
+    let mut at = 0;
+    while at < failpoint::ALL.len() {
+        all[at] = failpoint::ALL[at];
+        at += 1;
+    }
+    all[at] = FLUSHED;
+    all[at + 1] = TORN;
+    all
+};
+
+/// How long one step may take.
+const STEP_MAX: Duration = Duration::from_secs(60);
+/// How often a folder is copied anew.
+const COPIES_MAX: usize = 1000;
+/// Restarts in a row, of which each may be killed.
+const RESTARTS_MAX: usize = 20;
+
+/// How often each point killed.
+pub type Kills = BTreeMap<&'static str, u64>;
+
+/// What waits at the points.
+#[derive(Debug, Default)]
+struct Trap {
+    /// The folder of the projector that runs.
+    dir: PathBuf,
+    armed: BTreeSet<&'static str>,
+    /// Where the projector goes on, once it was killed.
+    left: Option<PathBuf>,
+    kills: Kills,
+    error: Option<String>,
+}
+
+impl Trap {
+    /// Kills whoever comes by an armed point: takes the folder as it is.
+    fn come_by(&mut self, point: &'static str) {
+        if self.left.is_some() || !self.armed.remove(point) {
+            return;
+        }
+        *self.kills.entry(point).or_default() += 1;
+        let next = self.dir.with_extension(self.kills.values().sum::<u64>().to_string());
+        if let Err(error) = snapshot(&self.dir, &next) {
+            self.error = Some(format!("{error:#}"));
+        }
+        self.left = Some(next);
+    }
+}
+
+fn locked(trap: &Mutex<Trap>) -> std::sync::MutexGuard<'_, Trap> {
+    trap.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Copies a folder as it is at one moment: again, for as long as the database's own threads changed it meanwhile.
+fn snapshot(from: &Path, to: &Path) -> anyhow::Result<()> {
+    for _ in 0..COPIES_MAX {
+        let before = files(from)?;
+        let copied = before.keys().try_for_each(|path| -> std::io::Result<()> {
+            let to = to.join(path.strip_prefix(from).unwrap_or(path));
+            to.parent().map_or(Ok(()), fs::create_dir_all)?;
+            fs::copy(path, to).map(drop)
+        });
+        if files(from)? == before {
+            return copied.context("copying an index");
+        }
+        fs::remove_dir_all(to)?;
+    }
+    anyhow::bail!("{} never stands still", from.display())
+}
+
+/// The files below a folder and how long they are; nothing of what is removed meanwhile.
+fn files(folder: &Path) -> anyhow::Result<BTreeMap<PathBuf, u64>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(data) if data.is_dir() => folders.push(entry.path()),
+                Ok(data) => drop(found.insert(entry.path(), data.len())),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A journal on disk.
+struct World {
+    history: History,
+    runtime: Runtime,
+    log: MemoryLog,
+    now: Arc<AtomicI64>,
+    trap: Arc<Mutex<Trap>>,
+    projector: Option<Projector>,
+    model: Model,
+    _folder: tempfile::TempDir,
+}
+
+/// Runs a seed's history on disk and compares what is answered at some positions, behind every kill, and at the end, where
+/// the indices have to be what the log says.
+pub fn disk(seed: u64) -> Result<(Checked, Kills), Difference> {
+    let history = history(seed);
+    let at = |position: usize| Difference::at(seed, position);
+    let mut world = World::new(history.clone()).map_err(|error| at(0).failed(&error))?;
+    let samples: BTreeSet<usize> = history.samples(SAMPLES - 2).into_iter().collect();
+    let (mut answers, mut position) = (0, 0);
+    for (step, events) in history.told() {
+        let failed = |error: anyhow::Error| at(position).failed(&error);
+        world.step(&step, &events).map_err(failed)?;
+        let killed = world.settle().map_err(failed)?;
+        if world.projector.is_none() {
+            position += events.len();
+            continue;
+        }
+        let sampled = (position..position + events.len()).any(|position| samples.contains(&position));
+        position += events.len();
+        if killed || sampled {
+            answers += world
+                .compare()
+                .map_err(|error| at(position).failed(&error))?
+                .map_err(|found| at(position).over(found))?;
+        }
+    }
+    world.verify().map_err(|error| at(position).failed(&error))?;
+    let kills = locked(&world.trap).kills.clone();
+    Ok((Checked { model: world.model.clone(), answers }, kills))
+}
+
+impl World {
+    fn new(history: History) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let now = Arc::new(AtomicI64::new(0));
+        let clock = now.clone();
+        let seed = history.seed;
+        let log = MemoryLog::with(MemoryOptions {
+            topic: history.journal.topic.clone(),
+            partitions: history.journal.partitions,
+            value_bytes_max: 4 << 20,
+            clock: Clock::new(move || clock.load(Ordering::Relaxed)),
+            repeats: seed.is_multiple_of(2).then_some(Repeats { every: 3 + seed % 5, back: 2 }),
+            chunk: seed.is_multiple_of(3).then_some(2),
+            ..MemoryOptions::default()
+        });
+        let trap = Trap { dir: folder.path().join("index-of"), ..Trap::default() };
+        fs::create_dir_all(&trap.dir)?;
+        Ok(Self {
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
+            model: model(&history, None),
+            trap: Arc::new(Mutex::new(trap)),
+            projector: None,
+            history,
+            log,
+            now,
+            _folder: folder,
+        })
+    }
+
+    /// Starts the projector where the last one left off, as often as it is killed while it does.
+    fn start(&mut self) -> anyhow::Result<()> {
+        for _ in 0..RESTARTS_MAX {
+            // The old one ends before its folder goes.
+            self.projector = None;
+            let (old, dir) = {
+                let mut trap = locked(&self.trap);
+                ensure!(trap.error.is_none(), "{:?}", trap.error);
+                let next = trap.left.take().unwrap_or_else(|| trap.dir.clone());
+                (std::mem::replace(&mut trap.dir, next.clone()), next)
+            };
+            if old != dir {
+                fs::remove_dir_all(&old)?;
+            }
+            let trap = self.trap.clone();
+            let config = Config {
+                memory_bytes: 8 << 20,
+                failpoints: Failpoints::new(move |point| locked(&trap).come_by(point)),
+                ..Config::new(dir, || 0, || "an-id".to_owned())
+            };
+            let started = self.runtime.block_on(Projector::start(config, Arc::new(self.log.clone())));
+            self.projector = Some(started.map_err(anyhow::Error::from)?);
+            if locked(&self.trap).left.is_none() {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("killed {RESTARTS_MAX} times in a row while it started")
+    }
+
+    /// Does a step to the log or to the projector, and tells the model what readers get of it.
+    fn step(&mut self, step: &Step, events: &[Event]) -> anyhow::Result<()> {
+        for event in events {
+            match event {
+                Event::Deliver(delivery) => self.model.deliver(&written::write(delivery)?.model),
+                Event::StartMoved { partition, start } => self.model.start_moved(*partition, *start),
+            }
+        }
+        match step {
+            Step::Append { delivery, fault } => self.append(delivery, *fault)?,
+            Step::Gap { partition, count } => self.log.skip(*partition, *count),
+            // The log repeats itself by its own count.
+            Step::Redeliver { .. } => {}
+            Step::Hold { partition } => self.log.hold(*partition),
+            Step::Release { partition } => self.log.release(*partition),
+            Step::MoveStart { partition, start } => self.log.truncate_before(*partition, *start),
+            Step::Crash { point } => {
+                let point = POINTS[usize::try_from(point % POINTS.len() as u64)?];
+                self.kill(point)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, delivery: &runlog_model::Delivery, fault: runlog_model::AppendFault) -> anyhow::Result<()> {
+        let log = written::write(delivery)?.log;
+        self.now.store(log.timestamp_millis, Ordering::Relaxed);
+        let expected = match fault {
+            runlog_model::AppendFault::None => Some(log.offset),
+            runlog_model::AppendFault::Unknown => {
+                self.log.fail_next(AppendFault::UnknownLanded);
+                None
+            }
+            runlog_model::AppendFault::Lost => {
+                self.log.fail_next(AppendFault::UnknownLost);
+                None
+            }
+        };
+        let entry = Entry { key: log.key, value: log.value, headers: log.headers };
+        let acknowledged = self.runtime.block_on(self.log.append(log.partition, vec![entry]));
+        match (acknowledged, expected) {
+            (Ok(offsets), Some(offset)) => ensure!(offsets == [offset], "offset {offset} is {offsets:?}"),
+            (Err(error), None) => ensure!(error.kind() == runlog_log::Kind::Unknown, "{error}"),
+            (other, _) => anyhow::bail!("an append came to {other:?}"),
+        }
+        Ok(())
+    }
+
+    /// Kills the projector at a point: now, or whenever it comes by it.
+    fn kill(&mut self, point: &'static str) -> anyhow::Result<()> {
+        locked(&self.trap).armed.insert(point);
+        let Some(projector) = &self.projector else { return Ok(()) };
+        match point {
+            IDLE | FLUSHED | TORN => {
+                if point == FLUSHED {
+                    for partition in 0..self.history.journal.partitions {
+                        projector.store(partition).flush()?;
+                    }
+                }
+                locked(&self.trap).come_by(point);
+                if point == TORN {
+                    self.tear()?;
+                }
+            }
+            failpoint::STORE_OPENED => self.start()?,
+            // A verification fails where the log does not begin at its beginning any more.
+            failpoint::VERIFY_BUILT => drop(projector.verify()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Cuts off the ends of the copy's write-ahead logs, where the log still has what is lost so.
+    fn tear(&self) -> anyhow::Result<()> {
+        let Some(left) = locked(&self.trap).left.clone() else { return Ok(()) };
+        for (path, bytes) in files(&left)? {
+            let folder = path.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            let partition = folder.and_then(|name| name.parse().ok());
+            let log = path.extension().is_some_and(|ending| ending == "log");
+            if log && partition.is_some_and(|partition| self.model.rebuilds(partition)) {
+                let file = fs::OpenOptions::new().write(true).open(&path)?;
+                file.set_len(bytes - bytes.min(1 + self.history.seed % 700))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the projector is where the model is; where it was killed meanwhile, starts it and waits again. Says
+    /// whether it was.
+    fn settle(&mut self) -> anyhow::Result<bool> {
+        let mut killed = false;
+        if self.projector.is_none() {
+            // The journal is there once every partition has begun.
+            let begun = self.model.partitions()["partitions"].as_array().is_some_and(|all| {
+                all.iter().all(|partition| partition["applied"] != 0 || partition["state"] == "stopped")
+            });
+            if !begun {
+                return Ok(false);
+            }
+            self.start()?;
+        }
+        for _ in 0..RESTARTS_MAX {
+            if locked(&self.trap).left.is_some() {
+                killed = true;
+                self.start()?;
+            }
+            self.wait()?;
+            if locked(&self.trap).left.is_none() {
+                return Ok(killed);
+            }
+        }
+        anyhow::bail!("killed {RESTARTS_MAX} times in a row")
+    }
+
+    fn wait(&self) -> anyhow::Result<()> {
+        let projector = self.projector.as_ref().context("a projector")?;
+        let partitions = self.model.partitions();
+        for row in partitions["partitions"].as_array().into_iter().flatten() {
+            let partition = u32::try_from(row["partition"].as_u64().context("a partition")?)?;
+            let applied = row["applied"].as_u64().context("an offset")?;
+            let there = |progress: &Progress| match (&progress.stopped, row["error"].as_str()) {
+                (None, None) => progress.applied >= applied,
+                (Some(Stop { kind, offset, .. }), Some(error)) => *kind == error && row["stopped_at"] == *offset,
+                _ => false,
+            };
+            let mut progress = projector.follow(partition);
+            let waited = async { tokio::time::timeout(STEP_MAX, progress.wait_for(there)).await.map(drop) };
+            if self.runtime.block_on(waited).is_err() {
+                anyhow::bail!("the model says {row}, the projector stays at {:?}", projector.progress(partition));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self) -> anyhow::Result<Result<u64, super::difference::Found>> {
+        let projector = self.projector.as_ref().context("a projector")?;
+        let count = self.history.journal.partitions;
+        let stores: Vec<_> = (0..count).map(|partition| projector.store(partition)).collect();
+        let views: Vec<_> = stores.iter().map(|store| store.view()).collect();
+        let part = |partition| Part { applied: None, stopped: projector.progress(partition).stopped };
+        let asked = Asked {
+            topic: &self.history.journal.topic,
+            rows: views.iter().collect(),
+            parts: (0..count).map(part).collect(),
+        };
+        Ok(compare(&self.model, &asked, &self.history))
+    }
+
+    /// The indices are what the log says, where it still says all.
+    fn verify(&self) -> anyhow::Result<()> {
+        let projector = self.projector.as_ref().context("a projector")?;
+        if (0..self.history.journal.partitions).all(|partition| self.model.rebuilds(partition)) {
+            let verification = projector.verify().map_err(anyhow::Error::from)?;
+            ensure!(verification.equal, "not what the log says: {:?}", verification.partitions);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! Every question that both answer.
+
+use super::{
+    asked::Asked,
+    difference::{Found, as_given, first},
+};
+use runlog_model::{Delivery, Event, History, Model};
+use runlog_projector::{query, store::Index, store::Rows};
+use runlog_schemas::id::{RecordId, RunId};
+use serde_json::{Value, json};
+
+/// The model and the product, at one position of a history.
+#[derive(Debug)]
+pub struct Both<'a, R> {
+    /// The model.
+    pub model: &'a Model,
+    /// The product.
+    pub product: &'a Asked<'a, R>,
+    /// What both read.
+    pub history: &'a History,
+    /// Answers that were equal so far.
+    pub answers: u64,
+}
+
+/// The model's names of what has a lifecycle, and the product's indices.
+const FAMILIES: [(&str, Index); 6] = [
+    ("approval", Index::Approvals),
+    ("wake", Index::Wakes),
+    ("run_message", Index::Messages),
+    ("write_back", Index::WriteBacks),
+    ("code_edit_proposal", Index::Proposals),
+    ("agent_pool", Index::Pools),
+];
+
+/// The product's reasons by the words that the model has for them: no document fixes how they are worded.
+const REASONS: [(&str, &str); 5] = [
+    ("the run is ", "ended"),
+    ("an effect may have happened and nobody recorded", "reconcile_required"),
+    ("resolved as not done", "not_done"),
+    ("has an idempotency or dedupe key", "key"),
+    ("the effect may have happened and has no", "unknown_outcome"),
+];
+
+type Checked<T = ()> = Result<T, Found>;
+
+impl<R: Rows> Both<'_, R> {
+    /// Asks everything; the answers that were compared.
+    pub fn everything(mut self) -> Checked<u64> {
+        self.of_all()?;
+        let mut runs = self.history.runs.clone();
+        runs.push("nobody's".to_owned());
+        for run_id in &runs {
+            self.of_run(run_id)?;
+        }
+        self.outcomes()?;
+        Ok(self.answers)
+    }
+
+    /// A page's length: short ones, so that lists go over many pages, and the pages end anywhere.
+    fn limit(&self) -> usize {
+        usize::try_from((self.history.seed + self.answers) % 5).unwrap_or(0) + 1
+    }
+
+    fn equal(&mut self, question: &str, model: &Value, product: anyhow::Result<Value>) -> Checked {
+        self.answers += 1;
+        let found = match product {
+            Ok(product) => first(model, &product),
+            Err(error) => Some((String::new(), model.clone(), format!("failed: {error:#}").into())),
+        };
+        let Some((path, model, product)) = found else { return Ok(()) };
+        Err(Found { question: question.to_owned(), path, model, product })
+    }
+
+    fn of_all(&mut self) -> Checked {
+        let limit = self.limit();
+        let mut partitions = self.model.partitions()["partitions"].clone();
+        for (row, part) in each(&mut partitions).zip(&self.product.parts) {
+            if part.applied.is_none() {
+                row["applied"] = Value::Null;
+            }
+        }
+        self.equal("partitions", &partitions, Ok(self.product.partitions()))?;
+        let mut runs = self.model.runs()["runs"].clone();
+        each(&mut runs).for_each(dated);
+        let told = self.product.runs(limit).map(|runs| without(runs, &["age_millis"]));
+        self.equal("runs", &runs, told)?;
+        for only_pending in [true, false] {
+            let model = by_kind(self.model.effects(only_pending)["effects"].clone());
+            let told = self.product.effects(only_pending, false, limit).map(|told| by_kind(worded(told)));
+            self.equal(if only_pending { "effects pending" } else { "effects" }, &model, told)?;
+        }
+        let mut unsafe_ones = by_kind(self.model.effects(true)["effects"].clone());
+        if let Some(all) = unsafe_ones.as_array_mut() {
+            all.retain(|effect| effect["class"] == "reconcile_required");
+        }
+        let told = self.product.effects(true, true, limit).map(|told| by_kind(worded(told)));
+        self.equal("effects unsafe", &unsafe_ones, told)?;
+        let told = self.product.anomalies(None, limit).map(Value::from);
+        self.equal("anomalies", &self.model.anomalies(None)["anomalies"], told)?;
+        let told = self.product.dead_letters(limit).map(Value::from);
+        self.equal("dead letters", &self.model.dead_letters()["records"], told)?;
+        self.standing_everywhere()
+    }
+
+    /// What stands open over the fleet.
+    fn standing_everywhere(&mut self) -> Checked {
+        let limit = self.limit();
+        for (family, index) in FAMILIES {
+            for ended in [false, true] {
+                let rows = |run_id: &String| {
+                    let rows = self.model.standing(run_id, family, ended)["standing"].clone();
+                    let rows = rows.as_array().cloned().unwrap_or_default();
+                    rows.into_iter().map(|row| json!([run_id, row])).collect::<Vec<_>>()
+                };
+                let mut model: Vec<Value> = self.history.runs.iter().flat_map(rows).collect();
+                model.sort_by_key(Value::to_string);
+                let told = self.product.standing_everywhere(index, ended, limit).map(|told| {
+                    let mut told: Vec<Value> = told.into_iter().map(|(run_id, row)| json!([run_id, row])).collect();
+                    told.sort_by_key(Value::to_string);
+                    told.into()
+                });
+                self.equal(&format!("{family} everywhere, ended {ended}"), &model.into(), told)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn of_run(&mut self, run_id: &str) -> Checked {
+        let limit = self.limit();
+        let id = RunId::new(run_id).expect("a run of the history has an id");
+        let mut recovery = self.model.recover(run_id);
+        if let Some(members) = recovery.as_object_mut() {
+            members.remove("records");
+            members.remove("updated_at_millis");
+        }
+        let told = self.product.recover(id, limit).map(|mut told| {
+            let resumes = told["reason"].clone();
+            if let Some(members) = told.as_object_mut() {
+                members.remove("next_cursor");
+                members.insert("reason".to_owned(), word(&resumes));
+                members
+                    .get_mut("pending")
+                    .into_iter()
+                    .flat_map(each)
+                    .for_each(|row| row["reason"] = word(&row["reason"]));
+            }
+            told
+        });
+        self.equal(&format!("recover {run_id}"), &recovery, told)?;
+        self.calls(run_id, id)?;
+        let head = self.model.recover(run_id)["next_journal_seq"].as_u64().unwrap_or(1);
+        for covers in [None, Some(0), Some(head / 2), Some(head)] {
+            let model = self.model.checkpoint(run_id, covers);
+            self.equal(&format!("checkpoint {run_id} at {covers:?}"), &model, self.product.checkpoint(id, covers))?;
+        }
+        self.records(run_id, id)?;
+        for (family, index) in FAMILIES {
+            for ended in [false, true] {
+                let model = self.model.standing(run_id, family, ended)["standing"].clone();
+                let told = self.product.standing(id, index, ended, limit).map(Value::from);
+                self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, told)?;
+            }
+        }
+        let told = self.product.anomalies(Some(id), limit).map(Value::from);
+        self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], told)
+    }
+
+    fn calls(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        let mut fingerprints = self.model.fingerprints(run_id);
+        fingerprints.push(("v1:00".to_owned(), 0));
+        for (fingerprint, occurrences) in fingerprints {
+            let wanted = (1..=occurrences + 1).map(Some).chain([None]);
+            for occurrence in wanted {
+                let mut model = self.model.lookup(run_id, &fingerprint, occurrence);
+                model["missing_content"] = json!([]);
+                let told = self.product.lookup(id, &fingerprint, occurrence);
+                self.equal(&format!("lookup {run_id} {fingerprint} {occurrence:?}"), &model, told)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn records(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        let mut model = self.model.show(run_id)["records"].clone();
+        for line in each(&mut model) {
+            let millis = line["timestamp_millis"].take().as_u64().unwrap_or(0);
+            line["timestamp"] = query::time(millis).into();
+            if let Some(members) = line.as_object_mut() {
+                members.remove("timestamp_millis");
+            }
+        }
+        let told = self.product.show(id, self.limit()).map(|lines| {
+            let mut lines = without(lines, &["cursor", "record_kind"]);
+            // A payload is answered with what its writer left out; it has to have all that its writer said.
+            for (line, model) in each(&mut lines).zip(model.as_array().into_iter().flatten()) {
+                line["payload"] = as_given(&model["payload"], &line["payload"]);
+            }
+            lines
+        });
+        self.equal(&format!("records of {run_id}"), &model, told)
+    }
+
+    fn outcomes(&mut self) -> Checked {
+        let events = self.history.events();
+        let deliveries = events.iter().filter_map(|event| match event {
+            Event::Deliver(delivery) => Some(delivery),
+            Event::StartMoved { .. } => None,
+        });
+        for delivery in deliveries {
+            let Some(record) = delivery.what.record() else { continue };
+            let Some(run_id) = record["run_id"].as_str() else { continue };
+            self.outcome(delivery, 0, run_id, record)?;
+            for (index, inner) in (0..).zip(record["payload"]["records"].as_array().into_iter().flatten()) {
+                self.outcome(delivery, index, run_id, inner)?;
+            }
+            let record_id = record["record_id"].as_str().unwrap_or_default();
+            let model = self.model.known(run_id, record_id);
+            let id = RecordId::new(record_id).expect("a record of the history has an id");
+            let told = self.product.by_id(RunId::new(run_id).expect("a run has an id"), id);
+            self.equal(&format!("the record {record_id} of {run_id}"), &model, told)?;
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, delivery: &Delivery, index: u32, run_id: &str, record: &Value) -> Checked {
+        let (partition, offset) = (delivery.partition, delivery.offset);
+        let record_id = record["record_id"].as_str().unwrap_or_default();
+        let mut model = self.model.outcome(partition, offset, index, record_id);
+        let (run, id) = (RunId::new(run_id).expect("an id"), RecordId::new(record_id).expect("an id"));
+        let mut told = self.product.outcome(partition, (offset, index), run, id);
+        if let Some(members) = model.as_object_mut() {
+            members.insert("record_id".to_owned(), record_id.into());
+        } else if told.as_ref().is_ok_and(|told| told["outcome"] == "repeat") {
+            // Nothing was judged there, and the id stands for a record elsewhere.
+            told = Ok(Value::Null);
+        }
+        self.equal(&format!("outcome of {partition}:{offset}.{index}, {record_id} of {run_id}"), &model, told)
+    }
+}
+
+/// The items of a list.
+fn each(list: &mut Value) -> impl Iterator<Item = &mut Value> {
+    list.as_array_mut().into_iter().flatten()
+}
+
+/// Items without some members.
+fn without(mut items: Vec<Value>, names: &[&str]) -> Value {
+    for item in &mut items {
+        if let Some(members) = item.as_object_mut() {
+            members.retain(|name, _| !names.contains(&name.as_str()));
+        }
+    }
+    items.into()
+}
+
+/// The model's time as the product writes it.
+fn dated(run: &mut Value) {
+    let millis = run["updated_at_millis"].as_u64().unwrap_or(0);
+    run["updated_at"] = query::time(millis).into();
+    if let Some(members) = run.as_object_mut() {
+        members.remove("updated_at_millis");
+    }
+}
+
+fn word(reason: &Value) -> Value {
+    let Some(text) = reason.as_str() else { return Value::Null };
+    REASONS.iter().find(|(begins, _)| text.starts_with(begins)).map_or(reason.clone(), |(_, word)| (*word).into())
+}
+
+fn worded(mut effects: Vec<Value>) -> Value {
+    effects.iter_mut().for_each(|effect| effect["reason"] = word(&effect["reason"]));
+    effects.into()
+}
+
+/// In one order: nobody is promised one over several partitions.
+fn by_kind(mut effects: Value) -> Value {
+    if let Some(effects) = effects.as_array_mut() {
+        effects.sort_by_key(|effect| ["run_id", "kind", "id"].map(|name| effect[name].to_string()));
+    }
+    effects
+}

@@ -1,0 +1,78 @@
+//! A history's deliveries as bytes, and for the model what only the bytes tell.
+
+use anyhow::Context;
+use runlog_model::What;
+use runlog_schemas::{
+    codec::{self, RECORD_BYTES_MAX},
+    datum::{Datum, Sha256},
+    draft::Draft,
+    payload::{Genesis, Payload},
+    record::JournalRecord,
+};
+use std::sync::Arc;
+
+/// One delivery for both.
+#[derive(Debug)]
+pub struct Written {
+    /// With the hashes of what was encoded.
+    pub model: runlog_model::Delivery,
+    /// With the bytes.
+    pub log: runlog_log::Delivery,
+}
+
+/// Encodes what a delivery brings.
+pub fn write(delivery: &runlog_model::Delivery) -> anyhow::Result<Written> {
+    let (value, what) = match &delivery.what {
+        What::Record { record, .. } => {
+            let written = Draft::parse(&record.to_string()).with_context(|| format!("not taken: {record}"))?.record;
+            let datums = datums(&written).iter().map(Sha256::to_string).collect();
+            (codec::encode(&written), What::Record { record: Arc::clone(record), datums })
+        }
+        What::Unreadable { reason, bytes, .. } => {
+            let value = unreadable(reason, *bytes)?;
+            let (sha256, bytes) = (Sha256::of(&value).to_string(), value.len() as u64);
+            (value, What::Unreadable { reason: reason.clone(), sha256, bytes })
+        }
+        what @ What::UnknownSchema { .. } => {
+            ([&[0xC3, 0x01][..], &[0xEE; 8], b"of a later version"].concat(), what.clone())
+        }
+    };
+    let log = runlog_log::Delivery {
+        partition: delivery.partition,
+        offset: delivery.offset,
+        timestamp_millis: delivery.log_millis,
+        key: Vec::new(),
+        value,
+        headers: Vec::new(),
+    };
+    Ok(Written { model: runlog_model::Delivery { what, ..delivery.clone() }, log })
+}
+
+/// The hashes that the run is hashed over: a batch counts as its records.
+fn datums(record: &JournalRecord) -> Vec<Sha256> {
+    match &record.payload {
+        Payload::Batch(batch) => batch.records.iter().map(|record| Sha256::of(&record.to_bytes())).collect(),
+        _ => vec![Sha256::of(&record.to_bytes())],
+    }
+}
+
+/// Bytes that cannot be read for this reason, different ones for different numbers.
+fn unreadable(reason: &str, number: u64) -> anyhow::Result<Vec<u8>> {
+    let told = number.to_string();
+    Ok(match reason {
+        "not_framed" => format!("not a record: {told}").into_bytes(),
+        "undecodable" => {
+            let genesis = Genesis { journal_id: told, partitions: 1 };
+            let id = runlog_schemas::id::RecordId::new("cut".to_owned())?;
+            let mut whole = codec::encode(&JournalRecord::of_partition(id, "test", genesis.into()));
+            whole.truncate(whole.len() - 1);
+            whole
+        }
+        "too_large" => {
+            let mut whole = vec![b'x'; RECORD_BYTES_MAX + 1];
+            whole[..told.len()].copy_from_slice(told.as_bytes());
+            whole
+        }
+        other => anyhow::bail!("no bytes are unreadable for {other}"),
+    })
+}

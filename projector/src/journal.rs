@@ -4,7 +4,7 @@
 //! there first (another server may have been faster), and copies that into the partitions that are empty.
 
 use crate::{Config, Error, fold, store::meta::Journal};
-use runlog_log::{Entry, Log, PartitionId};
+use runlog_log::{Entry, Log, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
@@ -49,14 +49,14 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         let message = format!("{what} has {count} partitions, asked for {wanted}; a journal keeps its count for ever");
         Error::new(ErrorKind::Invalid, message)
     };
-    let bounds = log.bounds(0, DEADLINE).await?;
-    if bounds.start == bounds.end && bounds.end == 0 {
+    let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
+    if bounds.start == bounds.end && bounds.end == Offset::ZERO {
         if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
             return Err(differs(&format!("topic {}", log.topic()), live, wanted));
         }
-        append(log, 0, &(config.ids)(), live, config).await?;
+        append(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
     }
-    let journal = first(log, 0, &config.schemas).await?;
+    let journal = first(log, PartitionId::ZERO, &config.schemas).await?;
     let count = journal.partitions;
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
@@ -72,8 +72,8 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
             ),
         ));
     }
-    for partition in 1..count {
-        if log.bounds(partition, DEADLINE).await?.end == 0 {
+    for partition in PartitionId::all(count).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
             append(log, partition, &journal.journal_id, count, config).await?;
         }
     }

@@ -3,13 +3,13 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{Epoch, OrEmpty, RecordId, RunId, WriterId},
+    id::{Epoch, Offset, OrEmpty, RecordId, RunId, WriterId},
     judge::Reason,
 };
 
 /// An anomaly by place.
-pub fn key(offset: u64, index: u32) -> Key {
-    Key::new(Index::Anomalies, 0).u64(offset).u32(index)
+pub fn key(offset: Offset, index: u32) -> Key {
+    Key::new(Index::Anomalies, 0).offset(offset).u32(index)
 }
 
 /// All anomalies.
@@ -18,8 +18,8 @@ pub fn prefix() -> Key {
 }
 
 /// An anomaly of a run by place; the row is empty.
-pub fn of_run(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
-    run_prefix(run_id).u64(offset).u32(index)
+pub fn of_run(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
+    run_prefix(run_id).offset(offset).u32(index)
 }
 
 /// A run's anomalies.

@@ -15,7 +15,10 @@ use crate::{
     output::{self, Output},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{ErrorKind, MissingContent, Outcome, Position};
+use runlog_schemas::{
+    answer::{ErrorKind, MissingContent, Outcome, Position},
+    id::PartitionId,
+};
 use serde::{Serialize, de::DeserializeOwned};
 use std::{process::ExitCode, time::Duration};
 
@@ -178,9 +181,9 @@ fn place(position: &Position) -> Cell {
 }
 
 /// Of which partitions a list tells only what was known before they stopped.
-fn unavailable(partitions: &[u32], text: &mut Text) {
+fn unavailable(partitions: &[PartitionId], text: &mut Text) {
     if !partitions.is_empty() {
-        let partitions: Vec<String> = partitions.iter().map(u32::to_string).collect();
+        let partitions: Vec<String> = partitions.iter().map(PartitionId::to_string).collect();
         let missing = format!("partitions that could not be asked: {}; see runlog doctor", partitions.join(", "));
         text.line([Cell::from(missing).warn()]);
     }

@@ -1,6 +1,8 @@
 //! Text for people: aligned, coloured where asked for, and harmless, whatever an agent or a tool wrote.
 
-use runlog_schemas::id::{Epoch, Fingerprint, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq};
+use runlog_schemas::id::{
+    Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq,
+};
 use std::{borrow::Cow, fmt::Write as _};
 
 /// What a cell's colour says.
@@ -69,7 +71,7 @@ macro_rules! ids {
         })*
     };
 }
-ids! { RunId, RecordId, Fingerprint, OrEmpty<RecordId>, OrEmpty<WriterId> as text; JournalSeq, WriterSeq, Epoch as number }
+ids! { RunId, RecordId, Fingerprint, OrEmpty<RecordId>, OrEmpty<WriterId> as text; JournalSeq, WriterSeq, Epoch, Offset, PartitionId as number }
 
 impl From<u64> for Cell {
     fn from(number: u64) -> Self {

@@ -4,7 +4,7 @@ use crate::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,
-    id::{Illegal, RecordId, RunId},
+    id::{Illegal, Offset, PartitionId, RecordId, RunId},
     json::Json,
 };
 use std::{fmt, str::FromStr, time::Duration};
@@ -12,8 +12,8 @@ use std::{fmt, str::FromStr, time::Duration};
 /// A partition and an offset, `P:O`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) partition: u32,
-    pub(crate) offset: u64,
+    pub(crate) partition: PartitionId,
+    pub(crate) offset: Offset,
 }
 
 impl FromStr for Place {
@@ -121,10 +121,20 @@ mod tests {
 
     #[test]
     fn a_consistency_reads_as_it_prints() {
-        for text in ["eventual", "latest", "at-least=3:18446744073709551615"] {
+        for text in ["eventual", "latest", "at-least=3:9223372036854775807"] {
             assert_eq!(text.parse::<Consistency>().unwrap().to_string(), text);
         }
-        for text in ["", "Latest", "at-least", "at-least=3", "at-least=3:-1", "at-least=3:4:5", "at-least=:4"] {
+        for text in [
+            "",
+            "Latest",
+            "at-least",
+            "at-least=3",
+            "at-least=3:-1",
+            "at-least=3:9223372036854775808",
+            "at-least=2147483648:0",
+            "at-least=3:4:5",
+            "at-least=:4",
+        ] {
             assert!(text.parse::<Consistency>().is_err(), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::future;
 
-use crate::{Ack, BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, LABEL_BYTES_MAX, PartitionId};
+use crate::{Ack, BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, LABEL_BYTES_MAX, Offset, PartitionId};
 
 /// The limits that a batch is held against.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Limits<'_> {
 
     /// Refuses a partition that the log does not have.
     pub(crate) fn check_partition(&self, partition: PartitionId) -> Result<(), Error> {
-        if partition < self.partitions {
+        if partition.get() < self.partitions {
             return Ok(());
         }
         let what = format!("there is no such partition among {}", self.partitions);
@@ -60,6 +60,6 @@ fn label_bytes(entry: &Entry) -> usize {
 }
 
 /// An acknowledgement, or a refusal, that is known already.
-pub(crate) fn settled(result: Result<Vec<u64>, Error>) -> Ack {
+pub(crate) fn settled(result: Result<Vec<Offset>, Error>) -> Ack {
     Box::pin(future::ready(result))
 }

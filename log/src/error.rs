@@ -86,6 +86,6 @@ mod tests {
     fn an_error_names_what_it_knows_and_nothing_else() {
         let error = Error::new(Kind::Retry, "t", "it failed");
         assert_eq!(error.to_string(), "it failed, topic t");
-        assert_eq!(error.at(1).offset(7).to_string(), "it failed, topic t, partition 1, offset 7");
+        assert_eq!(error.at(1.into()).offset(7.into()).to_string(), "it failed, topic t, partition 1, offset 7");
     }
 }

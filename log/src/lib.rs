@@ -7,7 +7,7 @@
 //!
 //! A log is a fixed number of partitions; each is an ordered sequence of records, numbered by offsets that only grow.
 //! Offsets are *not* dense: Kafka leaves gaps (aborted batches, control records), so nothing above this trait may count
-//! on `offset + 1` being there. An acknowledged append survives `kill -9` of every process involved.
+//! on the next offset being there. An acknowledged append survives `kill -9` of every process involved.
 //!
 //! Adapters: `kafka` (feature `kafka`), `local` (feature `local`, RocksDB) and [`memory`] for tests. They pass one shared
 //! contract suite, `tests/tests/log_contract.rs`.
@@ -29,6 +29,7 @@ pub mod memory;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};
+pub use runlog_schemas::id::{Offset, PartitionId};
 
 /// The largest `Entry::value` of every adapter unless it was told otherwise, bytes: the journal's limit of a record.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -44,12 +45,6 @@ pub const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Where [`Reader::poll`] stops, bytes: the record that reaches it is the last one of that call.
 pub const POLL_BYTES_MAX: usize = 16 << 20;
-
-/// A record's place in its partition: 0-based, growing, with gaps allowed.
-pub type Offset = u64;
-
-/// A partition's number, from 0.
-pub type PartitionId = u32;
 
 /// What a caller appends: one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -125,7 +125,7 @@ impl MemoryLog {
 
     /// A log with the faults that `options` name.
     pub fn with(options: MemoryOptions) -> Self {
-        let held_at = options.held.then_some(0);
+        let held_at = options.held.then_some(Offset::ZERO);
         let partitions = (0..options.partitions).map(|_| Partition { held_at, ..Partition::default() }).collect();
         let state = State { partitions, append_faults: options.append_faults.iter().copied().collect() };
         Self(Arc::new(Shared { options, state: Mutex::new(state), changed: Condvar::new() }))
@@ -134,7 +134,7 @@ impl MemoryLog {
     /// Gives the next `count` offsets of a partition to nothing, as Kafka does to control records: the end moves, and
     /// readers step over them.
     pub fn skip(&self, partition: PartitionId, count: u64) {
-        self.change(partition, |partition| partition.end += count);
+        self.change(partition, |partition| partition.end = partition.end.saturating_add(count));
     }
 
     /// Moves the partition's start up to `start`, at most to its end. A reader that was to deliver a record below it
@@ -163,7 +163,7 @@ impl MemoryLog {
     }
 
     fn change(&self, partition: PartitionId, change: impl FnOnce(&mut Partition)) {
-        change(&mut self.0.lock().partitions[partition as usize]);
+        change(&mut self.0.lock().partitions[partition.index()]);
         self.0.changed.notify_all();
     }
 }
@@ -198,7 +198,7 @@ impl Log for MemoryLog {
             Some(AppendFault::UnknownLanded) | None => {}
         }
         let millis = self.0.options.clock.millis();
-        let partition_state = &mut state.partitions[partition as usize];
+        let partition_state = &mut state.partitions[partition.index()];
         let offsets =
             batch.into_iter().map(|entry| partition_state.push(partition, entry, millis, self.0.options.gaps));
         let offsets = offsets.collect();
@@ -232,7 +232,7 @@ impl Shared {
     fn bounds(&self, partition: PartitionId) -> Result<Bounds, Error> {
         self.limits().check_partition(partition)?;
         let state = self.lock();
-        let Partition { start, end, .. } = state.partitions[partition as usize];
+        let Partition { start, end, .. } = state.partitions[partition.index()];
         Ok(Bounds { start, end })
     }
 }
@@ -244,12 +244,12 @@ impl Partition {
         let Entry { key, value, headers } = entry;
         let timestamp_millis = self.last_millis;
         self.records.push_back(Delivery { partition, offset, timestamp_millis, key, value, headers });
-        self.end += 1;
+        self.end = offset.next().expect("a partition ends before its offsets do");
         self.appended += 1;
         if let Some(Gaps { every, width }) = gaps
             && self.appended.is_multiple_of(every)
         {
-            self.end += width;
+            self.end = self.end.saturating_add(width);
         }
         offset
     }

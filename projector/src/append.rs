@@ -11,7 +11,7 @@ use runlog_schemas::{
     answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
     codec,
     draft::{self, Draft},
-    id::{OrEmpty, RecordId, RunId, WriterId},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::Head,
     partition::murmur2,
     payload::{EffectResolution, Payload, RunClaim, Skip},
@@ -144,8 +144,8 @@ impl Projector {
     pub fn outcome(
         &self,
         run_id: RunId<&str>,
-        partition: u32,
-        place: (u64, u32),
+        partition: PartitionId,
+        place: (Offset, u32),
         record_id: Option<RecordId<&str>>,
     ) -> Result<Outcome, Error> {
         let store = self.store(partition);
@@ -351,13 +351,13 @@ impl Projector {
     }
 
     /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
-    pub async fn skip(&self, partition: u32, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
-        if partition >= self.journal().partitions {
+    pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        if partition.get() >= self.journal().partitions {
             return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
         }
         let bounds = self.bounds(partition, deadline).await?;
         let voided = skip.offset;
-        if voided == 0 || voided < bounds.start || voided >= bounds.end {
+        if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
             let message =
                 format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
             return Err(Error::new(ErrorKind::Invalid, message));
@@ -371,7 +371,7 @@ impl Projector {
         let past = progress.wait_for(|progress| progress.applied > at);
         match tokio::time::timeout(deadline, past).await {
             Ok(Ok(_)) => {}
-            _ => return Err(Error::stale(partition, self.progress(partition).applied, at + 1)),
+            _ => return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1))),
         }
         Ok(Outcome {
             position: self.position(partition, at, 0),

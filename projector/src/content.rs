@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use runlog_content::{Kind, Reference, Store};
 use runlog_schemas::{
     answer::{ErrorKind, MissingContent},
-    id::RecordId,
+    id::{Offset, RecordId},
     payload::{Payload, StoredPayload},
 };
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ pub struct Named<'a> {
     /// The record.
     pub record_id: RecordId<&'a str>,
     /// Where it stands: offset and index.
-    pub at: (u64, u32),
+    pub at: (Offset, u32),
     /// What it names.
     pub stored: &'a StoredPayload,
 }
@@ -64,7 +64,7 @@ impl Contents {
         &self,
         place: Place<'_>,
         record_id: RecordId<&str>,
-        at: (u64, u32),
+        at: (Offset, u32),
         payload: Payload,
     ) -> Result<Payload, Box<Lost>> {
         let Payload::StoredPayload(stored) = payload else { return Ok(payload) };

@@ -3,7 +3,7 @@
 use crate::store;
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
-    id::Illegal,
+    id::{Illegal, Offset, PartitionId},
 };
 
 /// Why a call was not answered.
@@ -31,8 +31,8 @@ impl Error {
     }
 
     /// The answer would have been `lag` records old.
-    pub fn stale(partition: u32, applied: u64, target: u64) -> Self {
-        let lag = target.saturating_sub(applied);
+    pub fn stale(partition: PartitionId, applied: Offset, target: Offset) -> Self {
+        let lag = target.since(applied);
         Self {
             kind: ErrorKind::Stale,
             message: format!(

@@ -19,6 +19,7 @@ use crate::{
 use runlog_log::Delivery;
 use runlog_schemas::{
     codec::{self, Envelope, Schemas, Unreadable},
+    id::{Offset, PartitionId},
     payload::{Genesis, Payload, Skip},
     record::RecordKind,
 };
@@ -28,7 +29,7 @@ use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     /// The record that cannot be taken.
-    pub offset: u64,
+    pub offset: Offset,
     /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
     pub kind: &'static str,
     /// What, and what to do.
@@ -49,9 +50,9 @@ pub enum Step {
     /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
     Rebuild {
         /// The skip's own offset.
-        at: u64,
+        at: Offset,
         /// The voided offset.
-        offset: u64,
+        offset: Offset,
         /// Who voided it.
         row: meta::SkipRow,
     },
@@ -61,23 +62,23 @@ pub enum Step {
 #[derive(Debug)]
 pub struct Fold<S = Store> {
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
     /// The journal that it belongs to.
     pub journal: meta::Journal,
     /// The store that is written.
     pub store: Arc<S>,
     /// The next offset to apply.
-    pub next: u64,
+    pub next: Offset,
     /// What the ids of the Confluent framing name.
     pub schemas: Arc<dyn Schemas>,
-    skips: BTreeSet<u64>,
+    skips: BTreeSet<Offset>,
     failpoints: Failpoints,
 }
 
 impl<S: Commit> Fold<S> {
     /// Goes on from where `store` is.
     pub fn resume(
-        partition: u32,
+        partition: PartitionId,
         journal: meta::Journal,
         store: Arc<S>,
         schemas: Arc<dyn Schemas>,
@@ -87,7 +88,7 @@ impl<S: Commit> Fold<S> {
         let mut fold = Self { partition, journal, store, next, schemas, skips, failpoints };
         let store = fold.store.clone();
         store.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
-            fold.skips.extend(store::Parts::new(key).u64());
+            fold.skips.extend(store::Parts::new(key).offset());
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(fold)
@@ -117,7 +118,7 @@ impl<S: Commit> Fold<S> {
     }
 
     /// Voids `offset` at once, in a batch of its own.
-    pub fn void(&mut self, offset: u64, row: &meta::SkipRow) -> Result<(), store::Error> {
+    pub fn void(&mut self, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
         let store = self.store.clone();
         let mut changes = Changes::new(&*store);
         changes.put(meta::skip(offset), row);
@@ -136,7 +137,7 @@ impl<S: Commit> Fold<S> {
         let mut step = Step::Went;
         for delivery in batch {
             // A batch may bring a record twice, as one does that begins again behind its own middle.
-            if delivery.offset < last.map_or(from, |last| last.offset + 1) {
+            if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
             match self.one(delivery, &mut changes)? {
@@ -147,7 +148,7 @@ impl<S: Commit> Fold<S> {
                 }
             }
         }
-        let next = last.map_or(from, |last| last.offset + 1);
+        let next = last.map_or(from, |last| last.offset.saturating_add(1));
         if let Some(last) = last {
             project::progress(next, last.offset, &last.value, &mut changes);
         }
@@ -200,7 +201,7 @@ impl<S: Commit> Fold<S> {
         }
     }
 
-    fn stop(&self, offset: u64, why: &Unreadable) -> Stop {
+    fn stop(&self, offset: Offset, why: &Unreadable) -> Stop {
         let error = format!("record at partition {}, offset {offset}: {why}", self.partition);
         Stop { offset, kind: why.reason(), error }
     }
@@ -217,7 +218,7 @@ impl<S: Commit> Fold<S> {
         }
     }
 
-    fn not_a_journal(&self, offset: u64, found: &str) -> Step {
+    fn not_a_journal(&self, offset: Offset, found: &str) -> Step {
         Step::Stopped(Stop {
             offset,
             kind: "not_a_journal",
@@ -232,7 +233,7 @@ impl<S: Commit> Fold<S> {
     fn skip(&self, record: &Envelope<'_>, at: At<'_>) -> Step {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Went };
         // It can only void what came before it; the genesis is not a record that anybody can do without.
-        if offset >= at.offset || offset == 0 || self.skips.contains(&offset) {
+        if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
             return Step::Went;
         }
         Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
@@ -249,7 +250,11 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
 
 /// The skip for `stopped` in a batch, if it is there. `Unresolved` where a record could be it, whose schema is being asked
 /// for.
-pub fn skip_for(stopped: u64, batch: &[Delivery], schemas: &dyn Schemas) -> Result<Option<meta::SkipRow>, Unreadable> {
+pub fn skip_for(
+    stopped: Offset,
+    batch: &[Delivery],
+    schemas: &dyn Schemas,
+) -> Result<Option<meta::SkipRow>, Unreadable> {
     let mut unresolved = None;
     for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
         let framed = match codec::restate(&delivery.value, schemas) {

@@ -11,7 +11,7 @@ use crate::{
         meta::{self, Journal},
     },
 };
-use runlog_log::{Entry, Log, PartitionId};
+use runlog_log::{Entry, Log, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
@@ -58,14 +58,18 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         let message = format!("{what} has {count} partitions, asked for {wanted}; a journal keeps its count for ever");
         Error::new(ErrorKind::Invalid, message)
     };
-    let bounds = log.bounds(0, DEADLINE).await?;
-    if bounds.start == bounds.end && bounds.end == 0 {
+    let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
+    if bounds.start == bounds.end && bounds.end == Offset::ZERO {
         if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
             return Err(differs(&format!("topic {}", log.topic()), live, wanted));
         }
-        append(log, 0, &(config.ids)(), live, config).await?;
+        append(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
     }
-    let journal = if bounds.start == 0 { first(log, 0, &config.schemas).await? } else { known(log, config).await? };
+    let journal = if bounds.start == Offset::ZERO {
+        first(log, PartitionId::ZERO, &config.schemas).await?
+    } else {
+        known(log, config).await?
+    };
     let count = journal.partitions;
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
@@ -81,8 +85,8 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
             ),
         ));
     }
-    for partition in 1..count {
-        if log.bounds(partition, DEADLINE).await?.end == 0 {
+    for partition in PartitionId::all(count).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
             append(log, partition, &journal.journal_id, count, config).await?;
         }
     }
@@ -131,7 +135,7 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.dir.join("index"), log.partitions());
     let read = tokio::task::spawn_blocking(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
-        for partition in 0..partitions {
+        for partition in PartitionId::all(partitions) {
             if !replace::generations(&index, partition).is_empty()
                 && let Some(journal) = replace::open(&index, partition, &budget)?.get(&meta::journal())?
             {
@@ -144,8 +148,8 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     if let Some(journal) = read? {
         return Ok(journal);
     }
-    for partition in 1..partitions {
-        if log.bounds(partition, DEADLINE).await?.start == 0 {
+    for partition in PartitionId::all(partitions).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.start == Offset::ZERO {
             return first(log, partition, &config.schemas).await;
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     service::Shared,
     store,
 };
-use runlog_log::{Delivery, Kind, Reader};
+use runlog_log::{Delivery, Kind, Offset, PartitionId, Reader};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, atomic::Ordering},
@@ -36,7 +36,7 @@ const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Every record below this offset is reflected in the index.
-    pub applied: u64,
+    pub applied: Offset,
     /// Why it stands still, if it does.
     pub stopped: Option<Stop>,
 }
@@ -78,11 +78,11 @@ enum Turn<'d> {
     /// As [`Step::Waiting`].
     Waiting(Option<Stop>),
     /// As [`Step::Rebuild`].
-    Rebuild { at: u64, offset: u64, row: store::meta::SkipRow },
+    Rebuild { at: Offset, offset: Offset, row: store::meta::SkipRow },
 }
 
 /// A poll's records by partition, each in offset order. A partition may come in several chunks.
-fn shares(batch: &[Delivery]) -> BTreeMap<u32, Vec<&[Delivery]>> {
+fn shares(batch: &[Delivery]) -> BTreeMap<PartitionId, Vec<&[Delivery]>> {
     let mut shares = BTreeMap::<_, Vec<_>>::new();
     for chunk in batch.chunk_by(|a, b| a.partition == b.partition) {
         shares.entry(chunk[0].partition).or_default().push(chunk);
@@ -90,10 +90,13 @@ fn shares(batch: &[Delivery]) -> BTreeMap<u32, Vec<&[Delivery]>> {
     shares
 }
 
-type Folded<'d> = Vec<(u32, Result<Turn<'d>, store::Error>)>;
+type Folded<'d> = Vec<(PartitionId, Result<Turn<'d>, store::Error>)>;
 
 /// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
-fn fold_all<'d>(lanes: &mut BTreeMap<u32, Lane>, mut shares: BTreeMap<u32, Vec<&'d [Delivery]>>) -> Folded<'d> {
+fn fold_all<'d>(
+    lanes: &mut BTreeMap<PartitionId, Lane>,
+    mut shares: BTreeMap<PartitionId, Vec<&'d [Delivery]>>,
+) -> Folded<'d> {
     let records: usize = shares.values().flatten().map(|chunk| chunk.len()).sum();
     let jobs: Vec<_> = lanes
         .iter_mut()
@@ -125,7 +128,7 @@ fn fold_all<'d>(lanes: &mut BTreeMap<u32, Lane>, mut shares: BTreeMap<u32, Vec<&
 pub struct Pipeline {
     shared: Arc<Shared>,
     reader: Box<dyn Reader>,
-    lanes: BTreeMap<u32, Lane>,
+    lanes: BTreeMap<PartitionId, Lane>,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -180,12 +183,12 @@ impl Pipeline {
         }
     }
 
-    fn settle(&mut self, partition: u32, turn: Result<Turn<'_>, store::Error>) {
+    fn settle(&mut self, partition: PartitionId, turn: Result<Turn<'_>, store::Error>) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         match turn {
             Ok(Turn::Went) => {
                 if let Some(done) = replace::caught_up(&self.shared, &mut lane.fold) {
-                    tracing::warn!(partition, next = lane.fold.next, done, "partition rebuilt");
+                    tracing::warn!(%partition, next = %lane.fold.next, done, "partition rebuilt");
                 }
             }
             Ok(Turn::Stopped { stop, rest }) => {
@@ -200,7 +203,7 @@ impl Pipeline {
                     }
                     return self.stop(partition, stop);
                 };
-                tracing::warn!(partition, offset, who = row.who, why = row.why, "record skipped, partition goes on");
+                tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
                 match lane.fold.void(offset, &row) {
                     Ok(()) => lane.stopped = None,
                     Err(error) => return self.store_failed(partition, error),
@@ -222,9 +225,9 @@ impl Pipeline {
 
     /// Begins a rebuild with the record at `offset` voided by the skip at `at`. Where the log does not begin at its
     /// beginning any more, the partition stops at the skip, with all that it has.
-    fn rebuild(&mut self, partition: u32, at: u64, offset: u64, row: &store::meta::SkipRow) {
+    fn rebuild(&mut self, partition: PartitionId, at: Offset, offset: Offset, row: &store::meta::SkipRow) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        match self.reader.seek(partition, 0) {
+        match self.reader.seek(partition, Offset::ZERO) {
             Ok(()) => {
                 if let Err(error) = replace::begin(&self.shared, &mut lane.fold, offset, row) {
                     self.store_failed(partition, error);
@@ -243,10 +246,10 @@ impl Pipeline {
     }
 
     /// Stands still, and says so once.
-    fn stop(&mut self, partition: u32, stop: Stop) {
+    fn stop(&mut self, partition: PartitionId, stop: Stop) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         if lane.stopped.as_ref() != Some(&stop) {
-            tracing::error!(partition, offset = stop.offset, kind = stop.kind, "{}", stop.error);
+            tracing::error!(%partition, offset = %stop.offset, kind = stop.kind, "{}", stop.error);
             self.shared.report(partition, lane.fold.next, Some(stop.clone()));
             lane.stopped = Some(stop);
             self.shared.config.failpoints.at(failpoint::STOP_TOLD);
@@ -254,7 +257,7 @@ impl Pipeline {
     }
 
     /// Reads the partition again from what is committed.
-    fn seek_back(&mut self, partition: u32) {
+    fn seek_back(&mut self, partition: PartitionId) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         if let Err(error) = self.reader.seek(partition, lane.fold.next) {
             self.unread(partition, &error);
@@ -262,17 +265,17 @@ impl Pipeline {
     }
 
     /// The partition is tried again later from what is committed.
-    fn unread(&mut self, partition: u32, error: &runlog_log::Error) {
+    fn unread(&mut self, partition: PartitionId, error: &runlog_log::Error) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
         self.shared.report(partition, lane.fold.next, Some(stop));
         lane.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
 
-    fn store_failed(&mut self, partition: u32, error: store::Error) {
+    fn store_failed(&mut self, partition: PartitionId, error: store::Error) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         let error = crate::Error::from(error).problem().detail;
-        tracing::error!(partition, next = lane.fold.next, "{error}");
+        tracing::error!(%partition, next = %lane.fold.next, "{error}");
         let stop = Stop { offset: lane.fold.next, kind: "store", error };
         self.shared.report(partition, lane.fold.next, Some(stop));
         lane.retry_at = Some(Instant::now() + RETRY_AFTER);
@@ -280,7 +283,7 @@ impl Pipeline {
 
     fn retry(&mut self) {
         let now = Instant::now();
-        let due: Vec<u32> = self
+        let due: Vec<PartitionId> = self
             .lanes
             .iter_mut()
             .filter(|(_, lane)| lane.retry_at.is_some_and(|at| at <= now))
@@ -301,7 +304,7 @@ impl Pipeline {
                 for (partition, lane) in &mut self.lanes {
                     if error.partition().is_none_or(|at| at == *partition) {
                         let stop = Stop { offset: lane.fold.next, kind: "log_truncated", error: error.to_string() };
-                        tracing::error!(partition, "{error}");
+                        tracing::error!(%partition, "{error}");
                         self.shared.report(*partition, lane.fold.next, Some(stop.clone()));
                         lane.stopped = Some(stop);
                         self.reader.release(*partition).ok();

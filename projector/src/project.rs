@@ -12,7 +12,7 @@ use crate::store::{
 use runlog_schemas::{
     codec::{Envelope, Unreadable},
     datum::{Datum, Sha256},
-    id::{ContentHash, RecordId, RunId},
+    id::{ContentHash, Offset, PartitionId, RecordId, RunId},
     judge::{
         self, CallState, CheckpointState, Head, Reason, Seen, Verdict, View,
         lifecycle::{Family, State, Step},
@@ -170,9 +170,9 @@ impl<'a, R: Rows> Changes<'a, R> {
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
     /// The offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// The index within the offset.
     pub index: u32,
     /// When the log took it, milliseconds since the Unix epoch.
@@ -398,7 +398,7 @@ fn framed(at: At<'_>) -> Bytes {
 }
 
 /// Marks how far the store is: in the same batch as the rows.
-pub fn progress<R: Rows>(next_offset: u64, offset: u64, value: &[u8], changes: &mut Changes<'_, R>) {
+pub fn progress<R: Rows>(next_offset: Offset, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) {
     let last = Some(meta::Last { offset, hash: Sha256::of(value) });
     changes.put(meta::progress(), &meta::Progress { next_offset, last });
 }

@@ -10,7 +10,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Position},
     codec::{self, Envelope},
-    id::RunId,
+    id::{Offset, PartitionId, RunId},
     record::JournalRecord,
 };
 use std::ops::ControlFlow;
@@ -38,12 +38,12 @@ pub struct Place<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
 }
 
 impl Place<'_> {
     /// A position here.
-    pub fn at(&self, offset: u64, index: u32) -> Position {
+    pub fn at(&self, offset: Offset, index: u32) -> Position {
         Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
     }
 }
@@ -79,7 +79,12 @@ pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
 }
 
 /// The stored record at a place, which an index row named.
-pub fn record<R: Rows>(rows: &R, run_id: RunId<&str>, offset: u64, index: u32) -> Result<Option<JournalRecord>, Error> {
+pub fn record<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    offset: Offset,
+    index: u32,
+) -> Result<Option<JournalRecord>, Error> {
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
     row.as_ref().map(decode).transpose()
 }
@@ -135,8 +140,8 @@ pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
 }
 
 /// Reads a cursor across partitions, `P:…`.
-pub fn parse_partition_cursor(text: Option<&str>) -> Result<(u32, Option<Vec<u8>>), Error> {
-    let Some(text) = text else { return Ok((0, None)) };
+pub fn parse_partition_cursor(text: Option<&str>) -> Result<(PartitionId, Option<Vec<u8>>), Error> {
+    let Some(text) = text else { return Ok((PartitionId::ZERO, None)) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
     let (partition, rest) = text.split_once(':').ok_or_else(bad)?;
     let rest = parse_cursor(Some(rest))?.filter(|key| !key.is_empty());

@@ -10,18 +10,19 @@ use crate::{
     service::Shared,
     store::{self, Commit, Mode, Rows, Store, meta},
 };
+use runlog_schemas::id::{Offset, PartitionId};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 /// The folder of a partition's store.
-pub fn dir(index: &Path, generation: u32, partition: u32) -> PathBuf {
+pub fn dir(index: &Path, generation: u32, partition: PartitionId) -> PathBuf {
     index.join(generation.to_string()).join(partition.to_string())
 }
 
 /// The generations on disk that have `partition`, newest first.
-pub fn generations(index: &Path, partition: u32) -> Vec<u32> {
+pub fn generations(index: &Path, partition: PartitionId) -> Vec<u32> {
     let mut found: Vec<u32> = std::fs::read_dir(index)
         .into_iter()
         .flatten()
@@ -34,7 +35,7 @@ pub fn generations(index: &Path, partition: u32) -> Vec<u32> {
 }
 
 /// Opens the partition's live store: the newest generation that is marked live, or a new one.
-pub fn open(index: &Path, partition: u32, budget: &store::Budget) -> Result<Store, store::Error> {
+pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Store, store::Error> {
     for generation in generations(index, partition) {
         let dir = dir(index, generation, partition);
         let store = Store::open(&dir, budget, Mode::Live)?;
@@ -50,14 +51,14 @@ pub fn open(index: &Path, partition: u32, budget: &store::Budget) -> Result<Stor
 
 /// Puts a new, empty store that knows the skips, that of `offset` too, in the fold's place. The old one goes on answering
 /// and is left as it is: a process that dies before the new one is live starts again in front of the skip.
-pub fn begin(shared: &Shared, fold: &mut Fold, offset: u64, row: &meta::SkipRow) -> Result<(), store::Error> {
+pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
     let mut fresh = fold.anew(store)?;
     fresh.void(offset, row)?;
     shared.config.failpoints.at(failpoint::REBUILD_BEGUN);
-    tracing::warn!(partition = fold.partition, generation, "a skip voids an applied record, rebuilding");
+    tracing::warn!(partition = %fold.partition, generation, "a skip voids an applied record, rebuilding");
     *fold = fresh;
     Ok(())
 }

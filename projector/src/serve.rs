@@ -17,7 +17,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Journal},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
-    id::RunId,
+    id::{PartitionId, RunId},
     schema,
 };
 use serde::Deserialize;
@@ -151,7 +151,7 @@ impl Ask {
 
 impl App {
     /// Waits as a query about `run_id` asks, and says where the run is.
-    pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<u32, Error> {
+    pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
@@ -193,7 +193,7 @@ impl App {
         Ok((text, room))
     }
 
-    pub(crate) fn place(&self, partition: u32) -> Place<'_> {
+    pub(crate) fn place(&self, partition: PartitionId) -> Place<'_> {
         Place { topic: self.0.log().topic(), partition }
     }
 

@@ -14,7 +14,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Position},
     codec::{NoRegistry, Schemas},
     datum::Sha256,
-    id::RunId,
+    id::{Offset, PartitionId, RunId},
     partition::partition_of,
 };
 use std::{
@@ -96,26 +96,26 @@ impl Shared {
     }
 
     /// The store that answers for `partition`, which must be one of the journal's.
-    pub(crate) fn store(&self, partition: u32) -> Arc<Store> {
-        self.partitions[partition as usize].store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn store(&self, partition: PartitionId) -> Arc<Store> {
+        self.partitions[partition.index()].store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn swap(&self, partition: u32, store: Arc<Store>) {
-        *self.partitions[partition as usize].store.write().unwrap_or_else(PoisonError::into_inner) = store;
+    pub(crate) fn swap(&self, partition: PartitionId, store: Arc<Store>) {
+        *self.partitions[partition.index()].store.write().unwrap_or_else(PoisonError::into_inner) = store;
     }
 
-    pub(crate) fn progress(&self, partition: u32) -> Progress {
-        self.partitions[partition as usize].progress.borrow().clone()
+    pub(crate) fn progress(&self, partition: PartitionId) -> Progress {
+        self.partitions[partition.index()].progress.borrow().clone()
     }
 
     /// Progress from now on.
-    pub(crate) fn subscribe(&self, partition: u32) -> watch::Receiver<Progress> {
-        self.partitions[partition as usize].progress.subscribe()
+    pub(crate) fn subscribe(&self, partition: PartitionId) -> watch::Receiver<Progress> {
+        self.partitions[partition.index()].progress.subscribe()
     }
 
     /// Tells whoever waits; says nothing where nothing changed.
-    pub(crate) fn report(&self, partition: u32, applied: u64, stopped: Option<Stop>) {
-        self.partitions[partition as usize].progress.send_if_modified(|progress| {
+    pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
+        self.partitions[partition.index()].progress.send_if_modified(|progress| {
             let new = Progress { applied, stopped };
             let changed = *progress != new;
             *progress = new;
@@ -130,7 +130,7 @@ pub enum Consistency {
     /// Whatever is applied.
     Eventual,
     /// Everything up to this offset of this partition, inclusive.
-    AtLeast(u32, u64),
+    AtLeast(PartitionId, Offset),
     /// Everything that was in the log when the question arrived.
     Latest,
 }
@@ -168,7 +168,7 @@ impl Projector {
         let budget = Budget::new(config.memory_bytes);
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
-        for partition in 0..journal.partitions {
+        for partition in PartitionId::all(journal.partitions) {
             let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
@@ -234,44 +234,49 @@ impl Projector {
     }
 
     /// A run's partition.
-    pub fn partition_of(&self, run_id: RunId<&str>) -> u32 {
+    pub fn partition_of(&self, run_id: RunId<&str>) -> PartitionId {
         partition_of(run_id, self.shared.journal.partitions)
     }
 
     /// Where `partition` is.
-    pub fn progress(&self, partition: u32) -> Progress {
+    pub fn progress(&self, partition: PartitionId) -> Progress {
         self.shared.progress(partition)
     }
 
     /// Where `partition` is, and whatever becomes of it from now on.
-    pub fn follow(&self, partition: u32) -> watch::Receiver<Progress> {
+    pub fn follow(&self, partition: PartitionId) -> watch::Receiver<Progress> {
         self.shared.subscribe(partition)
     }
 
     /// The store that answers for `partition`. Its views are of one log position each.
-    pub fn store(&self, partition: u32) -> Arc<Store> {
+    pub fn store(&self, partition: PartitionId) -> Arc<Store> {
         self.shared.store(partition)
     }
 
     /// A position of this journal.
-    pub fn position(&self, partition: u32, offset: u64, index: u32) -> Position {
+    pub fn position(&self, partition: PartitionId, offset: Offset, index: u32) -> Position {
         Position { topic: self.shared.log.topic().to_owned(), partition, offset, index }
     }
 
     /// The partition's bounds in the log, asked for now.
-    pub async fn bounds(&self, partition: u32, deadline: Duration) -> Result<Bounds, Error> {
+    pub async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
         Ok(self.shared.log.bounds(partition, deadline).await?)
     }
 
     /// Waits until `partition` is as fresh as `consistency` asks. `latest` asks the log for its end after this call
     /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
     /// once, even where the index is that far: it may have been built from another log than the one that was asked.
-    pub async fn wait(&self, partition: u32, consistency: Consistency, deadline: Duration) -> Result<(), Error> {
+    pub async fn wait(
+        &self,
+        partition: PartitionId,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<(), Error> {
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
             Consistency::Eventual => return Ok(()),
             Consistency::AtLeast(partition, offset) => {
-                if partition >= self.shared.journal.partitions {
+                if partition.get() >= self.shared.journal.partitions {
                     let message = format!("the journal has no partition {partition}");
                     return Err(Error::new(ErrorKind::Usage, message));
                 }
@@ -292,7 +297,7 @@ impl Projector {
     }
 
     /// Refuses a partition that is stopped.
-    pub(crate) fn running(&self, partition: u32) -> Result<(), Error> {
+    pub(crate) fn running(&self, partition: PartitionId) -> Result<(), Error> {
         self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(stopped(partition, stop)))
     }
 }
@@ -303,7 +308,7 @@ impl Drop for Projector {
     }
 }
 
-fn stopped(partition: u32, stop: &Stop) -> Error {
+fn stopped(partition: PartitionId, stop: &Stop) -> Error {
     let why = &stop.error;
     Error::new(
         ErrorKind::PartitionStopped,

@@ -9,7 +9,10 @@ use crate::{
     store::{Budget, Index, Mode, Rows, Store, meta},
 };
 use runlog_log::{Delivery, Log};
-use runlog_schemas::answer::{ErrorKind, IndexDigest, PartitionDigest, Verification};
+use runlog_schemas::{
+    answer::{ErrorKind, IndexDigest, PartitionDigest, Verification},
+    id::{Offset, PartitionId},
+};
 use std::{
     path::Path,
     sync::Arc,
@@ -43,7 +46,7 @@ fn verify_in(shared: &Arc<Shared>, dir: &Path) -> Result<Verification, Error> {
     let budget = Budget::new(MEMORY_BYTES);
     let mut partitions = Vec::new();
     let mut records = 0;
-    for partition in 0..shared.journal.partitions {
+    for partition in PartitionId::all(shared.journal.partitions) {
         let (digest, read) = one(shared, partition, &dir.join(partition.to_string()), &budget)?;
         partitions.push(digest);
         records += read;
@@ -53,7 +56,12 @@ fn verify_in(shared: &Arc<Shared>, dir: &Path) -> Result<Verification, Error> {
     Ok(Verification { equal, records, partitions, seconds: 0.0 })
 }
 
-fn one(shared: &Arc<Shared>, partition: u32, dir: &Path, budget: &Budget) -> Result<(PartitionDigest, u64), Error> {
+fn one(
+    shared: &Arc<Shared>,
+    partition: PartitionId,
+    dir: &Path,
+    budget: &Budget,
+) -> Result<(PartitionDigest, u64), Error> {
     let live = shared.store(partition);
     let view = live.view();
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
@@ -79,10 +87,10 @@ fn one(shared: &Arc<Shared>, partition: u32, dir: &Path, budget: &Budget) -> Res
 }
 
 /// Folds the partition from its first record up to `end` (exclusive); returns how many records were read.
-fn replay(log: &dyn Log, fold: &mut Fold, end: u64) -> Result<u64, Error> {
+fn replay(log: &dyn Log, fold: &mut Fold, end: Offset) -> Result<u64, Error> {
     let partition = fold.partition;
     let mut read = 0;
-    if end == 0 {
+    if end == Offset::ZERO {
         return Ok(read);
     }
     let mut reader = log.reader(&[(partition, fold.next)]).map_err(|error| {

@@ -3,7 +3,7 @@
 //! Fields may be added, none is renamed; what is absent is null.
 
 use crate::{
-    id::{Epoch, Fingerprint, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    id::{Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunHash, RunId, WriterId, WriterSeq},
     json::Json,
 };
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,9 @@ pub struct Position {
     /// The topic.
     pub topic: String,
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
     /// The offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// The index within the offset.
     pub index: u32,
 }
@@ -364,7 +364,7 @@ pub struct Effects {
     /// The page.
     pub effects: Vec<Effect>,
     /// Partitions that could not be asked.
-    pub unavailable_partitions: Vec<u32>,
+    pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }
@@ -393,7 +393,7 @@ pub struct Anomalies {
     pub anomalies: Vec<Anomaly>,
     /// Partitions that are stopped: of them this is what was known before.
     #[serde(default)]
-    pub unavailable_partitions: Vec<u32>,
+    pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }
@@ -418,7 +418,7 @@ pub struct DeadLetters {
     pub records: Vec<DeadLetter>,
     /// Partitions that are stopped: of them this is what was known before.
     #[serde(default)]
-    pub unavailable_partitions: Vec<u32>,
+    pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }
@@ -427,11 +427,11 @@ pub struct DeadLetters {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionHealth {
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
     /// The next offset to apply.
-    pub applied: u64,
+    pub applied: Offset,
     /// The high watermark; none where the log could not be asked.
-    pub end: Option<u64>,
+    pub end: Option<Offset>,
     /// `running` or `stopped`.
     pub state: String,
     /// Why it stopped.
@@ -477,9 +477,9 @@ pub struct IndexDigest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionDigest {
     /// The partition.
-    pub partition: u32,
+    pub partition: PartitionId,
     /// Both were built from the records below this offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Every index.
     pub indices: Vec<IndexDigest>,
 }

@@ -10,6 +10,27 @@
 //! A value that exists is legal: constructors, JSON and Avro refuse the same. A record off the wire with an illegal one
 //! does not decode by its schema, so it is a dead letter and its partition goes on (`codec::Unreadable::Undecodable`).
 //! Bytes and JSON are those of the plain string, number or hash.
+//!
+//! ```
+//! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
+//! let (partition, offset) = (PartitionId::from(3), Offset::from(7));
+//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
+//! ```
+//!
+//! What is mixed up does not compile, such as a place with its partition and its offset exchanged:
+//!
+//! ```compile_fail,E0308
+//! # use runlog_schemas::{answer::Position, id::{Offset, PartitionId}};
+//! let (offset, partition) = (PartitionId::from(3), Offset::from(7));
+//! let place = Position { topic: "runlog.journal".into(), partition, offset, index: 0 };
+//! ```
+//!
+//! or an offset where a run's own numbers are asked for:
+//!
+//! ```compile_fail,E0308
+//! # use runlog_schemas::id::{JournalSeq, Offset};
+//! let covered = Offset::from(7) <= JournalSeq::from(9);
+//! ```
 
 mod hash;
 mod number;

@@ -13,7 +13,7 @@ use crate::{
     codec::Envelope,
     datum,
     datum::Sha256,
-    id::{ContentHash, Epoch, JournalSeq, OrEmpty, RecordId, RunHash, WriterId, WriterSeq},
+    id::{ContentHash, Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunHash, WriterId, WriterSeq},
     messages::{self, MESSAGE_BYTES_MAX},
     record::{Facts, RecordKind},
     symbols,
@@ -94,7 +94,7 @@ pub struct Seen {
     /// The content hash it came with first.
     pub content_hash: ContentHash,
     /// Where it stands in the partition.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index within the offset.
     pub index: u32,
     /// Why it was refused; none when it was applied.

@@ -1,6 +1,6 @@
 //! Which partition a run is in: Kafka's default partitioner, so that a foreign client keyed by run id agrees.
 
-use crate::id::RunId;
+use crate::id::{PartitionId, RunId};
 
 /// Kafka's murmur2 (`org.apache.kafka.common.utils.Utils.murmur2`), seed 0x9747b28c.
 pub fn murmur2(data: &[u8]) -> u32 {
@@ -24,8 +24,8 @@ pub fn murmur2(data: &[u8]) -> u32 {
 }
 
 /// The partition of `run_id` in a journal of `partitions` (its genesis' count, never the live one).
-pub fn partition_of(run_id: RunId<&str>, partitions: u32) -> u32 {
-    (murmur2(run_id.as_bytes()) & 0x7fff_ffff) % partitions.max(1)
+pub fn partition_of(run_id: RunId<&str>, partitions: u32) -> PartitionId {
+    PartitionId::of_hash(murmur2(run_id.as_bytes()), partitions)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use self::{
 use crate::{
     canonical, datum,
     datum::{Datum, Input, Malformed, Sha256, put_long},
-    id::{Epoch, Fingerprint, OrEmpty, RecordId, WriterId},
+    id::{Epoch, Fingerprint, Offset, OrEmpty, RecordId, WriterId},
     json::{self, Json},
 };
 use serde::{Deserialize, Serialize};
@@ -213,7 +213,7 @@ datum!(EffectResolution { request_record_id, decision, result, who, why });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skip {
     /// The voided record's offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Who decided.
     pub who: String,
     /// Why.

@@ -3,7 +3,7 @@
 use runlog_log::Entry;
 use runlog_schemas::{
     canonical, codec,
-    id::{Epoch, Fingerprint, Illegal, JournalSeq, RunId, WriterId, WriterSeq},
+    id::{Epoch, Fingerprint, Illegal, JournalSeq, PartitionId, RunId, WriterId, WriterSeq},
     json::Json,
     messages::{Change, MessageList},
     payload::{
@@ -164,7 +164,8 @@ pub fn entry(record: &JournalRecord) -> Entry {
 }
 
 /// A run id that is in a partition.
-pub fn run_in(partition: u32, partitions: u32, name: &str) -> String {
+pub fn run_in(partition: impl Into<PartitionId>, partitions: u32, name: &str) -> String {
+    let partition = partition.into();
     let candidates = (0_u32..).map(|number| format!("{name}-{number}"));
     let mut found = candidates.filter(|run_id| {
         runlog_schemas::partition::partition_of(id::<RunId>(run_id).borrow(), partitions) == partition

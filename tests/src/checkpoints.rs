@@ -14,7 +14,7 @@ use runlog_projector::{
 use runlog_schemas::{
     codec,
     datum::Sha256,
-    id::{JournalSeq, RunId},
+    id::{JournalSeq, Offset, PartitionId, RunId},
     json::Json,
     messages::MessageList,
     payload::{Genesis, LoopCheckpoint},
@@ -31,7 +31,7 @@ use crate::{
 pub mod stories;
 
 /// Where positions are said to be.
-const PLACE: query::Place<'_> = query::Place { topic: "test", partition: 0 };
+const PLACE: query::Place<'_> = query::Place { topic: "test", partition: PartitionId::ZERO };
 
 /// A journal of one partition, folded as the projector does it, without a server.
 pub struct Journal {
@@ -63,16 +63,17 @@ impl Journal {
         let folder = tempfile::tempdir()?;
         let store = Arc::new(Store::open(folder.path(), &Budget::new(64 << 20), Mode::Live)?);
         let identity = meta::Journal { journal_id: "test".into(), partitions: 1 };
-        let fold = Fold::resume(0, identity, store.clone(), Arc::new(codec::NoRegistry))?;
+        let fold = Fold::resume(PartitionId::ZERO, identity, store.clone(), Arc::new(codec::NoRegistry))?;
         Ok(Self { store, fold, log, folded: 0, _folder: folder })
     }
 
     /// Appends a record and returns its size in the log, bytes.
     pub fn append(&mut self, record: &JournalRecord) -> u64 {
         let value = codec::encode(record);
-        let (bytes, offset) = (value.len() as u64, self.log.len() as u64);
+        let bytes = value.len() as u64;
+        let (partition, offset) = (PartitionId::ZERO, Offset::ZERO.saturating_add(self.log.len() as u64));
         let (key, headers) = (Vec::new(), Vec::new());
-        self.log.push(Delivery { partition: 0, offset, timestamp_millis: 0, key, value, headers });
+        self.log.push(Delivery { partition, offset, timestamp_millis: 0, key, value, headers });
         bytes
     }
 

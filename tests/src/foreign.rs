@@ -43,7 +43,7 @@ pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> a
     let producer: BaseProducer<Reports> = client.create_with_context(Reports(send))?;
     for (number, (partition, entry)) in records.iter().enumerate() {
         let mut record = BaseRecord::with_opaque_to(&config.topic, number);
-        record = record.partition(i32::try_from(*partition)?).key(&entry.key);
+        record = record.partition(partition.signed()).key(&entry.key);
         // A record without a value is a tombstone.
         if !entry.value.is_empty() {
             record = record.payload(&entry.value);
@@ -70,7 +70,7 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         let report = match result {
-            Ok(message) => u64::try_from(message.offset()).map_err(|error| error.to_string()),
+            Ok(message) => Offset::from_signed(message.offset()).map_err(|error| error.to_string()),
             Err((error, _)) => Err(error.to_string()),
         };
         self.0.send((number, report)).ok();

@@ -75,18 +75,27 @@ pub fn entry(value: impl Into<Vec<u8>>) -> Entry {
 }
 
 /// Appends one record per value as one batch, and waits.
-pub fn append(log: &Arc<dyn Log>, partition: PartitionId, values: &[&str]) -> Result<Vec<Offset>, Error> {
-    wait(log.append(partition, values.iter().map(|value| entry(*value)).collect()))
+pub fn append(log: &Arc<dyn Log>, partition: impl Into<PartitionId>, values: &[&str]) -> Result<Vec<Offset>, Error> {
+    wait(log.append(partition.into(), values.iter().map(|value| entry(*value)).collect()))
 }
 
 /// A partition's bounds.
-pub fn bounds(log: &Arc<dyn Log>, partition: PartitionId) -> Bounds {
-    wait(log.bounds(partition, PATIENCE)).expect("the log tells its bounds")
+pub fn bounds(log: &Arc<dyn Log>, partition: impl Into<PartitionId>) -> Bounds {
+    wait(log.bounds(partition.into(), PATIENCE)).expect("the log tells its bounds")
 }
 
 /// A reader from these positions.
-pub fn reader(log: &Arc<dyn Log>, from: &[(PartitionId, Offset)]) -> Box<dyn Reader> {
-    log.reader(from).expect("the log gives a reader")
+pub fn reader<P, O>(log: &Arc<dyn Log>, from: &[(P, O)]) -> Box<dyn Reader>
+where
+    P: Into<PartitionId> + Copy,
+    O: Into<Offset> + Copy,
+{
+    log.reader(&from.iter().copied().map(place).collect::<Vec<_>>()).expect("the log gives a reader")
+}
+
+/// A partition and an offset as the log has them.
+pub fn place((partition, offset): (impl Into<PartitionId>, impl Into<Offset>)) -> (PartitionId, Offset) {
+    (partition.into(), offset.into())
 }
 
 /// Polls until there are `count` records.
@@ -102,7 +111,8 @@ pub fn read(reader: &mut Box<dyn Reader>, count: usize) -> Vec<Delivery> {
 }
 
 /// Polls until a partition's position reaches `end`, and returns what came meanwhile from all partitions.
-pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: PartitionId, end: Offset) -> Vec<Delivery> {
+pub fn read_up_to(reader: &mut Box<dyn Reader>, partition: impl Into<PartitionId>, end: Offset) -> Vec<Delivery> {
+    let partition = partition.into();
     let begun = Instant::now();
     let mut records = Vec::new();
     while reader.position(partition) < Some(end) {

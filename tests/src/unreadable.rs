@@ -118,10 +118,11 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
     if tombstone {
         unreadable.push((Vec::new(), "not_framed"));
     }
-    let mut records = vec![(0, bytes(whole))];
+    let partition = PartitionId::ZERO;
+    let mut records = vec![(partition, bytes(whole))];
     for (value, _) in &unreadable {
-        records.push((0, bytes(value.clone())));
-        records.push((0, entry(&agent.turn("behind it"))));
+        records.push((partition, bytes(value.clone())));
+        records.push((partition, entry(&agent.turn("behind it"))));
     }
     let (server, offsets) = journal.put(server, &records)?;
     let runlog = server.runlog();
@@ -133,7 +134,7 @@ pub fn dead_letters(journal: &Journal<'_>, oversized: bool, tombstone: bool) -> 
         for (number, (value, reason)) in unreadable.iter().enumerate() {
             let (offset, found) = (offsets[1 + 2 * number], &list[number]);
             let position = &found["position"];
-            ensure!(position["partition"] == 0 && position["offset"] == offset, "record {number}: {found}");
+            ensure!(position["partition"] == 0 && position["offset"] == offset.get(), "record {number}: {found}");
             ensure!(found["reason"] == *reason && found["bytes"] == value.len(), "record {number}: {found}");
             ensure!(found["sha256"] == Sha256::of(value).to_string(), "record {number}: {found}");
             let shown = runlog.answer(&["dead-letter", "show", &format!("0:{offset}")])?;
@@ -163,16 +164,17 @@ struct Stop {
 
 /// A schema that nobody here knows stops its partition and no other, until somebody skips the record.
 pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
-    let mut agents: Vec<Agent> = (0..PARTITIONS).map(|number| Agent::new(&run_in(number, PARTITIONS, "run"))).collect();
+    let mut agents: Vec<Agent> =
+        PartitionId::all(PARTITIONS).map(|number| Agent::new(&run_in(number, PARTITIONS, "run"))).collect();
     let server = journal.launch.start()?;
     let mut records = Vec::new();
-    for (partition, agent) in (0..).zip(&mut agents) {
+    for (partition, agent) in PartitionId::all(PARTITIONS).zip(&mut agents) {
         records.extend([agent.lifecycle("started"), agent.turn("before")].map(|record| (partition, entry(&record))));
         let newer = Agent::new(&agent.run_id).turn("of a newer version");
-        match partition {
-            0 => records.push((0, of_schema([0xAB; 8], &newer))),
-            1 => records.push((1, bytes([&[0, 0, 0, 0, 42], &datum(&newer)[..]].concat()))),
-            2 => records.push((2, of_branch(99, &newer))),
+        match partition.get() {
+            0 => records.push((partition, of_schema([0xAB; 8], &newer))),
+            1 => records.push((partition, bytes([&[0, 0, 0, 0, 42], &datum(&newer)[..]].concat()))),
+            2 => records.push((partition, of_branch(99, &newer))),
             _ => {}
         }
         records.push((partition, entry(&agent.turn("behind"))));
@@ -266,7 +268,7 @@ fn assert_doctor(runlog: &Runlog, stops: &[Option<Stop>]) -> anyhow::Result<()> 
             continue;
         };
         let error = health["error"].as_str().context("an error")?;
-        ensure!(health["state"] == "stopped" && health["applied"] == stop.offset, "{health}");
+        ensure!(health["state"] == "stopped" && health["applied"] == stop.offset.get(), "{health}");
         ensure!(error.contains(stop.says) && error.contains(&format!("offset {}", stop.offset)), "{health}");
         let command = format!("runlog dead-letter skip {partition}:{}", stop.offset);
         let advised = errors.iter().any(|finding| finding["fix"].as_str().is_some_and(|fix| fix.contains(&command)));
@@ -283,15 +285,15 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     let request = begun[1].body.record_id.clone();
     let mut other = agent.clone();
     let wrong = agent.complete(&request, &json!("wrong"));
-    let mut records: Vec<_> = begun.iter().chain([&wrong]).map(|record| (1, entry(record))).collect();
-    records.push((1, bytes(b"noise".to_vec())));
+    let mut records: Vec<_> = begun.iter().chain([&wrong]).map(|record| (1.into(), entry(record))).collect();
+    records.push((1.into(), bytes(b"noise".to_vec())));
     let (mut server, offsets) = journal.put(server, &records)?;
     let lookup = ["lookup", &agent.run_id, "--tool", "book", "--args", "{\"seat\":1}"];
     ensure!(server.runlog().answer(&lookup)?["result"] == "wrong", "it is applied");
     let skip = |runlog: &Runlog, place: &str| runlog.json(&["dead-letter", "skip", place, "--who", "w", "--why", "y"]);
     let runlog = server.runlog();
     // Nobody can do without the genesis; the future cannot be voided; there is no such partition.
-    let end = offsets[3] + 1;
+    let end = offsets[3].saturating_add(1);
     for (place, code) in [("1:0".to_owned(), 3), (format!("1:{end}"), 3), ("9:1".to_owned(), 2)] {
         skip(&runlog, &place)?.exits(code).with_context(|| place)?;
     }

@@ -14,7 +14,7 @@ use runlog_log::memory::{AppendFault, MemoryLog, MemoryOptions};
 use runlog_producer::{Action, Config, Error, Journal, Json, LoopState, OpenOptions, Run, Runlog};
 use runlog_projector::{Consistency, Projector, open, query};
 use runlog_schemas::{
-    id::{RecordId, RunId},
+    id::{Offset, RecordId, RunId},
     payload::ConversationTurn,
     record::JournalRecord,
 };
@@ -136,7 +136,7 @@ impl Way {
         let (log, partition) = (projector.log().clone(), projector.partition_of(id(run)));
         let end = log.bounds(partition, PATIENCE).await.expect("bounds").end;
         let read = move || {
-            let mut reader = log.reader(&[(partition, 0)])?;
+            let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
             let mut found = Vec::new();
             while reader.position(partition).is_some_and(|next| next < end) {
                 found.extend(reader.poll(RECORDS, PATIENCE)?);

@@ -9,7 +9,7 @@ use runlog_projector::{
 };
 use runlog_schemas::{
     draft::Draft,
-    id::{Epoch, JournalSeq, RecordId, RunId, WriterSeq},
+    id::{Epoch, JournalSeq, Offset, PartitionId, RecordId, RunId, WriterSeq},
     payload::wrapped::Batch,
     record::JournalRecord,
     refs::EntityKind,
@@ -22,7 +22,7 @@ use runlog_tests::{
 };
 use serde_json::{Value, json};
 
-const PLACE: query::Place<'_> = query::Place { topic: "test", partition: 0 };
+const PLACE: query::Place<'_> = query::Place { topic: "test", partition: PartitionId::ZERO };
 
 /// The run that most of this is about.
 fn run() -> RunId<&'static str> {
@@ -127,21 +127,21 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
     alone.fold(1)?;
     ensure!(head(whole.store(), run())? == head(alone.store(), run())?, "the run hash included");
     let outcome =
-        |at: (u64, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+        |at: (Offset, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
     for (index, record) in (0..).zip(&records) {
-        let found = outcome((1, index), record.body.record_id.as_str())?.context("an outcome")?;
+        let found = outcome((1.into(), index), record.body.record_id.as_str())?.context("an outcome")?;
         ensure!((found.outcome.as_str(), found.position.index) == ("applied", index), "{found:?}");
     }
-    ensure!(outcome((1, 0), "batch")?.context("an outcome")?.outcome == "applied", "by the batch's id");
+    ensure!(outcome((1.into(), 0), "batch")?.context("an outcome")?.outcome == "applied", "by the batch's id");
     // Again, whole and in part.
     whole.append(&batch("batch", records.clone())?);
     whole.append(&records[1]);
     whole.fold(1)?;
     let outcome =
-        |at: (u64, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
-    let again = outcome((2, 0), "batch")?.context("an outcome")?;
-    ensure!((again.outcome.as_str(), again.position.offset) == ("repeat", 1), "{again:?}");
-    let part = outcome((3, 0), records[1].body.record_id.as_str())?.context("an outcome")?;
+        |at: (Offset, u32), id: &str| query::outcome::one(whole.store(), PLACE, run(), at, RecordId::new(id).ok());
+    let again = outcome((2.into(), 0), "batch")?.context("an outcome")?;
+    ensure!((again.outcome.as_str(), again.position.offset) == ("repeat", 1.into()), "{again:?}");
+    let part = outcome((3.into(), 0), records[1].body.record_id.as_str())?.context("an outcome")?;
     ensure!((part.outcome.as_str(), part.position.index) == ("repeat", 1), "{part:?}");
     Ok(())
 }
@@ -153,7 +153,7 @@ fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()
     journal.append(&batch("bad", records)?);
     journal.fold(1)?;
     for (index, id) in [(0, "bad"), (0, ""), (1, "run/2"), (2, "run/3")] {
-        let found = query::outcome::one(journal.store(), PLACE, run(), (1, index), RecordId::new(id).ok())?
+        let found = query::outcome::one(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
             .context("an outcome")?;
         ensure!((found.outcome.as_str(), found.position.index) == ("refused", 1), "{index} {id:?}: {found:?}");
         ensure!(found.reason.as_deref() == Some("transition"), "{found:?}");
@@ -422,10 +422,10 @@ fn a_refused_content_sent_again_is_told_as_refused_and_a_record_delivered_twice_
     journal.append(&other);
     journal.fold(1)?;
     ensure!(journal.refused()?.len() == 1, "{:?}", journal.refused()?);
-    let told = query::outcome::one(journal.store(), PLACE, run(), (3, 0), Some(turn.body.record_id.borrow()))?;
+    let told = query::outcome::one(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
     let told = told.context("an outcome")?;
     ensure!((told.outcome.as_str(), told.reason.as_deref()) == ("repeat", Some("conflict")), "{told:?}");
-    ensure!(told.position.offset == 2, "{told:?}");
+    ensure!(told.position.offset.get() == 2, "{told:?}");
     for batch in [1, 100] {
         ensure!(journal.rebuilt_stuttering(batch)?.digests()? == journal.digests()?, "each twice, {batch} at a time");
     }

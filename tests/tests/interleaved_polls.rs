@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{
-    Entry, Log,
+    Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},
 };
 use runlog_projector::{Config, Projector, service::Consistency};
@@ -19,8 +19,8 @@ async fn start(dir: &Path, log: &MemoryLog) -> Projector {
     Projector::start(config, Arc::new(log.clone())).await.unwrap()
 }
 
-async fn append(log: &MemoryLog, partition: u32, entries: Vec<Entry>) -> u64 {
-    log.append(partition, entries).await.unwrap()[0]
+async fn append(log: &MemoryLog, partition: impl Into<PartitionId>, entries: Vec<Entry>) -> Offset {
+    log.append(partition.into(), entries).await.unwrap()[0]
 }
 
 fn turns(agent: &mut Agent, count: usize) -> Vec<Entry> {
@@ -46,10 +46,11 @@ async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
     append(&log, 1, turns(&mut other, 60)).await;
 
     let projector = start(&folder.path().join("served"), &log).await;
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         projector.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
     }
     for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
+        let partition = PartitionId::from(partition);
         let place = runlog_projector::query::Place { topic: "t", partition };
         let store = projector.store(partition);
         let run = runlog_projector::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)

@@ -61,12 +61,12 @@ fn acknowledged_survives_kill_9_of_the_broker() {
     let broker = Broker::start().unwrap();
     let config = broker.topic(PARTITIONS).unwrap();
     let log = connect(&config);
-    let from: Vec<(PartitionId, Offset)> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
+    let from: Vec<_> = PartitionId::all(PARTITIONS).map(|partition| (partition, Offset::ZERO)).collect();
     let mut reader = reader(&log, &from);
     let stop = AtomicBool::new(false);
     let (acked, mut delivered) = thread::scope(|scope| {
         let (acks, acked) = mpsc::channel();
-        for partition in 0..PARTITIONS {
+        for partition in PartitionId::all(PARTITIONS) {
             let (log, acks) = (&log, acks.clone());
             scope.spawn(move || append_on(log, partition, &acks));
         }
@@ -84,13 +84,14 @@ fn acknowledged_survives_kill_9_of_the_broker() {
         (known, reading.join().unwrap())
     });
     crash::assert_holds(&connect(&config), &acked);
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         delivered.extend(read_up_to(&mut reader, partition, bounds(&log, partition).end));
     }
     // The reader that saw all of it delivered everything, once and in order.
-    for partition in 0..PARTITIONS {
-        let offsets = delivered.iter().filter(|record| record.partition == partition).map(|record| record.offset);
-        assert!(offsets.eq(0..bounds(&log, partition).end), "offsets are dense where nobody uses transactions");
+    for partition in PartitionId::all(PARTITIONS) {
+        let here = delivered.iter().filter(|record| record.partition == partition);
+        let offsets = here.map(|record| record.offset.get());
+        assert!(offsets.eq(0..bounds(&log, partition).end.get()), "offsets are dense where nobody uses transactions");
     }
 }
 
@@ -104,20 +105,20 @@ fn while_the_broker_does_not_answer_everything_ends_in_time() {
     broker.pause().unwrap();
     let begun = Instant::now();
 
-    let pending = log.append(0, vec![entry("during")]);
-    assert_eq!(kind(wait(log.bounds(0, Duration::from_millis(500)))), Kind::Retry);
+    let pending = log.append(0.into(), vec![entry("during")]);
+    assert_eq!(kind(wait(log.bounds(0.into(), Duration::from_millis(500)))), Kind::Retry);
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     assert_eq!(kind(wait(pending)), Kind::Unknown);
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 
     // The queue is bounded, and a batch enters it whole or not at all.
     let batch = || vec![Entry { value: vec![1; 100], ..Entry::default() }; 10_000];
-    let acks: Vec<_> = (0..12).map(|_| log.append(0, batch())).collect();
+    let acks: Vec<_> = (0..12).map(|_| log.append(0.into(), batch())).collect();
     let kinds: Vec<Kind> = wait(join_all(acks)).into_iter().map(kind).collect();
     assert_eq!(kinds, [[Kind::Unknown; 10].as_slice(), &[Kind::Retry; 2]].concat());
 
     // Nothing hangs in the end either, with an append under way.
-    drop(log.append(0, vec![entry("at the end")]));
+    drop(log.append(0.into(), vec![entry("at the end")]));
     let begun = Instant::now();
     drop(idle);
     drop(log);

@@ -9,7 +9,7 @@ use std::{fs, time::Duration};
 
 use anyhow::{Context, ensure};
 use runlog_log::{
-    Log,
+    Log, PartitionId,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_producer::{Config, Journal, Json, Runlog};
@@ -27,7 +27,7 @@ fn values(config: &KafkaConfig) -> anyhow::Result<Vec<Vec<u8>>> {
     let log = KafkaLog::connect(config.clone())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut values = Vec::new();
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         let bounds = runtime.block_on(log.bounds(partition, DEADLINE))?;
         let mut reader = log.reader(&[(partition, bounds.start)])?;
         while reader.position(partition).context("it is read")? < bounds.end {

@@ -20,7 +20,7 @@ use runlog_tests::{
     log_contract::{
         PARTITIONS, PATIENCE, append, assert_drained, bounds,
         crash::{self, about},
-        kind, read, read_up_to, reader, texts, wait,
+        kind, place, read, read_up_to, reader, texts, wait,
     },
 };
 
@@ -69,17 +69,17 @@ fn positions_step_over_control_records_up_to_the_high_watermark() {
         // Uncommitted and aborted records are read like all others.
         assert_eq!(record.value, value.as_bytes());
         // The marker of the transaction's end; it may come a little after the answer to it.
-        let end = record.offset + 2;
+        let end = record.offset.saturating_add(2);
         assert_eq!(read_up_to(&mut reader, 0, end), []);
         assert_eq!(bounds(&log, 0).end, end);
     }
     // A reader that starts at a control record has nothing to deliver and still gets to the end.
     let end = bounds(&log, 0).end;
-    let mut at_marker = log.reader(&[(0, end - 1)]).unwrap();
+    let mut at_marker = log.reader(&[place((0, end.saturating_sub(1)))]).unwrap();
     assert_eq!(read_up_to(&mut at_marker, 0, end), []);
     // Going back and forth over control records leaves no position behind.
-    at_marker.seek(0, 1).unwrap();
-    assert_eq!(at_marker.position(0), Some(1));
+    at_marker.seek(0.into(), 1.into()).unwrap();
+    assert_eq!(at_marker.position(0.into()), Some(1.into()));
     assert_eq!(texts(&read(&mut at_marker, 2)), ["b", "c"]);
     let offset = append(&log, 0, &["ours"]).unwrap()[0];
     assert_eq!(offset, end);
@@ -112,22 +112,22 @@ fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
     let mut early = reader(&log, &[(0, 0), (1, 0)]);
     read(&mut early, 1);
     delete_before(&config, 25);
-    assert_eq!(bounds(&log, 0).start, 25);
+    assert_eq!(bounds(&log, 0).start, 25.into());
     let error = loop {
         match early.poll(10, PATIENCE) {
-            Ok(records) => assert!(records.iter().all(|record| record.offset < 25)),
+            Ok(records) => assert!(records.iter().all(|record| record.offset < 25.into())),
             Err(error) => break error,
         }
     };
-    assert_eq!((error.kind(), error.partition()), (Kind::OutOfRange, Some(0)), "{error:?}");
-    let place = format!("partition 0, offset {}", early.position(0).unwrap());
+    assert_eq!((error.kind(), error.partition()), (Kind::OutOfRange, Some(0.into())), "{error:?}");
+    let place = format!("partition 0, offset {}", early.position(0.into()).unwrap());
     assert!(error.to_string().contains(&place), "{error}");
-    assert_eq!(kind(log.reader(&[(0, 24)])), Kind::OutOfRange);
+    assert_eq!(kind(log.reader(&[(0.into(), 24.into())])), Kind::OutOfRange);
     // The other partition goes on, and so does this one from where the log begins.
     append(&log, 1, &["other"]).unwrap();
     assert_eq!(texts(&read(&mut early, 1)), ["other"]);
-    early.seek(0, 25).unwrap();
-    assert_eq!(read(&mut early, 5)[0].offset, 25);
+    early.seek(0.into(), 25.into()).unwrap();
+    assert_eq!(read(&mut early, 5)[0].offset, 25.into());
 }
 
 /// Moves the start of partition 0, as an operator can.

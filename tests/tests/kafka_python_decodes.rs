@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use runlog_log::{Log, kafka::KafkaConfig, kafka::KafkaLog};
+use runlog_log::{Log, Offset, PartitionId, kafka::KafkaConfig, kafka::KafkaLog};
 use runlog_schemas::{codec, payload::Payload};
 use runlog_tests::{kafka::Broker, server::Launch};
 use serde_json::{Value, json};
@@ -72,9 +72,9 @@ fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
     let log = KafkaLog::connect(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut found = BTreeMap::new();
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         let end = runtime.block_on(log.bounds(partition, Duration::from_secs(30)))?.end;
-        let mut reader = log.reader(&[(partition, 0)])?;
+        let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
         while reader.position(partition).is_some_and(|position| position < end) {
             for delivery in reader.poll(100, Duration::from_secs(30))? {
                 let record = codec::decode(codec::unframe(&delivery.value)?)?;
@@ -90,7 +90,7 @@ fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
                     "writer_seq": record.place.writer_seq, "journal_seq": record.place.journal_seq,
                     "payload_type": record.body.facts.payload_type, "headers": headers,
                 });
-                found.insert((partition.into(), delivery.offset), told);
+                found.insert((partition.get().into(), delivery.offset.get()), told);
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::{any::Any, process::Command, sync::Arc};
 
 use runlog_log::{
-    Kind, Log,
+    Kind, Log, Offset, PartitionId,
     local::{LocalConfig, LocalLog},
     memory::MemoryLog,
 };
@@ -77,11 +77,11 @@ fn a_write_that_fails_is_answered_honestly_and_the_log_goes_on() {
     assert!(said.contains("failed and went on"), "{said}");
     // Exactly what was acknowledged is there, without what was not.
     let log = local_in(dir.path());
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
+    let mut reader = log.reader(&[(PartitionId::ZERO, Offset::ZERO)]).unwrap();
     let records = runlog_tests::log_contract::read(&mut reader, 120);
     runlog_tests::log_contract::assert_drained(&mut reader);
     for (number, record) in records.iter().enumerate() {
-        assert!(record.value.starts_with(format!("{number} ").as_bytes()) && record.offset == number as u64);
+        assert!(record.value.starts_with(format!("{number} ").as_bytes()) && record.offset.get() == number as u64);
     }
 }
 
@@ -93,7 +93,7 @@ fn child_whose_files_may_not_grow() {
     for number in 0..120 {
         // Compresses well: the write-ahead log fills up, the tables made of it do not.
         let value = format!("{number} {}", "x".repeat(200_000));
-        while let Err(error) = wait(log.append(0, vec![entry(value.clone())])) {
+        while let Err(error) = wait(log.append(PartitionId::ZERO, vec![entry(value.clone())])) {
             // What the log says was undone may be appended again.
             assert_eq!(error.kind(), Kind::Retry, "{error:?}");
             failures += 1;

@@ -20,14 +20,14 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_event
     launch.start()?.kill()?;
     let (mut behind, mut current) = (Agent::new(&run_in(1, PARTITIONS, "a")), Agent::new(&run_in(3, PARTITIONS, "b")));
     let before = [behind.lifecycle("started"), behind.turn("one"), behind.checkpoint(&[json!("one")])];
-    append_local(folder.path(), &before.map(|record| (1, entry(&record))))?;
-    append_local(folder.path(), &[(3, entry(&current.lifecycle("started")))])?;
+    append_local(folder.path(), &before.map(|record| (1.into(), entry(&record))))?;
+    append_local(folder.path(), &[(3.into(), entry(&current.lifecycle("started")))])?;
     let server = launch.start()?;
     server.runlog().answer(&["runs", "--consistency", "latest"])?;
     server.terminate()?;
 
     let more = [behind.turn("two"), behind.turn("three"), behind.checkpoint(&[json!("one"), json!("three")])];
-    let offsets = append_local(folder.path(), &more.map(|record| (1, entry(&record))))?;
+    let offsets = append_local(folder.path(), &more.map(|record| (1.into(), entry(&record))))?;
     let server = launch.clone().paused().start()?;
     let runlog = server.runlog();
     let run = behind.run_id.as_str();
@@ -52,7 +52,12 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_event
 
     let old = runlog.answer(&["checkpoint", run, "--consistency", "eventual"])?;
     ensure!(old["messages"] == json!(["one"]), "what was applied: {old}");
-    let old = runlog.answer(&["checkpoint", run, "--consistency", &format!("at-least=1:{}", offsets[0] - 1)])?;
+    let old = runlog.answer(&[
+        "checkpoint",
+        run,
+        "--consistency",
+        &format!("at-least=1:{}", offsets[0].saturating_sub(1)),
+    ])?;
     ensure!(old["messages"] == json!(["one"]), "what was asked for is applied: {old}");
     // Nothing is missing from the other partitions.
     runlog.json(&["show", &current.run_id, "--deadline", "10s"])?.exits(0)?;

@@ -50,7 +50,7 @@ fn a_skip_is_not_lost_when_the_server_is_killed_while_it_rebuilds() -> anyhow::R
     let mut records: Vec<_> = std::iter::repeat_with(|| agent.turn("hello")).take(RECORDS).collect();
     let mut other = Agent::new(&run_in(2, PARTITIONS, "other"));
     records.extend([other.lifecycle("started"), other.turn("to be voided")]);
-    let entries: Vec<_> = records.iter().map(|record| (2, entry(record))).collect();
+    let entries: Vec<_> = records.iter().map(|record| (2.into(), entry(record))).collect();
     let last = append_local(folder.path(), &entries)?[RECORDS + 1];
     let show = |server: &runlog_tests::server::Server| -> anyhow::Result<usize> {
         let shown = server.runlog().json(&["show", &other.run_id, "--deadline", "60s"])?;

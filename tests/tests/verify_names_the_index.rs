@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
 use runlog_projector::store::{Budget, Commit, Index, Mode, Rows, Store};
-use runlog_schemas::{judge::Head, payload::Payload};
+use runlog_schemas::{id::PartitionId, judge::Head, payload::Payload};
 use runlog_tests::{
     agent::{Agent, entry, run_in},
     every_kind::{examples, number},
@@ -16,7 +16,7 @@ use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
 /// The partition that is damaged.
-const PARTITION: u32 = 2;
+const PARTITION: u16 = 2;
 
 type Row = (Vec<u8>, Vec<u8>);
 
@@ -32,7 +32,7 @@ enum Damage {
 fn fill(launch: &Launch) -> anyhow::Result<()> {
     launch.start()?.kill()?;
     let mut records = Vec::new();
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         let mut agent = Agent::new(&run_in(partition, PARTITIONS, "run"));
         let mut made = vec![agent.lifecycle("started"), agent.turn("hello")];
         for (number, tool) in ["find", "book", "pay"].iter().enumerate() {
@@ -64,11 +64,11 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
             record.body.idempotency_key = Some("key".into());
         }
         number(&mut record, &Head::default());
-        records.push((PARTITION, entry(&record)));
+        records.push((PARTITION.into(), entry(&record)));
     }
     let mut noise = entry(&Agent::new("noise").turn(""));
     noise.value = b"not avro".to_vec();
-    records.push((PARTITION, noise));
+    records.push((PARTITION.into(), noise));
     append_local(launch.dir(), &records)?;
     let server = launch.start()?;
     server.runlog().answer(&["runs", "--consistency", "latest"])?;

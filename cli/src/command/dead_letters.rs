@@ -6,7 +6,10 @@ use crate::{
     client::Target,
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{DeadLetters, Outcome, Position};
+use runlog_schemas::{
+    answer::{DeadLetters, Outcome, Position},
+    id::{Offset, PartitionId},
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -80,8 +83,8 @@ fn human(letter: &Letter, text: &mut Text) {
 /// The body of a skip.
 #[derive(Debug, Serialize)]
 pub(super) struct Skip<'a> {
-    pub(super) partition: u32,
-    pub(super) offset: u64,
+    pub(super) partition: PartitionId,
+    pub(super) offset: Offset,
     pub(super) who: &'a str,
     pub(super) why: &'a str,
 }
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_sixteen_a_line_and_harmless() {
-        let position = Position { topic: "t".into(), partition: 1, offset: 2, index: 0 };
+        let position = Position { topic: "t".into(), partition: 1.into(), offset: 2.into(), index: 0 };
         let hex = "1b5b41".to_owned() + &"00".repeat(14);
         let letter = Letter { position, reason: "not_framed".into(), sha256: "s".into(), bytes: 17, detail: None, hex };
         let mut text = Text::new(false);

@@ -20,7 +20,7 @@ fn human(word: &Doctor, text: &mut Text) {
     text.line([healthy.strong()]);
     text.title("partitions".to_owned());
     let rows = word.partitions.iter().map(|partition| {
-        let lag = partition.end.map(|end| end.saturating_sub(partition.applied));
+        let lag = partition.end.map(|end| end.since(partition.applied));
         [
             partition.partition.into(),
             Cell::word(&partition.state),

@@ -2,7 +2,10 @@
 
 use crate::Error;
 use runlog_projector::{Config, Consistency, Projector, open, serve::serve};
-use runlog_schemas::answer::{ErrorKind, Verification};
+use runlog_schemas::{
+    answer::{ErrorKind, Verification},
+    id::PartitionId,
+};
 use std::{
     io,
     net::SocketAddr,
@@ -52,7 +55,7 @@ impl Journal {
 
     /// Waits until everything in the log is applied.
     pub(super) async fn caught_up(&self) -> Result<(), Error> {
-        for partition in 0..self.projector.journal().partitions {
+        for partition in PartitionId::all(self.projector.journal().partitions) {
             self.projector.wait(partition, Consistency::Latest, CATCH_UP_WAIT).await?;
         }
         Ok(())

@@ -2,7 +2,10 @@
 
 use super::journal::{self, Journal};
 use crate::Error;
-use runlog_schemas::answer::Verification;
+use runlog_schemas::{
+    answer::Verification,
+    id::{Offset, PartitionId},
+};
 use serde::Serialize;
 use std::{collections::BTreeMap, path::Path, time::Instant};
 
@@ -70,7 +73,7 @@ pub(super) async fn rebuild(
 }
 
 /// The live digests by partition, offset and index.
-fn digests(of: &Verification) -> BTreeMap<(u32, u64, &str), &str> {
+fn digests(of: &Verification) -> BTreeMap<(PartitionId, Offset, &str), &str> {
     let mut digests = BTreeMap::new();
     for partition in &of.partitions {
         for index in &partition.indices {

@@ -9,7 +9,7 @@ use runlog_log::{
 };
 use runlog_schemas::{
     codec::{self, Framing},
-    id::RunId,
+    id::{Offset, PartitionId, RunId},
     payload::{Payload, RunLifecycle},
     record::JournalRecord,
     schema::JOURNAL_RECORD,
@@ -17,9 +17,9 @@ use runlog_schemas::{
 use std::{fs, path::Path, time::Duration};
 
 /// What a partition holds, while no server runs.
-fn values(data: &Path, partition: u32) -> Vec<Vec<u8>> {
+fn values(data: &Path, partition: impl Into<PartitionId>) -> Vec<Vec<u8>> {
     let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
-    let mut reader = log.reader(&[(partition, 0)]).unwrap();
+    let mut reader = log.reader(&[(partition.into(), Offset::ZERO)]).unwrap();
     reader.poll(100, Duration::from_secs(5)).unwrap().into_iter().map(|delivery| delivery.value).collect()
 }
 

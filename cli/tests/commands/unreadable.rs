@@ -5,7 +5,7 @@ use runlog_log::{
 };
 use runlog_schemas::{
     codec,
-    id::RunId,
+    id::{Offset, PartitionId, RunId},
     partition::partition_of,
     payload::{Payload, RunLifecycle},
     record::JournalRecord,
@@ -16,15 +16,16 @@ use std::path::Path;
 pub(super) const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
 
 /// Appends bytes as a foreign client would, while no server runs; their offset.
-pub(super) fn append(data: &Path, partition: u32, value: Vec<u8>) -> u64 {
+pub(super) fn append(data: &Path, partition: impl Into<PartitionId>, value: Vec<u8>) -> Offset {
     let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let entry = Entry { key: b"foreign".to_vec(), value, headers: Vec::new() };
-    runtime.block_on(log.append(partition, vec![entry])).unwrap()[0]
+    runtime.block_on(log.append(partition.into(), vec![entry])).unwrap()[0]
 }
 
 /// A run id whose partition, of four, is the one given.
-pub(super) fn run_in(partition: u32) -> String {
+pub(super) fn run_in(partition: impl Into<PartitionId>) -> String {
+    let partition = partition.into();
     (0..)
         .map(|n| format!("run-{n}"))
         .find(|run_id| partition_of(RunId::new(run_id.as_str()).unwrap(), 4) == partition)
@@ -74,7 +75,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     let effects = server.ask(&["effects", "--consistency", "latest"]).is(0);
     assert_eq!(effects["unavailable_partitions"], json!([2]));
     let skip = |place: &str| server.ask(&["dead-letter", "skip", place, "--who", "me", "--why", "not ours"]);
-    assert_eq!(skip(&format!("2:{}", offset + 100)).error(3), "invalid");
+    assert_eq!(skip(&format!("2:{}", offset.saturating_add(100))).error(3), "invalid");
     assert_eq!(skip(&format!("2:{offset}")).is(0)["outcome"], "applied");
     assert_eq!(server.ask(&["show", &stopped]).lines().len(), 1);
     assert_eq!(server.ask(&["doctor"]).is(0)["partitions"][2]["state"], "running");

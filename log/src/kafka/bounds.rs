@@ -193,7 +193,7 @@ fn fetch(
     }
     if let (Some(partition), 1) = (partitions.first(), partitions.len()) {
         // librdkafka sends both questions at once, so this takes half as long.
-        let (start, end) = client.fetch_watermarks(topic, number(*partition), wait)?;
+        let (start, end) = client.fetch_watermarks(topic, partition.signed(), wait)?;
         return Ok(BTreeMap::from([(*partition, Bounds { start: offset(start)?, end: offset(end)? })]));
     }
     let starts = fetch_offsets(client, topic, partitions, Place::Beginning, wait)?;
@@ -216,22 +216,21 @@ fn fetch_offsets(
 ) -> KafkaResult<BTreeMap<PartitionId, Offset>> {
     let mut asked = TopicPartitionList::new();
     for partition in partitions {
-        asked.add_partition_offset(topic, number(*partition), place)?;
+        asked.add_partition_offset(topic, partition.signed(), place)?;
     }
     let told = client.offsets_for_times(asked, wait)?;
     let offsets = told.elements().into_iter().map(|element| {
         element.error()?;
         let Place::Offset(told) = element.offset() else { return Err(KafkaError::NoMessageReceived) };
-        Ok((element.partition() as PartitionId, offset(told)?))
+        Ok((partition(element.partition())?, offset(told)?))
     });
     offsets.collect()
 }
 
-/// The partition as librdkafka numbers it.
-pub(super) fn number(partition: PartitionId) -> i32 {
-    i32::try_from(partition).expect("partitions are numbered below the count that kafka gave")
+fn partition(told: i32) -> KafkaResult<PartitionId> {
+    PartitionId::from_signed(told).map_err(|_| KafkaError::NoMessageReceived)
 }
 
 fn offset(told: i64) -> KafkaResult<Offset> {
-    Offset::try_from(told).map_err(|_| KafkaError::NoMessageReceived)
+    Offset::from_signed(told).map_err(|_| KafkaError::NoMessageReceived)
 }

@@ -70,7 +70,7 @@ impl Producer {
     ) -> Result<oneshot::Receiver<Outcome>, Error> {
         let (batch, acked) = Batch::new(entries.len());
         let batch = Arc::new(batch);
-        let _turn = self.turns[partition as usize].lock().expect("a sender panicked");
+        let _turn = self.turns[partition.index()].lock().expect("a sender panicked");
         if !self.under_way.enter(entries.len(), bytes) {
             return Err(self.refusal(partition, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)));
         }
@@ -78,7 +78,7 @@ impl Producer {
         let share = bytes / entries.len();
         for (index, entry) in entries.iter().enumerate() {
             let rest = if index == 0 { bytes - share * (entries.len() - 1) } else { share };
-            let sent = Box::new(Sent { batch: Arc::clone(&batch), index, bytes: rest });
+            let sent = Box::new(Sent { batch: Arc::clone(&batch), partition, index, bytes: rest });
             let Err((error, record)) = self.client.send(record(&self.topic, partition, entry, sent)) else { continue };
             self.under_way.leave(1, record.delivery_opaque.bytes);
             self.under_way.leave(entries.len() - index - 1, share * (entries.len() - index - 1));
@@ -116,8 +116,7 @@ fn record<'a>(
     entry: &'a Entry,
     sent: Box<Sent>,
 ) -> BaseRecord<'a, [u8], [u8], Box<Sent>> {
-    let partition = i32::try_from(partition).expect("partitions are numbered below the count that kafka gave");
-    let mut record = BaseRecord::with_opaque_to(topic, sent).partition(partition).payload(&entry.value[..]);
+    let mut record = BaseRecord::with_opaque_to(topic, sent).partition(partition.signed()).payload(&entry.value[..]);
     if !entry.key.is_empty() {
         record = record.key(&entry.key[..]);
     }
@@ -135,6 +134,7 @@ fn record<'a>(
 /// What travels with a record through librdkafka.
 struct Sent {
     batch: Arc<Batch>,
+    partition: PartitionId,
     index: usize,
     bytes: usize,
 }
@@ -177,8 +177,13 @@ struct Answers {
 impl Batch {
     fn new(entries: usize) -> (Self, oneshot::Receiver<Outcome>) {
         let (ack, acked) = oneshot::channel();
-        let answers =
-            Answers { offsets: vec![0; entries], left: entries, landed: false, failure: None, ack: Some(ack) };
+        let answers = Answers {
+            offsets: vec![Offset::ZERO; entries],
+            left: entries,
+            landed: false,
+            failure: None,
+            ack: Some(ack),
+        };
         (Self(Mutex::new(answers)), acked)
     }
 
@@ -227,13 +232,13 @@ struct Deliveries {
 }
 
 impl Deliveries {
-    fn answer(&self, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
-        let unknown = |what, partition| Error::new(Kind::Unknown, &self.topic, what).at(partition);
-        let partition = |message: &rdkafka::message::BorrowedMessage<'_>| message.partition() as PartitionId;
+    fn answer(&self, partition: PartitionId, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
         match result {
-            Ok(message) => Offset::try_from(message.offset())
-                .map_err(|_| unknown("the record landed, but its offset is not known", partition(message))),
-            Err((error, message)) => {
+            Ok(message) => Offset::from_signed(message.offset()).map_err(|why| {
+                let what = "the record landed, but its offset is not known";
+                Error::new(Kind::Unknown, &self.topic, what).at(partition).because(why)
+            }),
+            Err((error, _)) => {
                 let (kind, what) = match error.rdkafka_error_code() {
                     Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge) => {
                         (Kind::Invalid, "the brokers refuse a record of this size")
@@ -245,7 +250,7 @@ impl Deliveries {
                     }
                     _ => (Kind::Unknown, "the append failed and may have landed"),
                 };
-                Err(Error::new(kind, &self.topic, what).at(partition(message)).because(error.clone()))
+                Err(Error::new(kind, &self.topic, what).at(partition).because(error.clone()))
             }
         }
     }
@@ -266,6 +271,6 @@ impl ProducerContext for Deliveries {
 
     fn delivery(&self, result: &DeliveryResult<'_>, sent: Box<Sent>) {
         self.under_way.leave(1, sent.bytes);
-        sent.batch.answer(sent.index, self.answer(result));
+        sent.batch.answer(sent.index, self.answer(sent.partition, result));
     }
 }

@@ -23,9 +23,7 @@ use rdkafka::{
 };
 
 use super::{
-    KafkaConfig, REQUEST_WAIT,
-    bounds::{self, number},
-    close,
+    KafkaConfig, REQUEST_WAIT, bounds, close,
     config::Role,
     context::{self, Context},
 };
@@ -59,14 +57,15 @@ impl Gathered {
         topic: &str,
         places: &mut BTreeMap<PartitionId, Offset>,
     ) -> Result<(), Error> {
-        let partition = message.partition() as PartitionId;
+        let placeless = |why| Error::new(Kind::Fatal, topic, "the consumer gave a record without a place").because(why);
+        let partition = PartitionId::from_signed(message.partition()).map_err(placeless)?;
         let Some(next) = places.get_mut(&partition) else { return Ok(()) };
-        let offset = Offset::try_from(message.offset()).unwrap_or(0);
+        let offset = Offset::from_signed(message.offset()).map_err(|why| placeless(why).at(partition))?;
         if offset < *next {
             let what = format!("the consumer went back behind {next}");
             return Err(Error::new(Kind::Fatal, topic, what).at(partition).offset(offset));
         }
-        *next = offset + 1;
+        *next = offset.saturating_add(1);
         let value = message.payload().unwrap_or_default().to_vec();
         self.bytes += value.len();
         self.records.push(Delivery {
@@ -118,8 +117,7 @@ impl KafkaReader {
     fn assign(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
         let mut list = TopicPartitionList::new();
         let added = places.iter().try_for_each(|(partition, next)| {
-            let next = i64::try_from(*next).expect("the position was checked against kafka's own bounds");
-            list.add_partition_offset(&self.topic, number(*partition), Place::Offset(next))
+            list.add_partition_offset(&self.topic, partition.signed(), Place::Offset(next.signed()))
         });
         let assigned = added.and_then(|()| self.consumer().incremental_assign(&list));
         assigned.map_err(|error| context::failed(&self.topic, "the consumer does not take its partitions", error))
@@ -128,7 +126,7 @@ impl KafkaReader {
     fn unassign(&self, partitions: impl IntoIterator<Item = PartitionId>) -> Result<(), Error> {
         let mut list = TopicPartitionList::new();
         for partition in partitions {
-            list.add_partition(&self.topic, number(partition));
+            list.add_partition(&self.topic, partition.signed());
         }
         let unassigned = self.consumer().incremental_unassign(&list);
         unassigned.map_err(|error| context::failed(&self.topic, "the consumer does not leave its partitions", error))
@@ -144,12 +142,15 @@ impl KafkaReader {
     fn step_over(&mut self, partition: PartitionId) -> Result<bool, Error> {
         let failed = |error| context::failed(&self.topic, "the consumer does not tell its position", error);
         let positions = self.consumer().position().map_err(failed)?;
-        let Some(element) = positions.find_partition(&self.topic, number(partition)) else { return Ok(false) };
+        let Some(element) = positions.find_partition(&self.topic, partition.signed()) else { return Ok(false) };
         let (Place::Offset(position), Some(next)) = (element.offset(), self.places.get_mut(&partition)) else {
             // Nothing was fetched since the partition was assigned.
             return Ok(false);
         };
-        let position = Offset::try_from(position).unwrap_or(0);
+        let Ok(position) = Offset::from_signed(position) else {
+            let what = format!("the consumer tells {position} as its position");
+            return Err(Error::new(Kind::Fatal, &self.topic, what).at(partition));
+        };
         let moved = position > *next;
         *next = position.max(*next);
         Ok(moved)
@@ -208,7 +209,9 @@ impl KafkaReader {
 
     fn meet(&mut self, error: KafkaError, gathered: &mut Gathered) -> Result<bool, Error> {
         if let KafkaError::PartitionEOF(partition) = error {
-            gathered.moved |= self.step_over(partition as PartitionId)?;
+            let unknown =
+                |why| Error::new(Kind::Fatal, &self.topic, "the consumer ended an unknown partition").because(why);
+            gathered.moved |= self.step_over(PartitionId::from_signed(partition).map_err(unknown)?)?;
             return Ok(false);
         }
         self.judge(error).map_or(Ok(false), Err)

@@ -23,7 +23,7 @@ impl Ends {
     }
 
     pub(super) fn of(&self, partition: PartitionId) -> Offset {
-        self.lock().ends[partition as usize]
+        self.lock().ends[partition.index()]
     }
 
     /// Shows readers what has become durable.

@@ -22,7 +22,7 @@ pub(super) const LAYOUT_KEY: &[u8] = b"layout";
 
 /// The column family of a partition.
 pub(super) fn family(partition: PartitionId) -> String {
-    format!("p{partition:05}")
+    format!("p{:05}", partition.get())
 }
 
 pub(super) fn encode_layout(partitions: u32) -> Vec<u8> {
@@ -37,11 +37,11 @@ pub(super) fn decode_layout(bytes: &[u8]) -> Option<(u8, Option<u32>)> {
 }
 
 pub(super) fn encode_key(offset: Offset) -> [u8; 8] {
-    offset.to_be_bytes()
+    offset.get().to_be_bytes()
 }
 
 pub(super) fn decode_key(bytes: &[u8]) -> Option<Offset> {
-    Some(Offset::from_be_bytes(bytes.try_into().ok()?))
+    Offset::new(u64::from_be_bytes(bytes.try_into().ok()?)).ok()
 }
 
 pub(super) fn encode_record(entry: &Entry, millis: i64) -> Vec<u8> {
@@ -112,23 +112,26 @@ mod tests {
     #[test]
     fn a_record_decodes_to_what_was_encoded() {
         let bytes = encode_record(&entry(), -5);
-        let record = decode_record(3, 9, &bytes).unwrap();
+        let (partition, offset) = (3.into(), 9.into());
+        let record = decode_record(partition, offset, &bytes).unwrap();
         let Entry { key, value, headers } = entry();
-        assert_eq!(record, Delivery { partition: 3, offset: 9, timestamp_millis: -5, key, value, headers });
+        assert_eq!(record, Delivery { partition, offset, timestamp_millis: -5, key, value, headers });
     }
 
     #[test]
     fn a_cut_record_is_refused_wherever_it_is_cut_before_its_value() {
         let bytes = encode_record(&entry(), 0);
         for length in 0..bytes.len() - entry().value.len() {
-            assert_eq!(decode_record(0, 0, &bytes[..length]), None, "cut at {length}");
+            assert_eq!(decode_record(PartitionId::ZERO, Offset::ZERO, &bytes[..length]), None, "cut at {length}");
         }
     }
 
     #[test]
     fn keys_sort_as_their_offsets() {
-        let offsets = [0, 1, 255, 256, u64::from(u32::MAX) + 1, u64::MAX];
+        let offsets =
+            [0, 1, 255, 256, u64::from(u32::MAX) + 1, Offset::MAX.get()].map(|offset| Offset::new(offset).unwrap());
         assert!(offsets.map(encode_key).is_sorted());
         assert_eq!(offsets.map(|offset| decode_key(&encode_key(offset)).unwrap()), offsets);
+        assert_eq!(decode_key(&u64::MAX.to_be_bytes()), None, "no offset of ours");
     }
 }

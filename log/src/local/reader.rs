@@ -27,8 +27,7 @@ impl LocalReader {
         let begun = Instant::now();
         let mut state = self.shared.ends.lock();
         loop {
-            let ahead =
-                self.places.iter().map(|(partition, next)| (*partition, *next, state.ends[*partition as usize]));
+            let ahead = self.places.iter().map(|(partition, next)| (*partition, *next, state.ends[partition.index()]));
             let ahead: Vec<_> = ahead.filter(|(_, next, end)| next < end).collect();
             if state.closed {
                 return Err(self.shared.closed());
@@ -59,7 +58,7 @@ impl Reader for LocalReader {
             match self.shared.store.read(partition, next, end, &mut room) {
                 Ok(read) => {
                     if let Some(last) = read.last() {
-                        self.places.insert(partition, last.offset + 1);
+                        self.places.insert(partition, last.offset.saturating_add(1));
                     }
                     records.extend(read);
                 }

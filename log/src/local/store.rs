@@ -93,7 +93,7 @@ impl Store {
             let families = self.families(db)?;
             let mut batch = WriteBatch::default();
             for (partition, offset, record) in rows {
-                batch.put_cf(families[partition as usize], layout::encode_key(offset), record);
+                batch.put_cf(families[partition.index()], layout::encode_key(offset), record);
             }
             let mut durably = WriteOptions::default();
             durably.set_sync(true);
@@ -171,13 +171,13 @@ impl Store {
             iterator.seek_to_last();
             let Some((key, value)) = iterator.item() else {
                 iterator.status().map_err(|source| self.error("the read failed", source).at(partition))?;
-                return Ok(Tail { end: 0, millis: i64::MIN });
+                return Ok(Tail { end: Offset::ZERO, millis: i64::MIN });
             };
             let record = layout::decode_key(key).and_then(|offset| layout::decode_record(partition, offset, value));
             let record = record.ok_or_else(|| self.damaged(partition, "the last record does not decode"))?;
-            Ok(Tail { end: record.offset + 1, millis: record.timestamp_millis })
+            Ok(Tail { end: record.offset.saturating_add(1), millis: record.timestamp_millis })
         };
-        (0..self.partitions).map(tail).collect()
+        PartitionId::all(self.partitions).map(tail).collect()
     }
 
     fn with<T>(&self, work: impl FnOnce(&DB) -> Result<T, Error>) -> Result<T, Error> {
@@ -187,7 +187,7 @@ impl Store {
     }
 
     fn families<'a>(&self, db: &'a DB) -> Result<Vec<&'a ColumnFamily>, Error> {
-        (0..self.partitions).map(|partition| self.family(db, partition)).collect()
+        PartitionId::all(self.partitions).map(|partition| self.family(db, partition)).collect()
     }
 
     fn family<'a>(&self, db: &'a DB, partition: PartitionId) -> Result<&'a ColumnFamily, Error> {
@@ -239,7 +239,7 @@ fn stored_partitions(db: &DB, dir: &Path, topic: &str) -> Result<Option<u32>, Er
 
 /// Makes a new log. The layout comes last: where it is missing, a creation was cut short and is done again.
 fn create(db: &mut DB, topic: &str, partitions: u32) -> Result<u32, Error> {
-    let created = (0..partitions)
+    let created = PartitionId::all(partitions)
         .map(layout::family)
         .try_for_each(|name| if db.cf_handle(&name).is_some() { Ok(()) } else { db.create_cf(&name, &options()) });
     let created = created.and_then(|()| {

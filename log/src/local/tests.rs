@@ -9,14 +9,15 @@ fn open(dir: &tempfile::TempDir) -> Result<LocalLog, Error> {
     LocalLog::open(LocalConfig::new(dir.path()))
 }
 
-fn append(log: &LocalLog, partition: PartitionId, values: &[&str]) -> Result<Vec<Offset>, Error> {
+fn append(log: &LocalLog, partition: impl Into<PartitionId>, values: &[&str]) -> Result<Vec<u64>, Error> {
     let entries = values.iter().map(|value| Entry { value: (*value).into(), ..Entry::default() });
-    let ack = log.append(partition, entries.collect());
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack)
+    let ack = log.append(partition.into(), entries.collect());
+    let offsets = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack)?;
+    Ok(offsets.into_iter().map(Offset::get).collect())
 }
 
-fn values(log: &LocalLog, partition: PartitionId) -> Vec<String> {
-    let records = log.reader(&[(partition, 0)]).unwrap().poll(1000, Duration::ZERO).unwrap();
+fn values(log: &LocalLog, partition: impl Into<PartitionId>) -> Vec<String> {
+    let records = log.reader(&[(partition.into(), Offset::ZERO)]).unwrap().poll(1000, Duration::ZERO).unwrap();
     records.into_iter().map(|record| String::from_utf8(record.value).unwrap()).collect()
 }
 
@@ -74,7 +75,7 @@ fn timestamps_never_go_back_though_the_clock_does() {
     drop(log);
     let log = open();
     append(&log, 0, &["c"]).unwrap();
-    let mut reader = log.reader(&[(0, 0), (1, 0)]).unwrap();
+    let mut reader = log.reader(&[0, 1].map(|partition| (PartitionId::from(partition), Offset::ZERO))).unwrap();
     let mut stamps = reader.poll(9, Duration::ZERO).unwrap();
     stamps.sort_by_key(|record| (record.partition, record.offset));
     let stamps: Vec<i64> = stamps.iter().map(|record| record.timestamp_millis).collect();
@@ -85,7 +86,7 @@ fn timestamps_never_go_back_though_the_clock_does() {
 fn readers_of_a_closed_log_are_ended() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
+    let mut reader = log.reader(&[(PartitionId::ZERO, Offset::ZERO)]).unwrap();
     let waiting = thread::spawn(move || reader.poll(1, Duration::from_secs(60)).unwrap_err().kind());
     drop(log);
     assert_eq!(waiting.join().unwrap(), Kind::Fatal);
@@ -99,10 +100,10 @@ fn what_is_enqueued_is_written_before_the_log_closes() {
     let log = open(&dir).unwrap();
     for value in 0..1000 {
         let entry = Entry { value: format!("{value}").into(), ..Entry::default() };
-        drop(log.append(0, vec![entry]));
+        drop(log.append(PartitionId::ZERO, vec![entry]));
     }
     drop(log);
-    assert_eq!(open(&dir).unwrap().shared.ends.of(0), 1000);
+    assert_eq!(open(&dir).unwrap().shared.ends.of(PartitionId::ZERO), 1000.into());
 }
 
 #[test]

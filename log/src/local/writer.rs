@@ -73,12 +73,12 @@ impl Writer {
         let now = self.clock.millis();
         let mut laid = Laid { tails: self.tails.clone(), firsts: Vec::new(), rows: Vec::new() };
         for pending in group {
-            let tail = &mut laid.tails[pending.partition as usize];
+            let tail = &mut laid.tails[pending.partition.index()];
             tail.millis = tail.millis.max(now);
             laid.firsts.push(tail.end);
             for entry in &pending.entries {
                 laid.rows.push((pending.partition, tail.end, layout::encode_record(entry, tail.millis)));
-                tail.end += 1;
+                tail.end = tail.end.next().expect("a partition ends before its offsets do");
             }
         }
         laid
@@ -88,7 +88,7 @@ impl Writer {
         self.tails = laid.tails;
         self.shared.ends.publish(self.ends());
         for (pending, first) in iter::zip(group, laid.firsts) {
-            let offsets = (first..).take(pending.entries.len()).collect();
+            let offsets = (0..).take(pending.entries.len()).map(|nth| first.saturating_add(nth)).collect();
             // Whoever has dropped the acknowledgement has given up knowing.
             let _ = pending.ack.send(Ok(offsets));
         }

@@ -55,7 +55,7 @@ impl MemoryReader {
         let chunk = self.shared.options.chunk.unwrap_or(max);
         for &partition in order {
             let Some(place) = self.places.get_mut(&partition) else { continue };
-            if place.next < state.partitions[partition as usize].start {
+            if place.next < state.partitions[partition.index()].start {
                 if taken.records.is_empty() && !taken.moved {
                     let what = "the log's start has moved past the reader";
                     let error = Error::new(Kind::OutOfRange, &self.shared.options.topic, what);
@@ -72,7 +72,7 @@ impl MemoryReader {
 
 impl Place {
     fn take(&mut self, partition: PartitionId, state: &State, repeats: Option<Repeats>, max: usize, taken: &mut Taken) {
-        let partition = &state.partitions[partition as usize];
+        let partition = &state.partitions[partition.index()];
         let end = partition.visible_end();
         let first = partition.records.partition_point(|record| record.offset < self.next);
         for (index, record) in partition.records.iter().enumerate().skip(first) {
@@ -84,7 +84,7 @@ impl Place {
             }
             taken.bytes += record.value.len();
             taken.records.push(record.clone());
-            self.next = record.offset + 1;
+            self.next = record.offset.saturating_add(1);
             self.delivered += 1;
             if let Some(Repeats { every, back }) = repeats
                 && self.delivered.is_multiple_of(every)

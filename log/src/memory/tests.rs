@@ -1,26 +1,32 @@
 use super::*;
 
+const ZERO: PartitionId = PartitionId::ZERO;
+
 fn entry(value: &str) -> Entry {
     Entry { value: value.into(), ..Entry::default() }
 }
 
-fn append(log: &MemoryLog, values: &[&str]) -> Result<Vec<Offset>, Error> {
-    let ack = log.append(0, values.iter().map(|value| entry(value)).collect());
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack)
+fn append(log: &MemoryLog, values: &[&str]) -> Result<Vec<u64>, Error> {
+    let ack = log.append(ZERO, values.iter().map(|value| entry(value)).collect());
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack).map(numbers)
 }
 
-fn poll(reader: &mut Box<dyn Reader>) -> Vec<Offset> {
-    reader.poll(100, Duration::ZERO).unwrap().iter().map(|record| record.offset).collect()
+fn numbers(offsets: Vec<Offset>) -> Vec<u64> {
+    offsets.into_iter().map(Offset::get).collect()
+}
+
+fn poll(reader: &mut Box<dyn Reader>) -> Vec<u64> {
+    numbers(reader.poll(100, Duration::ZERO).unwrap().iter().map(|record| record.offset).collect())
 }
 
 #[test]
 fn gaps_are_left_between_offsets_and_stepped_over_at_the_end() {
     let log = MemoryLog::with(MemoryOptions { gaps: Some(Gaps { every: 2, width: 3 }), ..MemoryOptions::default() });
     assert_eq!(append(&log, &["a", "b", "c", "d"]).unwrap(), [0, 1, 5, 6]);
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
+    let mut reader = log.reader(&[(ZERO, Offset::ZERO)]).unwrap();
     assert_eq!(poll(&mut reader), [0, 1, 5, 6]);
-    assert_eq!(reader.position(0), Some(10));
-    assert_eq!(log.0.bounds(0).unwrap(), Bounds { start: 0, end: 10 });
+    assert_eq!(reader.position(ZERO), Some(10.into()));
+    assert_eq!(log.0.bounds(ZERO).unwrap(), Bounds { start: Offset::ZERO, end: 10.into() });
 }
 
 #[test]
@@ -28,21 +34,21 @@ fn repeats_deliver_again_without_moving_the_position_back() {
     let repeats = Some(Repeats { every: 2, back: 2 });
     let log = MemoryLog::with(MemoryOptions { repeats, ..MemoryOptions::default() });
     append(&log, &["a", "b", "c"]).unwrap();
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
+    let mut reader = log.reader(&[(ZERO, Offset::ZERO)]).unwrap();
     assert_eq!(poll(&mut reader), [0, 1, 0, 1, 2]);
-    assert_eq!(reader.position(0), Some(3));
+    assert_eq!(reader.position(ZERO), Some(3.into()));
 }
 
 #[test]
 fn a_reader_below_a_moved_start_is_out_of_range_until_it_seeks() {
     let log = MemoryLog::new(1);
     append(&log, &["a", "b", "c"]).unwrap();
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
-    log.truncate_before(0, 2);
+    let mut reader = log.reader(&[(ZERO, Offset::ZERO)]).unwrap();
+    log.truncate_before(ZERO, 2.into());
     let error = reader.poll(1, Duration::ZERO).unwrap_err();
     assert_eq!(error.kind(), Kind::OutOfRange);
-    assert_eq!(log.reader(&[(0, 1)]).err().unwrap().kind(), Kind::OutOfRange);
-    reader.seek(0, 2).unwrap();
+    assert_eq!(log.reader(&[(ZERO, 1.into())]).err().unwrap().kind(), Kind::OutOfRange);
+    reader.seek(ZERO, 2.into()).unwrap();
     assert_eq!(poll(&mut reader), [2]);
 }
 
@@ -50,14 +56,14 @@ fn a_reader_below_a_moved_start_is_out_of_range_until_it_seeks() {
 fn what_is_held_moves_the_bounds_and_is_delivered_on_release() {
     let log = MemoryLog::with(MemoryOptions { held: true, ..MemoryOptions::default() });
     append(&log, &["a", "b"]).unwrap();
-    let mut reader = log.reader(&[(0, 0)]).unwrap();
-    assert_eq!(log.0.bounds(0).unwrap().end, 2);
-    assert_eq!((poll(&mut reader), reader.position(0)), (vec![], Some(0)));
-    log.release(0);
+    let mut reader = log.reader(&[(ZERO, Offset::ZERO)]).unwrap();
+    assert_eq!(log.0.bounds(ZERO).unwrap().end, 2.into());
+    assert_eq!((poll(&mut reader), reader.position(ZERO)), (vec![], Some(Offset::ZERO)));
+    log.release(ZERO);
     assert_eq!(poll(&mut reader), [0, 1]);
-    log.hold(0);
+    log.hold(ZERO);
     append(&log, &["c"]).unwrap();
-    assert_eq!((poll(&mut reader), reader.position(0)), (vec![], Some(2)));
+    assert_eq!((poll(&mut reader), reader.position(ZERO)), (vec![], Some(2.into())));
 }
 
 #[test]
@@ -68,6 +74,6 @@ fn an_injected_failure_says_whether_it_landed_only_as_a_log_would() {
     let kinds = ["refused", "lost", "landed"].map(|value| append(&log, &[value]).unwrap_err().kind());
     assert_eq!(kinds, [Kind::Retry, Kind::Unknown, Kind::Unknown]);
     assert_eq!(append(&log, &["after"]).unwrap(), [1]);
-    let records = log.reader(&[(0, 0)]).unwrap().poll(9, Duration::ZERO).unwrap();
+    let records = log.reader(&[(ZERO, Offset::ZERO)]).unwrap().poll(9, Duration::ZERO).unwrap();
     assert_eq!(records.iter().map(|record| &record.value[..]).collect::<Vec<_>>(), [&b"landed"[..], b"after"]);
 }

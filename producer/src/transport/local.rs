@@ -6,7 +6,7 @@ use runlog_content::Store;
 use runlog_projector::{Consistency, Projector, journal, open, query};
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
-    id::{RecordId, RunId},
+    id::{PartitionId, RecordId, RunId},
     record::JournalRecord,
 };
 use std::{path::Path, sync::Arc, time::Duration};
@@ -82,7 +82,7 @@ impl Local {
         found.await.map_err(|failed| error(&failed))
     }
 
-    async fn fresh(&self, run_id: RunId<&str>) -> Result<u32, Error> {
+    async fn fresh(&self, run_id: RunId<&str>) -> Result<PartitionId, Error> {
         let partition = self.projector.partition_of(run_id);
         let wait = self.projector.wait(partition, Consistency::Latest, self.deadline);
         wait.await.map_err(|failed| error(&failed))?;

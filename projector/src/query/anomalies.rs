@@ -8,7 +8,10 @@ use crate::{
         anomalies::{AnomalyRow, key, prefix, run_prefix},
     },
 };
-use runlog_schemas::{answer::Anomaly, id::RunId};
+use runlog_schemas::{
+    answer::Anomaly,
+    id::{Offset, RunId},
+};
 
 /// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a run's).
 pub fn page<R: Rows>(
@@ -21,12 +24,12 @@ pub fn page<R: Rows>(
     match run_id {
         None => super::page(rows, &prefix(), cursor, limit, |at, row| {
             let mut parts = Parts::new(at);
-            let (Some(offset), Some(index)) = (parts.u64(), parts.u32()) else { return Ok(None) };
+            let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Ok(None) };
             Ok(Some(answer(place, offset, index, store::decode(at, row)?)))
         }),
         Some(run_id) => super::page(rows, &run_prefix(run_id), cursor, limit, |at, _| {
             let mut parts = Parts::new(at);
-            let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else {
+            let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else {
                 return Ok(None);
             };
             let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
@@ -35,7 +38,7 @@ pub fn page<R: Rows>(
     }
 }
 
-fn answer(place: Place<'_>, offset: u64, index: u32, row: AnomalyRow) -> Anomaly {
+fn answer(place: Place<'_>, offset: Offset, index: u32, row: AnomalyRow) -> Anomaly {
     Anomaly {
         position: place.at(offset, index),
         run_id: row.run_id,

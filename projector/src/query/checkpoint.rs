@@ -12,7 +12,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Checkpoint, MissingContent},
-    id::{JournalSeq, RunId},
+    id::{JournalSeq, Offset, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
     payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload},
@@ -127,12 +127,12 @@ struct Held<'a, R> {
     contents: &'a Contents,
     place: Place<'a>,
     run_id: RunId<&'a str>,
-    last: Option<((u64, u32), Vec<Json>)>,
+    last: Option<((Offset, u32), Vec<Json>)>,
 }
 
 impl<R: Rows> Held<'_, R> {
     /// The checkpoint that the record at a place carries, its payload brought back where it is stored.
-    fn checkpoint(&self, at: (u64, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
+    fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
         let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(Ok(None)) };
         Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, record.payload) {
             Ok(Payload::LoopCheckpoint(checkpoint)) => Ok(Some(checkpoint)),

@@ -8,7 +8,7 @@ use crate::{
         dead_letters::{DeadLetterRow, key, prefix},
     },
 };
-use runlog_schemas::answer::DeadLetter;
+use runlog_schemas::{answer::DeadLetter, id::Offset};
 
 /// A page of this partition's dead letters, in log order.
 pub fn page<R: Rows>(
@@ -18,18 +18,18 @@ pub fn page<R: Rows>(
     limit: usize,
 ) -> Result<(Vec<DeadLetter>, Option<Vec<u8>>), Error> {
     super::page(rows, &prefix(), cursor, limit, |at, row| {
-        let Some(offset) = Parts::new(at).u64() else { return Ok(None) };
+        let Some(offset) = Parts::new(at).offset() else { return Ok(None) };
         Ok(Some(answer(place, offset, &store::decode(at, row)?)))
     })
 }
 
 /// One dead letter and what was wrong with it.
-pub fn one<R: Rows>(rows: &R, place: Place<'_>, offset: u64) -> Result<Option<(DeadLetter, String)>, Error> {
+pub fn one<R: Rows>(rows: &R, place: Place<'_>, offset: Offset) -> Result<Option<(DeadLetter, String)>, Error> {
     let row: Option<DeadLetterRow> = rows.get(&key(offset))?;
     Ok(row.map(|row| (answer(place, offset, &row), row.detail)))
 }
 
-fn answer(place: Place<'_>, offset: u64, row: &DeadLetterRow) -> DeadLetter {
+fn answer(place: Place<'_>, offset: Offset, row: &DeadLetterRow) -> DeadLetter {
     DeadLetter {
         position: place.at(offset, 0),
         reason: row.reason.clone(),

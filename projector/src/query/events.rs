@@ -11,7 +11,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Event},
     codec,
-    id::RunId,
+    id::{Offset, RunId},
     record::JournalRecord,
     refs::EntityKind,
 };
@@ -133,20 +133,20 @@ pub fn page<R: Rows>(
     failed.map_or(Ok((found, last.filter(|_| more))), Err)
 }
 
-type Found = (RunId, (u64, u32), RecordRow);
+type Found = (RunId, (Offset, u32), RecordRow);
 
 /// The record that a row stands for: a record of its run, or an event that names the run.
 fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
     if key.first() == Some(&(store::Index::Records as u8)) {
         let mut parts = Parts::new(key);
-        let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.u64(), parts.u32()) else {
+        let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.offset(), parts.u32()) else {
             return Ok(None);
         };
         return Ok(Some((run_id, (offset, index), store::decode(key, row)?)));
     }
     let Some(place) = key.len().checked_sub(12).map(|from| &key[from..]) else { return Ok(None) };
     let mut parts = Parts::of(place);
-    let (Some(offset), Some(index)) = (parts.u64(), parts.u32()) else { return Ok(None) };
+    let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Ok(None) };
     let run_id: RunId = store::decode(key, row)?;
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
     Ok(row.map(|row| (run_id, (offset, index), row)))
@@ -156,7 +156,7 @@ fn event(
     place: Place<'_>,
     filter: &Filter,
     run_id: RunId<&str>,
-    (offset, index): (u64, u32),
+    (offset, index): (Offset, u32),
     row: &RecordRow,
 ) -> Result<Option<Event>, Error> {
     let envelope = super::envelope(&row.framed.0)?;

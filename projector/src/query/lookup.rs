@@ -11,7 +11,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{CallError, Lookup},
-    id::{Fingerprint, RecordId, RunId},
+    id::{Fingerprint, Offset, RecordId, RunId},
     payload::Payload,
 };
 
@@ -92,7 +92,7 @@ impl<R: Rows> Fill<'_, R> {
     }
 
     /// The payload of the record at a place; none where it cannot be had, which the answer then says.
-    fn payload(&self, at: (u64, u32), answer: &mut Lookup) -> Result<Option<Payload>, Error> {
+    fn payload(&self, at: (Offset, u32), answer: &mut Lookup) -> Result<Option<Payload>, Error> {
         let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(None) };
         Ok(self.open(record.body.record_id.borrow(), at, record.payload, answer))
     }
@@ -100,7 +100,7 @@ impl<R: Rows> Fill<'_, R> {
     fn open(
         &self,
         record_id: RecordId<&str>,
-        at: (u64, u32),
+        at: (Offset, u32),
         payload: Payload,
         answer: &mut Lookup,
     ) -> Option<Payload> {

@@ -7,7 +7,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Outcome, ReadBack},
-    id::{RecordId, RunId},
+    id::{Offset, RecordId, RunId},
     judge::{Reason, Seen},
 };
 
@@ -18,7 +18,7 @@ pub fn one<R: Rows>(
     rows: &R,
     place: Place<'_>,
     run_id: RunId<&str>,
-    (offset, index): (u64, u32),
+    (offset, index): (Offset, u32),
     record_id: Option<RecordId<&str>>,
 ) -> Result<Option<Outcome>, Error> {
     let outcome = |outcome: &str, reason: Option<&str>, (offset, index)| Outcome {
@@ -83,12 +83,12 @@ pub fn by_id<R: Rows>(
 }
 
 /// What was refused at an offset: one at the most, with the index of the record at fault.
-fn refused_at<R: Rows>(rows: &R, offset: u64) -> Result<Option<(u32, AnomalyRow)>, Error> {
-    let prefix = store::anomalies::prefix().u64(offset);
+fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyRow)>, Error> {
+    let prefix = store::anomalies::prefix().offset(offset);
     let mut found = None;
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
         let mut parts = store::Parts::new(key);
-        if let (Some(_), Some(index)) = (parts.u64(), parts.u32()) {
+        if let (Some(_), Some(index)) = (parts.offset(), parts.u32()) {
             found = Some((index, store::decode(key, row)?));
         }
         Ok(std::ops::ControlFlow::Break(()))
@@ -101,7 +101,7 @@ pub fn read_back<R: Rows>(
     rows: &R,
     place: Place<'_>,
     run_id: RunId<&str>,
-    at: (u64, u32),
+    at: (Offset, u32),
     record_id: Option<RecordId<&str>>,
 ) -> Result<Option<ReadBack>, Error> {
     let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };

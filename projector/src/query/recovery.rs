@@ -170,7 +170,7 @@ fn missing<R: Rows>(
     let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);
-        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         Ok((row.stored.payload_type != "loop_checkpoint").then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found

@@ -32,7 +32,7 @@ pub fn page<R: Rows>(
 ) -> Result<Lines, Error> {
     let (found, mut next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
-        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.u64(), parts.u32()) else { return Ok(None) };
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
         Ok(Some((key.to_vec(), (offset, index), super::decode(&row)?)))
     })?;

@@ -12,7 +12,7 @@ use axum::{
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Outcome, Verification},
     datum::hex,
-    id::RunId,
+    id::{Offset, PartitionId, RunId},
     payload::Skip,
 };
 use serde::{Deserialize, Serialize};
@@ -53,15 +53,15 @@ impl App {
     pub(super) fn across<T>(
         &self,
         query: &FleetQuery,
-        only: Option<u32>,
-        mut page: impl FnMut(&Self, u32, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
+        only: Option<PartitionId>,
+        mut page: impl FnMut(&Self, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
     ) -> Result<(Vec<T>, Option<String>), Error> {
         let limit = limit(query.limit);
         let (from, mut cursor) = parse_partition_cursor(query.cursor.as_deref())?;
-        let partitions = self.0.journal().partitions;
-        let range = only.map_or(from..partitions, |only| only.max(from)..(only + 1).min(partitions));
+        let partitions = PartitionId::all(self.0.journal().partitions);
+        let wanted = partitions.filter(|partition| *partition >= from && only.is_none_or(|only| only == *partition));
         let mut items = Vec::new();
-        for partition in range.clone() {
+        for partition in wanted {
             if items.len() == limit {
                 return Ok((items, Some(format!("{partition}:"))));
             }
@@ -74,10 +74,10 @@ impl App {
         Ok((items, None))
     }
 
-    pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<u32>, Error> {
+    pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         let mut unavailable = Vec::new();
-        for partition in 0..self.0.journal().partitions {
+        for partition in PartitionId::all(self.0.journal().partitions) {
             match self.0.wait(partition, consistency, ask.deadline()).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::PartitionStopped => unavailable.push(partition),
@@ -155,9 +155,9 @@ pub(super) struct Shown {
 pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
-    let partition: u32 = partition.parse().map_err(|_| usage())?;
-    let offset: u64 = offset.parse().map_err(|_| usage())?;
-    if partition >= app.0.journal().partitions {
+    let partition: PartitionId = partition.parse().map_err(|_| usage())?;
+    let offset: Offset = offset.parse().map_err(|_| usage())?;
+    if partition.get() >= app.0.journal().partitions {
         return Err(Error::new(ErrorKind::NotFound, format!("the journal has no partition {partition}")));
     }
     app.read(move |app| {
@@ -177,8 +177,8 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkipBody {
-    partition: u32,
-    offset: u64,
+    partition: PartitionId,
+    offset: Offset,
     #[serde(default)]
     who: String,
     #[serde(default)]

@@ -9,7 +9,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use futures_util::future::join_all;
-use runlog_schemas::answer::{Doctor, Finding, PartitionHealth};
+use runlog_schemas::{
+    answer::{Doctor, Finding, PartitionHealth},
+    id::PartitionId,
+};
 use serde_json::json;
 use std::{fmt::Write as _, time::Duration};
 
@@ -17,7 +20,7 @@ use std::{fmt::Write as _, time::Duration};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl App {
-    async fn partition_health(&self, partition: u32) -> PartitionHealth {
+    async fn partition_health(&self, partition: PartitionId) -> PartitionHealth {
         let end = self.0.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
         let progress = self.0.progress(partition);
         let error = match (&progress.stopped, &end) {
@@ -36,12 +39,12 @@ impl App {
 
     /// Of all partitions, asked at the same time: where nobody answers it takes [`PATIENCE`] and not that for each.
     async fn health(&self) -> Vec<PartitionHealth> {
-        join_all((0..self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
+        join_all(PartitionId::all(self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
     }
 }
 
 /// What to do about a stop.
-fn fix(partition: u32, stop: &Stop) -> String {
+fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
         "unknown_schema" => format!(
             "start a version that knows the schema, or void the record: \
@@ -121,7 +124,7 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
 /// 200 when every partition is caught up or stopped; names the stopped and the lagging.
 pub(super) async fn ready(State(app): State<App>) -> Response {
     let health = app.health().await;
-    let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<u32> {
+    let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {
         health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()
     };
     let stopped = of(|health| health.state == "stopped");
@@ -133,7 +136,7 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
 /// Prometheus text: applied offsets and stops.
 pub(super) async fn metrics(State(app): State<App>) -> String {
     let mut text = String::from("# TYPE runlog_applied_offset gauge\n# TYPE runlog_partition_stopped gauge\n");
-    for partition in 0..app.0.journal().partitions {
+    for partition in PartitionId::all(app.0.journal().partitions) {
         let progress = app.0.progress(partition);
         let stopped = u8::from(progress.stopped.is_some());
         // Writing to a String cannot fail.

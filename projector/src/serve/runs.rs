@@ -15,7 +15,7 @@ use runlog_schemas::{
     answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
     canonical,
     draft::Draft,
-    id::{Fingerprint, JournalSeq, OrEmpty, RecordId, RunId},
+    id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::EffectResolution,
     trace::TRACEPARENT,
@@ -43,7 +43,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let limit = limit(query.limit);
     let consistency = ask.consistency(Consistency::Eventual)?;
-    for partition in 0..app.0.journal().partitions {
+    for partition in PartitionId::all(app.0.journal().partitions) {
         app.0.wait(partition, consistency, ask.deadline()).await?;
     }
     let (prefix, status) = (query.prefix, query.status);
@@ -57,7 +57,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
         .transpose()?;
     app.read(move |app| {
         let (mut runs, now) = (Vec::new(), app.0.log_now());
-        for partition in 0..app.0.journal().partitions {
+        for partition in PartitionId::all(app.0.journal().partitions) {
             let store = app.0.store(partition);
             let place = app.place(partition);
             // One more than asked for tells whether there is another page.
@@ -343,11 +343,14 @@ pub(super) async fn outcome(
         return found.map(Json).ok_or_else(none);
     };
     let usage = || Error::new(ErrorKind::Usage, format!("position {position:?} is not PARTITION:OFFSET"));
-    let mut parts = position.split(':').map(str::parse::<u64>);
-    let (Some(Ok(partition)), Some(Ok(offset))) = (parts.next(), parts.next()) else { return Err(usage()) };
-    let index = parts.next().transpose().map_err(|_| usage())?.unwrap_or(0);
-    let partition = u32::try_from(partition).map_err(|_| usage())?;
-    let position = app.0.position(partition, offset, u32::try_from(index).map_err(|_| usage())?);
+    let mut parts = position.split(':');
+    let (Some(Ok(partition)), Some(Ok(offset))) =
+        (parts.next().map(str::parse::<PartitionId>), parts.next().map(str::parse::<Offset>))
+    else {
+        return Err(usage());
+    };
+    let index = parts.next().map(str::parse::<u32>).transpose().map_err(|_| usage())?.unwrap_or(0);
+    let position = app.0.position(partition, offset, index);
     app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
 }
 

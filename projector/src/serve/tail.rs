@@ -13,7 +13,7 @@ use axum::{
 use futures_util::{Stream, stream};
 use runlog_schemas::{
     answer::{ErrorKind, Line},
-    id::RunId,
+    id::{PartitionId, RunId},
 };
 use serde::Deserialize;
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
@@ -38,7 +38,7 @@ pub(super) struct TailQuery {
 struct Tail {
     app: App,
     run_id: RunId,
-    partition: u32,
+    partition: PartitionId,
     cursor: Option<Vec<u8>>,
     ready: VecDeque<Line>,
     until_end: bool,

@@ -4,13 +4,13 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{ContentHash, Epoch, OrEmpty, RecordId, RunId, WriterId},
+    id::{ContentHash, Epoch, Offset, OrEmpty, RecordId, RunId, WriterId},
     judge::Reason,
 };
 
 /// An anomaly by place.
-pub fn key(offset: u64, index: u32) -> Key {
-    Key::new(Index::Anomalies, 0).u64(offset).u32(index)
+pub fn key(offset: Offset, index: u32) -> Key {
+    Key::new(Index::Anomalies, 0).offset(offset).u32(index)
 }
 
 /// All anomalies.
@@ -19,8 +19,8 @@ pub fn prefix() -> Key {
 }
 
 /// An anomaly of a run by place; the row is empty.
-pub fn of_run(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
-    run_prefix(run_id).u64(offset).u32(index)
+pub fn of_run(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
+    run_prefix(run_id).offset(offset).u32(index)
 }
 
 /// A run's anomalies.
@@ -40,8 +40,8 @@ pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: Conte
 
 /// What the record at a place repeats, where that was refused (`judge::Seen`): by its id alone nobody could tell which of
 /// several contents it repeats.
-pub fn repeat(run_id: RunId<&str>, offset: u64) -> Key {
-    Key::new(Index::Anomalies, 4).text(run_id).u64(offset)
+pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
+    Key::new(Index::Anomalies, 4).text(run_id).offset(offset)
 }
 
 /// An anomaly.

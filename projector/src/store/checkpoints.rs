@@ -14,7 +14,7 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{JournalSeq, RunId},
+    id::{JournalSeq, Offset, RunId},
     json::Json,
 };
 
@@ -24,7 +24,7 @@ pub fn key(run_id: RunId<&str>, row: &CheckpointRow) -> Key {
         .u64(row.covers_journal_seq.get())
         .u64(row.checkpoint_seq)
         .u64(row.created_at_millis)
-        .u64(row.offset)
+        .offset(row.offset)
         .u32(row.index)
 }
 
@@ -80,7 +80,7 @@ pub struct CheckpointRow {
     /// When it was made, milliseconds since the Unix epoch.
     pub created_at_millis: u64,
     /// Its offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index.
     pub index: u32,
     /// Records of the run applied up to it, itself included.
@@ -171,7 +171,7 @@ datum!(MessageRow { bytes_before, text, held });
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldAt {
     /// The record's offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index.
     pub index: u32,
     /// Which of the record's own messages it is, from 0.

@@ -1,11 +1,11 @@
 //! `dead_letters`: bytes that nobody can read, by offset. Their bytes stay in the log.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, datum::Sha256};
+use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// A dead letter by offset.
-pub fn key(offset: u64) -> Key {
-    prefix().u64(offset)
+pub fn key(offset: Offset) -> Key {
+    prefix().offset(offset)
 }
 
 /// All dead letters.

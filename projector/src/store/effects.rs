@@ -5,7 +5,7 @@ use super::{Index, Key};
 use runlog_schemas::{
     datum,
     datum::Sha256,
-    id::{Fingerprint, JournalSeq, RecordId, RunId},
+    id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
         Reason,
         lifecycle::{Family, State},
@@ -83,7 +83,7 @@ pub struct EffectRow {
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
     /// The request's offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// The request's index.
     pub index: u32,
     /// Refused results, oldest first.
@@ -131,7 +131,7 @@ pub struct EvidenceRow {
     /// Why it was refused.
     pub reason: Reason,
     /// Its offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index.
     pub index: u32,
     /// Its bytes, framed.

@@ -6,7 +6,7 @@
 //! longer than [`TEXT_BYTES_MAX`] is not found by it.
 
 use super::{Index, Key};
-use runlog_schemas::refs::EntityKind;
+use runlog_schemas::{id::Offset, refs::EntityKind};
 
 /// Rows of a record for its related references; likewise for correlation entries, and for tags.
 pub const EACH_MAX: usize = 64;
@@ -45,6 +45,6 @@ pub fn of_tag(tag: &str) -> Key {
 }
 
 /// The row of the record at a place, under one of the above; it holds the run's id.
-pub fn at(of: Key, offset: u64, index: u32) -> Key {
-    of.u64(offset).u32(index)
+pub fn at(of: Key, offset: Offset, index: u32) -> Key {
+    of.offset(offset).u32(index)
 }

@@ -11,7 +11,7 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{JournalSeq, RecordId, RunId},
+    id::{JournalSeq, Offset, RecordId, RunId},
     judge::lifecycle::State,
     record::Validity,
 };
@@ -42,8 +42,8 @@ pub fn all(index: Index, ended: bool) -> Key {
 }
 
 /// What the record at a place said.
-pub fn fact(index: Index, run_id: RunId<&str>, key: &str, offset: u64, at: u32) -> Key {
-    facts_of(index, run_id, key).u64(offset).u32(at)
+pub fn fact(index: Index, run_id: RunId<&str>, key: &str, offset: Offset, at: u32) -> Key {
+    facts_of(index, run_id, key).offset(offset).u32(at)
 }
 
 /// What was said of a key, in log order.
@@ -59,13 +59,13 @@ pub struct StateRow {
     /// The `journal_seq` of the first record of it; 0 where it is not numbered.
     pub journal_seq: JournalSeq,
     /// The first record's offset.
-    pub began_offset: u64,
+    pub began_offset: Offset,
     /// Its index.
     pub began_index: u32,
     /// The record that set the state.
     pub record_id: RecordId,
     /// Its offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index.
     pub index: u32,
 }

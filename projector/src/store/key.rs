@@ -1,7 +1,7 @@
 //! Keys whose byte order is the order of their parts.
 
 use super::Index;
-use runlog_schemas::datum::Sha256;
+use runlog_schemas::{datum::Sha256, id::Offset};
 
 /// A key, built part by part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +72,12 @@ impl Key {
     pub fn hash(mut self, hash: &Sha256) -> Self {
         self.0.extend_from_slice(&hash.0);
         self
+    }
+
+    /// Adds an offset, so that keys go on in log order.
+    #[must_use]
+    pub fn offset(self, offset: Offset) -> Self {
+        self.u64(offset.get())
     }
 
     /// The bytes.
@@ -147,6 +153,11 @@ impl<'a> Parts<'a> {
         let (number, rest) = self.0.split_first_chunk::<8>()?;
         self.0 = rest;
         Some(u64::from_be_bytes(*number))
+    }
+
+    /// The next offset.
+    pub fn offset(&mut self) -> Option<Offset> {
+        Offset::new(self.u64()?).ok()
     }
 
     /// The next number.

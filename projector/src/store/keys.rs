@@ -2,11 +2,11 @@
 //! seek, each later one a step.
 
 use super::{Index, Key};
-use runlog_schemas::id::RunId;
+use runlog_schemas::id::{Offset, RunId};
 
 /// The request at a place (its record id) by its key.
-pub fn key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str, offset: u64, index: u32) -> Key {
-    of_key(run_id, tool_name, idempotency_key).u64(offset).u32(index)
+pub fn key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str, offset: Offset, index: u32) -> Key {
+    of_key(run_id, tool_name, idempotency_key).offset(offset).u32(index)
 }
 
 /// All requests of a key, in log order.

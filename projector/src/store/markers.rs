@@ -4,12 +4,12 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{JournalSeq, RecordId, RunId},
+    id::{JournalSeq, Offset, RecordId, RunId},
 };
 
 /// The marker at a place.
-pub fn key(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
-    prefix(run_id).u64(offset).u32(index)
+pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
+    prefix(run_id).offset(offset).u32(index)
 }
 
 /// A run's markers.

@@ -1,7 +1,7 @@
 //! What a store knows of itself: not an index, never compared.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, datum::Sha256};
+use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// The layout that this build writes.
 pub const LAYOUT: u32 = 4;
@@ -22,8 +22,8 @@ pub fn journal() -> Key {
 }
 
 /// A voided offset.
-pub fn skip(offset: u64) -> Key {
-    Key::new(Index::Meta, 3).u64(offset)
+pub fn skip(offset: Offset) -> Key {
+    Key::new(Index::Meta, 3).offset(offset)
 }
 
 /// All voided offsets.
@@ -40,7 +40,7 @@ pub fn live() -> Key {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The next offset to apply.
-    pub next_offset: u64,
+    pub next_offset: Offset,
     /// The last log record that was taken, whatever became of it: its offset and the hash of its bytes.
     pub last: Option<Last>,
 }
@@ -50,7 +50,7 @@ datum!(Progress { next_offset, last });
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Last {
     /// Its offset.
-    pub offset: u64,
+    pub offset: Offset,
     /// SHA-256 of its value.
     pub hash: Sha256,
 }

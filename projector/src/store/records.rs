@@ -4,12 +4,12 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{RecordId, RunId},
+    id::{Offset, RecordId, RunId},
 };
 
 /// A record by place.
-pub fn key(run_id: RunId<&str>, offset: u64, index: u32) -> Key {
-    prefix(run_id).u64(offset).u32(index)
+pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
+    prefix(run_id).offset(offset).u32(index)
 }
 
 /// The records of a run.

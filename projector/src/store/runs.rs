@@ -1,7 +1,11 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
 use super::{Index, Key};
-use runlog_schemas::{datum, id::RunId, judge::Head};
+use runlog_schemas::{
+    datum,
+    id::{Offset, RunId},
+    judge::Head,
+};
 
 /// A run's row.
 pub fn key(run_id: RunId<&str>) -> Key {
@@ -19,7 +23,7 @@ pub struct RunRow {
     /// What the judge needs.
     pub head: Head,
     /// The last applied record.
-    pub offset: u64,
+    pub offset: Offset,
     /// Its index within the offset.
     pub index: u32,
     /// When the log took it, milliseconds since the Unix epoch.

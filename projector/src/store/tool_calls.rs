@@ -5,7 +5,7 @@ use super::{Index, Key};
 use runlog_schemas::{
     datum,
     datum::Sha256,
-    id::{Fingerprint, JournalSeq, RecordId, RunId},
+    id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{CallState, CallStatus},
 };
 
@@ -48,11 +48,11 @@ pub struct CallRow {
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
     /// The request's offset.
-    pub request_offset: u64,
+    pub request_offset: Offset,
     /// The request's index.
     pub request_index: u32,
     /// The offset of the record that set the status.
-    pub status_offset: u64,
+    pub status_offset: Offset,
     /// Its index.
     pub status_index: u32,
     /// The payload hash of the record that ended it.

@@ -4,13 +4,13 @@
 use super::{Index, Key};
 use runlog_schemas::{
     datum,
-    id::{JournalSeq, RecordId, RunId},
+    id::{JournalSeq, Offset, RecordId, RunId},
     record::Validity,
 };
 
 /// What the record at a place said of a message.
-pub fn key(run_id: RunId<&str>, message_id: &str, offset: u64, index: u32) -> Key {
-    of_message(run_id, message_id).u64(offset).u32(index)
+pub fn key(run_id: RunId<&str>, message_id: &str, offset: Offset, index: u32) -> Key {
+    of_message(run_id, message_id).offset(offset).u32(index)
 }
 
 /// All that was recorded of a message, in log order.

@@ -2,7 +2,7 @@
 
 use super::Position;
 use crate::{
-    id::{JournalSeq, RecordId, RunId},
+    id::{JournalSeq, PartitionId, RecordId, RunId},
     record::EventIndexProjection,
 };
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ pub struct Events {
     /// The page: by partition, then in the order of what it was found by.
     pub events: Vec<Event>,
     /// Partitions that could not be asked.
-    pub unavailable_partitions: Vec<u32>,
+    pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,
 }

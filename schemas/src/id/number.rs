@@ -29,6 +29,17 @@ macro_rules! numbers {
                 self.0
             }
 
+            /// The same as a schema and as Kafka count: signed.
+            pub fn signed(self) -> $avro {
+                self.0.cast_signed()
+            }
+
+            /// Reads a number of theirs, unless it is negative: with that they say that there is none.
+            pub fn from_signed(number: $avro) -> Result<Self, Illegal> {
+                let negative = |_| Illegal::NotANumber { what: $what, max: Self::MAX.0.into(), text: number.to_string() };
+                <$number>::try_from(number).map(Self).map_err(negative)
+            }
+
             /// The one behind it; none behind the last one.
             pub fn next(self) -> Option<Self> {
                 Self::new(self.0 + 1).ok()
@@ -124,6 +135,11 @@ numbers! {
 }
 
 impl PartitionId {
+    /// The one of `count` that a key with this hash is in, by Kafka's default partitioner.
+    pub(crate) fn of_hash(hash: u32, count: u32) -> Self {
+        Self((hash & Self::MAX.0) % count.max(1))
+    }
+
     /// All partitions of a journal of `count`.
     pub fn all(count: u32) -> impl DoubleEndedIterator<Item = Self> + Clone {
         (0..count.min(Self::MAX.0)).map(Self)

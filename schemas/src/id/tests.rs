@@ -56,6 +56,9 @@ fn an_illegal_number_is_refused_by_every_way_in() {
     let mut negative = Vec::new();
     put_long(-1, &mut negative);
     assert_eq!(Offset::from_bytes(&negative).unwrap_err().what, "number out of range");
+    assert_eq!((Offset::from_signed(i64::MAX), Offset::MAX.signed()), (Ok(Offset::MAX), i64::MAX));
+    let said = "partition must be a whole number from 0 to 2147483647, not \"-1\"";
+    assert_eq!(PartitionId::from_signed(-1).unwrap_err().to_string(), said);
     assert_eq!(PartitionId::MAX.get(), i32::MAX.cast_unsigned());
     assert!(PartitionId::new(1 << 31).is_err() && "2147483648".parse::<PartitionId>().is_err());
 }

@@ -85,7 +85,7 @@ impl Run {
     }
 
     fn take_verdict(&mut self, envelope: &Envelope<'_>, index: u32, verdict: Verdict) -> Word {
-        let offset = self.offset;
+        let offset = self.offset.try_into().unwrap();
         let remember = |refused| Seen { content_hash: envelope.content_hash(), offset, index, refused };
         match verdict {
             Verdict::Applied { head, no_op } => {
@@ -117,7 +117,8 @@ impl Run {
             batch::Opened::Records(records) => records,
         };
         let before = self.clone();
-        let seen = Seen { content_hash: envelope.content_hash(), offset: self.offset, index: 0, refused: None };
+        let offset = self.offset.try_into().unwrap();
+        let seen = Seen { content_hash: envelope.content_hash(), offset, index: 0, refused: None };
         self.seen.insert(envelope.record_id.to_owned(), vec![seen]);
         for (index, record) in (0..).zip(&records) {
             if let Refused(reason) | Repeat(Some(reason)) = self.one(record, index) {

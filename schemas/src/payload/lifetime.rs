@@ -2,7 +2,7 @@
 
 use crate::{
     datum,
-    id::{JournalSeq, RunHash, RunId},
+    id::{JournalSeq, Offset, PartitionId, RunHash, RunId},
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,9 +28,9 @@ pub struct Fork {
     /// Its last `journal_seq` that this run shares, inclusive.
     pub from_journal_seq: JournalSeq,
     /// The partition of the other run.
-    pub from_partition: u32,
+    pub from_partition: PartitionId,
     /// The offset of the last shared record in that partition.
-    pub from_offset: u64,
+    pub from_offset: Offset,
     /// The other run's hash behind that record: that it is the history which this one shares can be checked.
     pub from_hash: RunHash,
     /// The checkpoint of the other run that an agent goes on from.

@@ -173,7 +173,7 @@ fn payloads() -> [Payload; 11] {
             why: "the desk has it".into(),
         }
         .into(),
-        Skip { offset: 41, who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
+        Skip { offset: 41.into(), who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
         Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
     ]
 }

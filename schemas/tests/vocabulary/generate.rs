@@ -291,7 +291,7 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
                 EffectResolution { request_record_id, decision, result, who, why }.into()
             })
             .boxed(),
-        "skip" => (long(), text(), text()).prop_map(|(offset, who, why)| Skip { offset, who, why }.into()).boxed(),
+        "skip" => (number(), text(), text()).prop_map(|(offset, who, why)| Skip { offset, who, why }.into()).boxed(),
         "genesis" => {
             (text(), int()).prop_map(|(journal_id, partitions)| Genesis { journal_id, partitions }.into()).boxed()
         }

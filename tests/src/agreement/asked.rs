@@ -10,7 +10,7 @@ use runlog_projector::{
     store::{Index, Rows},
 };
 use runlog_schemas::{
-    id::{Fingerprint, JournalSeq, RecordId, RunId},
+    id::{Fingerprint, JournalSeq, Offset, PartitionId, RecordId, RunId},
     partition::partition_of,
 };
 use serde::Serialize;
@@ -23,7 +23,7 @@ const PAGES_MAX: usize = 10_000;
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The next offset, where it is to be compared.
-    pub applied: Option<u64>,
+    pub applied: Option<Offset>,
     /// Why it stands still.
     pub stopped: Option<Stop>,
 }
@@ -60,12 +60,13 @@ fn value<T: Serialize>(answer: T) -> anyhow::Result<Value> {
 
 impl<R: Rows> Asked<'_, R> {
     fn places(&self) -> impl Iterator<Item = (&R, Place<'_>)> {
-        self.rows.iter().zip(0..).map(|(rows, partition)| (*rows, Place { topic: self.topic, partition }))
+        let partitions = PartitionId::all(u32::MAX);
+        self.rows.iter().zip(partitions).map(|(rows, partition)| (*rows, Place { topic: self.topic, partition }))
     }
 
     fn of(&self, run_id: RunId<&str>) -> (&R, Place<'_>) {
         let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
-        (self.rows[partition as usize], Place { topic: self.topic, partition })
+        (self.rows[partition.index()], Place { topic: self.topic, partition })
     }
 
     /// Where each partition is.
@@ -196,12 +197,13 @@ impl<R: Rows> Asked<'_, R> {
     pub fn outcome(
         &self,
         partition: u32,
-        at: (u64, u32),
+        (offset, index): (u64, u32),
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value> {
+        let (partition, at) = (PartitionId::new(partition)?, (Offset::new(offset)?, index));
         let place = Place { topic: self.topic, partition };
-        let found = outcome::one(self.rows[partition as usize], place, run_id, at, Some(record_id))?;
+        let found = outcome::one(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
         found.map_or(Ok(Value::Null), value)
     }
 

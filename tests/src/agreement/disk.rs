@@ -16,7 +16,7 @@ use super::{
 };
 use anyhow::{Context, ensure};
 use runlog_log::{
-    Clock, Entry, Log,
+    Clock, Entry, Log, Offset, PartitionId,
     memory::{AppendFault, MemoryLog, MemoryOptions, Repeats},
 };
 use runlog_model::{Event, History, Model, Step, history};
@@ -242,12 +242,14 @@ impl World {
         }
         match step {
             Step::Append { delivery, fault } => self.append(delivery, *fault)?,
-            Step::Gap { partition, count } => self.log.skip(*partition, *count),
+            Step::Gap { partition, count } => self.log.skip(PartitionId::new(*partition)?, *count),
             // The log repeats itself by its own count.
             Step::Redeliver { .. } => {}
-            Step::Hold { partition } => self.log.hold(*partition),
-            Step::Release { partition } => self.log.release(*partition),
-            Step::MoveStart { partition, start } => self.log.truncate_before(*partition, *start),
+            Step::Hold { partition } => self.log.hold(PartitionId::new(*partition)?),
+            Step::Release { partition } => self.log.release(PartitionId::new(*partition)?),
+            Step::MoveStart { partition, start } => {
+                self.log.truncate_before(PartitionId::new(*partition)?, Offset::new(*start)?)
+            }
             Step::Crash { point } => {
                 let point = POINTS[usize::try_from(point % POINTS.len() as u64)?];
                 self.kill(point)?;
@@ -287,7 +289,7 @@ impl World {
         match point {
             IDLE | FLUSHED | TORN => {
                 if point == FLUSHED {
-                    for partition in 0..self.history.journal.partitions {
+                    for partition in PartitionId::all(self.history.journal.partitions) {
                         projector.store(partition).flush()?;
                     }
                 }
@@ -351,10 +353,11 @@ impl World {
         let partitions = self.model.partitions();
         for row in partitions["partitions"].as_array().into_iter().flatten() {
             let partition = u32::try_from(row["partition"].as_u64().context("a partition")?)?;
-            let applied = row["applied"].as_u64().context("an offset")?;
+            let partition = PartitionId::new(partition)?;
+            let applied = Offset::new(row["applied"].as_u64().context("an offset")?)?;
             let there = |progress: &Progress| match (&progress.stopped, row["error"].as_str()) {
                 (None, None) => progress.applied >= applied,
-                (Some(Stop { kind, offset, .. }), Some(error)) => *kind == error && row["stopped_at"] == *offset,
+                (Some(Stop { kind, offset, .. }), Some(error)) => *kind == error && row["stopped_at"] == offset.get(),
                 _ => false,
             };
             let mut progress = projector.follow(partition);
@@ -368,15 +371,12 @@ impl World {
 
     fn compare(&self) -> anyhow::Result<Result<u64, super::difference::Found>> {
         let projector = self.projector.as_ref().context("a projector")?;
-        let count = self.history.journal.partitions;
-        let stores: Vec<_> = (0..count).map(|partition| projector.store(partition)).collect();
+        let all = PartitionId::all(self.history.journal.partitions);
+        let stores: Vec<_> = all.clone().map(|partition| projector.store(partition)).collect();
         let views: Vec<_> = stores.iter().map(|store| store.view()).collect();
-        let part = |partition| Part { applied: None, stopped: projector.progress(partition).stopped };
-        let asked = Asked {
-            topic: &self.history.journal.topic,
-            rows: views.iter().collect(),
-            parts: (0..count).map(part).collect(),
-        };
+        let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
+        let asked =
+            Asked { topic: &self.history.journal.topic, rows: views.iter().collect(), parts: all.map(part).collect() };
         Ok(compare(&self.model, &asked, &self.history))
     }
 

@@ -2,7 +2,7 @@
 
 use super::asked::{Asked, Part};
 use anyhow::ensure;
-use runlog_log::Delivery;
+use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
 use runlog_projector::{
     fold::{self, Fold, Step, Stop},
@@ -31,7 +31,7 @@ struct Lane {
     log: Vec<Delivery>,
     waiting: Vec<Delivery>,
     /// Where the log starts.
-    start: u64,
+    start: Offset,
 }
 
 impl Product {
@@ -39,20 +39,21 @@ impl Product {
     pub fn new(history: &History) -> Self {
         let journal = &history.journal;
         let identity = meta::Journal { journal_id: journal.journal_id.clone(), partitions: journal.partitions };
-        let lanes = (0..journal.partitions).map(|partition| Lane::new(partition, &identity)).collect();
+        let lanes = PartitionId::all(journal.partitions).map(|partition| Lane::new(partition, &identity)).collect();
         Self { topic: journal.topic.clone(), lanes, batch: usize::try_from(history.seed % 7).unwrap_or(0) + 1 }
     }
 
     /// Takes in the next delivery of a partition, or keeps it until a batch is full.
     pub fn deliver(&mut self, delivery: Delivery) -> anyhow::Result<()> {
-        let (lane, batch) = (&mut self.lanes[delivery.partition as usize], self.batch);
+        let (lane, batch) = (&mut self.lanes[delivery.partition.index()], self.batch);
         lane.waiting.push(delivery);
         if lane.waiting.len() >= batch { lane.settle() } else { Ok(()) }
     }
 
     /// The log of a partition starts later from now on: a reader that is behind is stopped, as the loop does it.
     pub fn start_moved(&mut self, partition: u32, start: u64) -> anyhow::Result<()> {
-        let lane = &mut self.lanes[partition as usize];
+        let (partition, start) = (PartitionId::new(partition)?, Offset::new(start)?);
+        let lane = &mut self.lanes[partition.index()];
         lane.settle()?;
         lane.start = start;
         if lane.fold.next < start && lane.stopped.is_none() {
@@ -78,8 +79,14 @@ impl Product {
 }
 
 impl Lane {
-    fn new(partition: u32, journal: &meta::Journal) -> Self {
-        Self { fold: empty(partition, journal), stopped: None, log: Vec::new(), waiting: Vec::new(), start: 0 }
+    fn new(partition: PartitionId, journal: &meta::Journal) -> Self {
+        Self {
+            fold: empty(partition, journal),
+            stopped: None,
+            log: Vec::new(),
+            waiting: Vec::new(),
+            start: Offset::ZERO,
+        }
     }
 
     fn settle(&mut self) -> anyhow::Result<()> {
@@ -125,7 +132,7 @@ impl Lane {
                 self.stopped = Some(stop);
             }
             Step::Waiting(_) => anyhow::bail!("nothing is asked of a registry here"),
-            Step::Rebuild { at, .. } if self.start > 0 => {
+            Step::Rebuild { at, .. } if self.start > Offset::ZERO => {
                 self.stopped = Some(Stop { offset: at, kind: "cannot_rebuild", error: String::new() });
             }
             Step::Rebuild { offset, row, .. } => {
@@ -139,6 +146,6 @@ impl Lane {
     }
 }
 
-fn empty(partition: u32, journal: &meta::Journal) -> Fold<Memory> {
+fn empty(partition: PartitionId, journal: &meta::Journal) -> Fold<Memory> {
     Fold::resume(partition, journal.clone(), Arc::new(Memory::default()), Arc::new(NoRegistry)).expect("rows in memory")
 }

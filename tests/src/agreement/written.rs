@@ -38,8 +38,8 @@ pub fn write(delivery: &runlog_model::Delivery) -> anyhow::Result<Written> {
         }
     };
     let log = runlog_log::Delivery {
-        partition: delivery.partition,
-        offset: delivery.offset,
+        partition: delivery.partition.try_into()?,
+        offset: delivery.offset.try_into()?,
         timestamp_millis: delivery.log_millis,
         key: Vec::new(),
         value,

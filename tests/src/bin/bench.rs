@@ -15,7 +15,7 @@ use runlog_log::{
 use runlog_projector::{Contents, open, query};
 use runlog_schemas::{
     codec,
-    id::{JournalSeq, OrEmpty, RunId, WriterSeq},
+    id::{JournalSeq, Offset, OrEmpty, PartitionId, RunId, WriterSeq},
     json::Json,
     partition::partition_of,
     payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
@@ -160,8 +160,8 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let deliveries: Vec<_> = (0..=count)
         .zip(records)
         .map(|(offset, record)| runlog_log::Delivery {
-            partition: 0,
-            offset,
+            partition: PartitionId::ZERO,
+            offset: Offset::ZERO.saturating_add(offset),
             timestamp_millis: 0,
             key: Vec::new(),
             value: codec::encode(&record),
@@ -171,7 +171,7 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let budget = store::Budget::new(128 << 20);
     let store = std::sync::Arc::new(store::Store::open(dir.path(), &budget, store::Mode::Live)?);
-    let mut fold = Fold::resume(0, journal, store, std::sync::Arc::new(codec::NoRegistry))?;
+    let mut fold = Fold::resume(PartitionId::ZERO, journal, store, std::sync::Arc::new(codec::NoRegistry))?;
     let begun = Instant::now();
     for batch in deliveries.chunks(4096) {
         let step = fold.take(batch)?;
@@ -217,14 +217,14 @@ async fn append(bootstrap: &str, figures: &mut Figures) -> anyhow::Result<()> {
 }
 
 /// A record's partition and entry.
-fn entry(record: &JournalRecord) -> (u32, Entry) {
+fn entry(record: &JournalRecord) -> (PartitionId, Entry) {
     let key = record.body.run_id.as_str().into();
     let entry = Entry { key, value: codec::encode(record), headers: Vec::new() };
     let run_id = record.body.run_id.borrow().expect("a record of a run");
     (partition_of(run_id, PARTITIONS), entry)
 }
 
-fn raw_append(bootstrap: &str, topic: &str, entries: &[(u32, Entry)]) -> anyhow::Result<f64> {
+fn raw_append(bootstrap: &str, topic: &str, entries: &[(PartitionId, Entry)]) -> anyhow::Result<f64> {
     admin::create_topic(&KafkaConfig::new(bootstrap, topic), PARTITIONS)?;
     let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
@@ -236,7 +236,7 @@ fn raw_append(bootstrap: &str, topic: &str, entries: &[(u32, Entry)]) -> anyhow:
         .create()?;
     let begun = Instant::now();
     for (partition, entry) in entries {
-        let mut record = BaseRecord::to(topic).partition(*partition as i32).key(&entry.key).payload(&entry.value);
+        let mut record = BaseRecord::to(topic).partition(partition.signed()).key(&entry.key).payload(&entry.value);
         while let Err((error, back)) = producer.send(record) {
             ensure!(format!("{error}").contains("QueueFull"), "{error}");
             std::thread::yield_now();
@@ -250,7 +250,7 @@ fn raw_append(bootstrap: &str, topic: &str, entries: &[(u32, Entry)]) -> anyhow:
 async fn our_append(
     bootstrap: &str,
     topic: &str,
-    entries: impl ExactSizeIterator<Item = (u32, Entry)>,
+    entries: impl ExactSizeIterator<Item = (PartitionId, Entry)>,
 ) -> anyhow::Result<f64> {
     let config = KafkaConfig::new(bootstrap, topic);
     if admin::describe(&config)?.is_none() {
@@ -262,7 +262,7 @@ async fn our_append(
     let count = entries.len();
     let begun = Instant::now();
     for (partition, entry) in entries {
-        let batch = &mut batches[partition as usize];
+        let batch = &mut batches[partition.index()];
         batch.push(entry);
         if batch.len() == BATCH {
             waiting.push_back(log.append(partition, std::mem::take(batch)));
@@ -271,8 +271,8 @@ async fn our_append(
             waiting.pop_front().context("an ack")?.await?;
         }
     }
-    for (partition, batch) in batches.into_iter().enumerate() {
-        waiting.push_back(log.append(partition as u32, batch));
+    for (partition, batch) in PartitionId::all(PARTITIONS).zip(batches) {
+        waiting.push_back(log.append(partition, batch));
     }
     for ack in waiting {
         ack.await?;

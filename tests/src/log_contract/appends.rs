@@ -4,16 +4,16 @@
 
 use std::{sync::Arc, thread};
 
-use runlog_log::{BATCH_ENTRIES_MAX, Entry, Kind, LABEL_BYTES_MAX, Log};
+use runlog_log::{BATCH_ENTRIES_MAX, Entry, Kind, LABEL_BYTES_MAX, Log, Offset, PartitionId};
 
 use super::{PARTITIONS, append, assert_drained, bounds, entry, kind, read, reader, texts, wait};
 
 pub fn records_come_back_in_the_order_of_their_appends(log: &Arc<dyn Log>) {
     let mut acks = Vec::new();
     for batch in 0..100 {
-        acks.push(log.append(2, (0..batch % 5 + 1).map(|index| entry(format!("{batch}.{index}"))).collect()));
+        acks.push(log.append(2.into(), (0..batch % 5 + 1).map(|index| entry(format!("{batch}.{index}"))).collect()));
     }
-    let offsets: Vec<u64> = acks.into_iter().flat_map(|ack| wait(ack).unwrap()).collect();
+    let offsets: Vec<Offset> = acks.into_iter().flat_map(|ack| wait(ack).unwrap()).collect();
     assert!(offsets.is_sorted_by(|earlier, later| earlier < later));
     let records = read(&mut reader(log, &[(2, 0)]), offsets.len());
     assert_eq!(records.iter().map(|record| record.offset).collect::<Vec<_>>(), offsets);
@@ -25,10 +25,10 @@ pub fn keys_values_headers_and_timestamps_are_carried(log: &Arc<dyn Log>) {
     let headers = vec![("traceparent".into(), b"00-1-2-01".to_vec()), ("empty".into(), Vec::new())];
     let full = Entry { key: vec![0, 255, 7], value: (0..=255).collect(), headers };
     let bare = Entry { key: Vec::new(), value: b"x".to_vec(), headers: Vec::new() };
-    let offsets = wait(log.append(1, vec![full.clone(), bare.clone()])).unwrap();
+    let offsets = wait(log.append(1.into(), vec![full.clone(), bare.clone()])).unwrap();
     let records = read(&mut reader(log, &[(1, 0)]), 2);
     for ((record, entry), offset) in records.iter().zip([full, bare]).zip(offsets) {
-        assert_eq!((record.partition, record.offset), (1, offset));
+        assert_eq!((record.partition, record.offset), (1.into(), offset));
         assert_eq!((&record.key, &record.value, &record.headers), (&entry.key, &entry.value, &entry.headers));
     }
     let year_2020 = 1_577_836_800_000;
@@ -44,7 +44,7 @@ pub fn the_largest_record_is_taken(log: &Arc<dyn Log>) {
             .collect(),
         headers: vec![("h".into(), vec![1, 2, 3])],
     };
-    wait(log.append(0, vec![largest.clone(), largest.clone()])).unwrap();
+    wait(log.append(0.into(), vec![largest.clone(), largest.clone()])).unwrap();
     for record in read(&mut reader(log, &[(0, 0)]), 2) {
         assert!(record.value == largest.value && record.key == largest.key);
     }
@@ -52,12 +52,12 @@ pub fn the_largest_record_is_taken(log: &Arc<dyn Log>) {
 
 pub fn an_oversized_record_refuses_its_whole_batch_and_the_log_goes_on(log: &Arc<dyn Log>) {
     let oversized = entry(vec![1; log.value_bytes_max() + 1]);
-    assert_eq!(kind(wait(log.append(0, vec![entry("before"), oversized.clone()]))), Kind::Invalid);
-    assert_eq!(kind(wait(log.append(0, vec![oversized]))), Kind::Invalid);
+    assert_eq!(kind(wait(log.append(0.into(), vec![entry("before"), oversized.clone()]))), Kind::Invalid);
+    assert_eq!(kind(wait(log.append(0.into(), vec![oversized]))), Kind::Invalid);
     let labelled = Entry { key: vec![1; LABEL_BYTES_MAX + 1], ..entry("x") };
-    assert_eq!(kind(wait(log.append(0, vec![labelled]))), Kind::Invalid);
-    assert_eq!(kind(wait(log.append(0, vec![entry("x"); BATCH_ENTRIES_MAX + 1]))), Kind::Invalid);
-    assert_eq!(kind(wait(log.append(0, vec![entry(vec![1; log.value_bytes_max()]); 17]))), Kind::Invalid);
+    assert_eq!(kind(wait(log.append(0.into(), vec![labelled]))), Kind::Invalid);
+    assert_eq!(kind(wait(log.append(0.into(), vec![entry("x"); BATCH_ENTRIES_MAX + 1]))), Kind::Invalid);
+    assert_eq!(kind(wait(log.append(0.into(), vec![entry(vec![1; log.value_bytes_max()]); 17]))), Kind::Invalid);
     append(log, 0, &["after"]).unwrap();
     let mut reader = reader(log, &[(0, 0)]);
     assert_eq!(texts(&read(&mut reader, 1)), ["after"]);
@@ -65,22 +65,23 @@ pub fn an_oversized_record_refuses_its_whole_batch_and_the_log_goes_on(log: &Arc
 }
 
 pub fn what_kafka_cannot_carry_is_refused(log: &Arc<dyn Log>) {
-    assert_eq!(kind(wait(log.append(0, vec![entry("before"), entry("")]))), Kind::Invalid, "a tombstone");
+    assert_eq!(kind(wait(log.append(0.into(), vec![entry("before"), entry("")]))), Kind::Invalid, "a tombstone");
     let named = Entry { headers: vec![("a\0b".into(), Vec::new())], ..entry("x") };
-    assert_eq!(kind(wait(log.append(0, vec![named]))), Kind::Invalid, "a name with NUL");
-    assert_eq!(bounds(log, 0).end, 0);
+    assert_eq!(kind(wait(log.append(0.into(), vec![named]))), Kind::Invalid, "a name with NUL");
+    assert_eq!(bounds(log, 0).end, Offset::ZERO);
 }
 
 pub fn an_unknown_partition_is_refused(log: &Arc<dyn Log>) {
     assert_eq!(log.partitions(), PARTITIONS);
-    assert_eq!(kind(append(log, PARTITIONS, &["x"])), Kind::Invalid);
-    assert_eq!(kind(log.reader(&[(PARTITIONS, 0)])), Kind::Invalid);
-    assert_eq!(kind(wait(log.bounds(PARTITIONS, super::PATIENCE))), Kind::Invalid);
+    let unknown = PartitionId::new(PARTITIONS).unwrap();
+    assert_eq!(kind(append(log, unknown, &["x"])), Kind::Invalid);
+    assert_eq!(kind(log.reader(&[(unknown, Offset::ZERO)])), Kind::Invalid);
+    assert_eq!(kind(wait(log.bounds(unknown, super::PATIENCE))), Kind::Invalid);
 }
 
 pub fn an_empty_batch_is_no_append(log: &Arc<dyn Log>) {
-    assert!(wait(log.append(0, Vec::new())).unwrap().is_empty());
-    assert_eq!(bounds(log, 0).end, 0);
+    assert!(wait(log.append(0.into(), Vec::new())).unwrap().is_empty());
+    assert_eq!(bounds(log, 0).end, Offset::ZERO);
 }
 
 pub fn concurrent_appenders_keep_their_order_in_each_partition(log: &Arc<dyn Log>) {
@@ -90,9 +91,9 @@ pub fn concurrent_appenders_keep_their_order_in_each_partition(log: &Arc<dyn Log
             scope.spawn(move || append_batches(log, appender, batches, entries));
         }
     });
-    let from: Vec<_> = (0..PARTITIONS).map(|partition| (partition, 0)).collect();
+    let from: Vec<_> = PartitionId::all(PARTITIONS).map(|partition| (partition, 0)).collect();
     let records = read(&mut reader(log, &from), (appenders * batches * entries) as usize);
-    for partition in 0..PARTITIONS {
+    for partition in PartitionId::all(PARTITIONS) {
         let here: Vec<_> = records.iter().filter(|record| record.partition == partition).cloned().collect();
         let here = texts(&here);
         for appender in 0..appenders {
@@ -110,18 +111,19 @@ fn append_batches(log: &Arc<dyn Log>, appender: u32, batches: u32, entries: u32)
     let mut acks = Vec::new();
     for batch in 0..batches {
         let values = (0..entries).map(|index| entry(format!("{appender} {}", batch * entries + index)));
-        acks.push((batch % PARTITIONS, log.append(batch % PARTITIONS, values.collect())));
+        let partition = PartitionId::new(batch % PARTITIONS).unwrap();
+        acks.push((partition, log.append(partition, values.collect())));
     }
-    let mut ends = [0; PARTITIONS as usize];
+    let mut ends = [Offset::ZERO; PARTITIONS as usize];
     for (partition, ack) in acks {
         for offset in wait(ack).unwrap() {
-            assert!(offset >= ends[partition as usize]);
-            ends[partition as usize] = offset + 1;
+            assert!(offset >= ends[partition.index()]);
+            ends[partition.index()] = offset.next().unwrap();
         }
     }
 }
 
 pub fn an_append_lands_though_nobody_waits_for_it(log: &Arc<dyn Log>) {
-    drop(log.append(3, vec![entry("unawaited")]));
+    drop(log.append(3.into(), vec![entry("unawaited")]));
     assert_eq!(texts(&read(&mut reader(log, &[(3, 0)]), 1)), ["unawaited"]);
 }

@@ -34,7 +34,7 @@ const UNDER_WAY: usize = 32;
 /// Appends to all partitions and says what was acknowledged, until the process is killed.
 pub fn append_until_killed(log: &Arc<dyn Log>) {
     thread::scope(|scope| {
-        for partition in 0..log.partitions() {
+        for partition in PartitionId::all(log.partitions()) {
             scope.spawn(move || append_and_say(log, partition));
         }
     });
@@ -88,7 +88,7 @@ fn parse(line: &str) -> Option<Acked> {
 /// Asserts that the log holds each of these where it was said to be, and nothing twice.
 pub fn assert_holds(log: &Arc<dyn Log>, acked: &[Acked]) {
     let mut values = HashMap::new();
-    for partition in 0..log.partitions() {
+    for partition in PartitionId::all(log.partitions()) {
         let end = bounds(log, partition).end;
         let mut reader = reader(log, &[(partition, 0)]);
         for record in read_up_to(&mut reader, partition, end) {

@@ -9,9 +9,9 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use runlog_log::{Bounds, Kind, Log};
+use runlog_log::{Bounds, Kind, Log, Offset, PartitionId};
 
-use super::{PARTITIONS, PATIENCE, append, assert_drained, bounds, kind, read, reader, texts, wait};
+use super::{PARTITIONS, PATIENCE, append, assert_drained, bounds, kind, place, read, reader, texts, wait};
 
 pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
     let offsets = append(log, 0, &["a", "b", "c", "d"]).unwrap();
@@ -19,7 +19,7 @@ pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
     assert_eq!(texts(&read(&mut reader(log, &[(0, start)]), 4)), ["a", "b", "c", "d"]);
     assert_eq!(texts(&read(&mut reader(log, &[(0, offsets[2])]), 2)), ["c", "d"]);
     let mut at_end = reader(log, &[(0, end)]);
-    assert_eq!(at_end.position(0), Some(end));
+    assert_eq!(at_end.position(0.into()), Some(end));
     assert_drained(&mut at_end);
     append(log, 0, &["e"]).unwrap();
     assert_eq!(texts(&read(&mut at_end, 1)), ["e"]);
@@ -27,33 +27,34 @@ pub fn reading_starts_anywhere_between_the_bounds(log: &Arc<dyn Log>) {
 
 pub fn beyond_the_bounds_is_out_of_range(log: &Arc<dyn Log>) {
     append(log, 0, &["a"]).unwrap();
-    let end = bounds(log, 0).end;
-    assert_eq!(kind(log.reader(&[(1, 0), (0, end + 1)])), Kind::OutOfRange);
-    assert_eq!(kind(log.reader(&[(1, 1)])), Kind::OutOfRange);
+    let beyond = bounds(log, 0).end.next().unwrap();
+    assert_eq!(kind(log.reader(&[place((1, 0)), place((0, beyond))])), Kind::OutOfRange);
+    assert_eq!(kind(log.reader(&[place((1, 1))])), Kind::OutOfRange);
     let mut reader = reader(log, &[(0, 0)]);
-    assert_eq!(kind(reader.seek(0, end + 1)), Kind::OutOfRange);
-    assert_eq!(kind(reader.seek(1, 1)), Kind::OutOfRange);
-    assert_eq!((reader.position(0), reader.position(1)), (Some(0), None));
+    assert_eq!(kind(reader.seek(0.into(), beyond)), Kind::OutOfRange);
+    assert_eq!(kind(reader.seek(1.into(), 1.into())), Kind::OutOfRange);
+    assert_eq!((reader.position(0.into()), reader.position(1.into())), (Some(Offset::ZERO), None));
     assert_eq!(texts(&read(&mut reader, 1)), ["a"]);
 }
 
 pub fn bounds_cover_what_was_acknowledged(log: &Arc<dyn Log>) {
-    assert_eq!(bounds(log, 1), Bounds { start: 0, end: 0 });
+    assert_eq!(bounds(log, 1), Bounds { start: Offset::ZERO, end: Offset::ZERO });
     for value in ["a", "b", "c"] {
         let offset = append(log, 1, &[value]).unwrap()[0];
         assert!(bounds(log, 1).end > offset);
     }
-    assert_eq!(bounds(log, 0), Bounds { start: 0, end: 0 });
+    assert_eq!(bounds(log, 0), Bounds { start: Offset::ZERO, end: Offset::ZERO });
 }
 
 pub fn many_ask_for_bounds_at_once(log: &Arc<dyn Log>) {
-    for partition in 0..PARTITIONS {
-        append(log, partition, &vec!["x"; 1 + partition as usize]).unwrap();
+    for partition in PartitionId::all(PARTITIONS) {
+        append(log, partition, &vec!["x"; 1 + partition.index()]).unwrap();
     }
-    let each = (0..400).map(|number| log.bounds(number % PARTITIONS, PATIENCE));
-    for (number, bounds) in wait(join_all(each)).into_iter().enumerate() {
-        let end = 1 + number as u64 % u64::from(PARTITIONS);
-        assert_eq!(bounds.unwrap(), Bounds { start: 0, end });
+    let asked = || PartitionId::all(PARTITIONS).cycle().take(400);
+    let each = asked().map(|partition| log.bounds(partition, PATIENCE));
+    for (partition, bounds) in asked().zip(wait(join_all(each))) {
+        let end = (partition.get() + 1).into();
+        assert_eq!(bounds.unwrap(), Bounds { start: Offset::ZERO, end });
     }
 }
 
@@ -101,7 +102,7 @@ pub fn a_poll_returns_no_more_than_was_asked_for(log: &Arc<dyn Log>) {
 
 pub fn one_reader_serves_several_partitions(log: &Arc<dyn Log>) {
     for round in 0..20 {
-        for partition in 0..PARTITIONS {
+        for partition in PartitionId::all(PARTITIONS) {
             append(log, partition, &[&format!("{partition} {round:02}")]).unwrap();
         }
     }
@@ -109,6 +110,7 @@ pub fn one_reader_serves_several_partitions(log: &Arc<dyn Log>) {
     let records = read(&mut reader, 50);
     assert_drained(&mut reader);
     for (partition, count) in [(0, 20), (1, 0), (2, 20), (3, 10)] {
+        let partition = PartitionId::from(partition);
         let here: Vec<_> = records.iter().filter(|record| record.partition == partition).cloned().collect();
         assert_eq!(here.len(), count);
         assert!(here.is_sorted_by_key(|record| record.offset) && texts(&here).is_sorted());
@@ -118,25 +120,26 @@ pub fn one_reader_serves_several_partitions(log: &Arc<dyn Log>) {
 pub fn positions_follow_the_deliveries_up_to_the_end(log: &Arc<dyn Log>) {
     let offsets = append(log, 0, &["a", "b", "c"]).unwrap();
     let mut reader = reader(log, &[(0, 0), (1, 0)]);
-    assert_eq!((reader.position(0), reader.position(2)), (Some(0), None));
+    assert_eq!((reader.position(0.into()), reader.position(2.into())), (Some(Offset::ZERO), None));
     let first = reader.poll(1, PATIENCE).unwrap();
-    assert_eq!(reader.position(0), Some(first[0].offset + 1));
+    assert_eq!(reader.position(0.into()), first[0].offset.next());
     read(&mut reader, 2);
-    assert_eq!(reader.position(0), Some(offsets[2] + 1));
-    assert_eq!((reader.position(0), reader.position(1)), (Some(bounds(log, 0).end), Some(0)));
+    assert_eq!(reader.position(0.into()), offsets[2].next());
+    let positions = (reader.position(0.into()), reader.position(1.into()));
+    assert_eq!(positions, (Some(bounds(log, 0).end), Some(Offset::ZERO)));
 }
 
 pub fn a_sought_partition_is_read_from_there(log: &Arc<dyn Log>) {
     let offsets = append(log, 0, &["a", "b", "c"]).unwrap();
     let mut reader = reader(log, &[(0, 0), (1, 0)]);
     read(&mut reader, 3);
-    reader.seek(0, offsets[1]).unwrap();
-    assert_eq!(reader.position(0), Some(offsets[1]));
+    reader.seek(0.into(), offsets[1]).unwrap();
+    assert_eq!(reader.position(0.into()), Some(offsets[1]));
     assert_eq!(texts(&read(&mut reader, 2)), ["b", "c"]);
-    reader.seek(0, bounds(log, 0).end).unwrap();
+    reader.seek(0.into(), bounds(log, 0).end).unwrap();
     assert_drained(&mut reader);
-    reader.seek(0, 0).unwrap();
-    reader.seek(0, offsets[2]).unwrap();
+    reader.seek(0.into(), Offset::ZERO).unwrap();
+    reader.seek(0.into(), offsets[2]).unwrap();
     assert_eq!(texts(&read(&mut reader, 1)), ["c"]);
     append(log, 1, &["other"]).unwrap();
     assert_eq!(texts(&read(&mut reader, 1)), ["other"]);
@@ -144,9 +147,9 @@ pub fn a_sought_partition_is_read_from_there(log: &Arc<dyn Log>) {
 
 pub fn a_sought_partition_may_be_a_new_one(log: &Arc<dyn Log>) {
     append(log, 3, &["a", "b"]).unwrap();
-    let mut reader = reader(log, &[]);
+    let mut reader = log.reader(&[]).unwrap();
     assert_drained(&mut reader);
-    reader.seek(3, 0).unwrap();
+    reader.seek(3.into(), Offset::ZERO).unwrap();
     assert_eq!(texts(&read(&mut reader, 2)), ["a", "b"]);
 }
 
@@ -154,12 +157,12 @@ pub fn a_released_partition_is_not_read_any_more(log: &Arc<dyn Log>) {
     append(log, 0, &["a", "b"]).unwrap();
     append(log, 1, &["c"]).unwrap();
     let mut reader = reader(log, &[(0, 0), (1, 0)]);
-    reader.release(0).unwrap();
-    reader.release(2).unwrap();
-    assert_eq!(reader.position(0), None);
+    reader.release(0.into()).unwrap();
+    reader.release(2.into()).unwrap();
+    assert_eq!(reader.position(0.into()), None);
     assert_eq!(texts(&read(&mut reader, 1)), ["c"]);
     assert_drained(&mut reader);
-    reader.seek(0, 0).unwrap();
+    reader.seek(0.into(), Offset::ZERO).unwrap();
     assert_eq!(texts(&read(&mut reader, 2)), ["a", "b"]);
 }
 
@@ -168,6 +171,6 @@ pub fn readers_do_not_disturb_each_other(log: &Arc<dyn Log>) {
     append(log, 0, &["a", "b"]).unwrap();
     let mut late = reader(log, &[(0, 0)]);
     assert_eq!(texts(&read(&mut early, 2)), ["a", "b"]);
-    early.release(0).unwrap();
+    early.release(0.into()).unwrap();
     assert_eq!(texts(&read(&mut late, 2)), ["a", "b"]);
 }

@@ -16,6 +16,7 @@ use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Framing, NoRegistry, Unreadable},
+    id::PartitionId,
     partition::partition_of,
     payload::{Genesis, Payload},
 };
@@ -110,7 +111,7 @@ struct Appends<'a> {
 }
 
 impl Appends<'_> {
-    async fn add(&mut self, partition: u32, batch: Batch) -> Result<(), Error> {
+    async fn add(&mut self, partition: PartitionId, batch: Batch) -> Result<(), Error> {
         while self.under_way.len() >= APPENDS_MAX {
             self.acked().await?;
         }
@@ -140,7 +141,7 @@ impl Appends<'_> {
 
 /// The topic's first record, which says what journal it is.
 async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis, Error> {
-    let bounds = log.bounds(0, GENESIS_WAIT).await?;
+    let bounds = log.bounds(PartitionId::ZERO, GENESIS_WAIT).await?;
     let not = |found: &str| {
         let what = format!(
             "topic {} {found}: it is not a journal; `runlog serve --brokers` makes one of a topic that is empty or \
@@ -152,7 +153,7 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
     if bounds.start == bounds.end {
         return Err(not("is empty"));
     }
-    let mut reader = log.reader(&[(0, bounds.start)])?;
+    let mut reader = log.reader(&[(PartitionId::ZERO, bounds.start)])?;
     let until = Instant::now() + GENESIS_WAIT;
     let first = loop {
         if let Some(first) = reader.poll(1, Duration::from_millis(200))?.pop() {

@@ -5,7 +5,7 @@ use crate::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     draft::{Draft, Invalid},
-    id::RunId,
+    id::{PartitionId, RunId},
     payload::{Payload, Skip},
 };
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum To {
     Run(RunId),
-    Partition { partition: u32, skip: Skip },
+    Partition { partition: PartitionId, skip: Skip },
 }
 
 /// A record to send.
@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn a_skip_goes_to_its_partition_and_an_empty_line_nowhere() {
         let text = r#"{"partition":2,"payload":{"type":"skip","offset":9,"who":"w","why":"t"}}"#;
-        let skip = Skip { offset: 9, who: "w".into(), why: "t".into() };
-        assert_eq!(item(text).unwrap().unwrap().to, To::Partition { partition: 2, skip });
+        let skip = Skip { offset: 9.into(), who: "w".into(), why: "t".into() };
+        assert_eq!(item(text).unwrap().unwrap().to, To::Partition { partition: 2.into(), skip });
         assert_eq!(item("  \r\n").unwrap(), None);
     }
 }

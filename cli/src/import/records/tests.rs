@@ -69,7 +69,7 @@ impl Journal {
     }
 
     fn apply(&mut self, record: &Envelope<'_>) {
-        let seen = Seen { content_hash: record.content_hash(), offset: 0, index: 0, refused: None };
+        let seen = Seen { content_hash: record.content_hash(), offset: 0.into(), index: 0, refused: None };
         self.seen.insert(record.record_id.to_owned(), seen);
         if let Some(id) = &record.facts.checkpoint_id {
             assert!(record.facts.spans.is_empty(), "an imported list only grows");

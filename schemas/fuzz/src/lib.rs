@@ -84,6 +84,10 @@ fn framed(bytes: &[u8]) {
         assert_eq!(envelope.record_hash(), Sha256::of(datum));
         let hash = match &record.payload {
             Payload::StoredPayload(stored) => stored.sha256,
+            Payload::Batch(batch) => {
+                let hashes: Vec<_> = batch.records.iter().map(JournalRecord::content_hash).collect();
+                Sha256::of_parts(&hashes.iter().map(|hash| hash.0.0.as_slice()).collect::<Vec<_>>())
+            }
             payload => Sha256::of(&payload.to_bytes()),
         };
         assert_eq!(envelope.payload_hash(), hash, "of the payload, wherever it is held");

@@ -189,7 +189,10 @@ impl World {
             chunk: seed.is_multiple_of(3).then_some(2),
             ..MemoryOptions::default()
         });
-        let trap = Trap { dir: folder.path().join("index-of"), ..Trap::default() };
+        // What few histories come by is waited for from the start.
+        let rare = [failpoint::SKIP_VOIDED, failpoint::STOP_TOLD, failpoint::REBUILD_CAUGHT_UP];
+        let armed = rare.get(usize::try_from(seed % 4)?).copied().into_iter().collect();
+        let trap = Trap { dir: folder.path().join("index-of"), armed, ..Trap::default() };
         fs::create_dir_all(&trap.dir)?;
         Ok(Self {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,

@@ -324,7 +324,11 @@ impl World {
         };
         let left = of(&|standing| !standing.ended() && standing.key.epoch < Some(epoch));
         let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
+        let committed = of(&|standing| standing.state == "committed" && standing.key.epoch == Some(epoch));
         let phases = [(8, "staged"), (5, "committed"), (4, "rejected")];
+        if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(40)) {
+            return json!({"payload": payloads::write_back("rejected", txn)});
+        }
         let (txn, phase) = match (self.random.pick(&left), self.random.pick(&over)) {
             (Some(txn), _) if self.random.percent(50) => (txn, "rejected"),
             (_, Some(txn)) if self.random.percent(55) => {

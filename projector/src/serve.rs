@@ -3,7 +3,10 @@
 //! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
 //! `problem`, maps errors to responses.
 
-use crate::{Consistency, Error, Projector, query::Place};
+use crate::{
+    Consistency, Error, Projector,
+    query::{LIMIT, LIMIT_MAX, Place},
+};
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
@@ -14,14 +17,14 @@ use axum::{
 };
 use http_body_util::LengthLimitError;
 use runlog_schemas::{
-    answer::{ErrorKind, Journal},
+    answer::{ErrorKind, Journal, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
     id::RunId,
     schema,
 };
 use serde::Deserialize;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod events;
@@ -88,6 +91,10 @@ pub(crate) fn problem(error: &Error) -> Response {
     if problem.kind == ErrorKind::Internal {
         tracing::error!("{}", problem.detail);
     }
+    respond(problem)
+}
+
+fn respond(problem: Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
 }
@@ -100,9 +107,8 @@ impl IntoResponse for Error {
 
 async fn not_so(uri: Uri, request: Request) -> Response {
     let message = format!("{} does not take {}", uri.path(), request.method());
-    let mut response = problem(&Error::new(ErrorKind::Usage, message));
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }
 
 async fn unknown(uri: Uri, request: Request) -> Error {
@@ -229,13 +235,21 @@ async fn journal(State(app): State<App>) -> Json<Journal> {
 
 /// A request's body as what it should be, whatever content type it came with.
 fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
-    serde_json::from_str(body)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {error}")))
+    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
+    // An array would pass for an object, its items for the members in the order of the source.
+    if !body.trim_start().starts_with('{') {
+        return Err(invalid(&"not an object"));
+    }
+    serde_json::from_str(body).map_err(|error| invalid(&error))
 }
 
-/// A page's size as asked for, within bounds.
-pub(crate) fn limit(asked: Option<usize>) -> usize {
-    asked.unwrap_or(crate::query::LIMIT).clamp(1, crate::query::LIMIT_MAX)
+/// A page's size as asked for.
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
+    let limit = asked.unwrap_or(LIMIT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Error::new(ErrorKind::Usage, format!("limit is from 1 to {LIMIT_MAX}, not {limit}")))
 }
 
 /// Serves until `end` resolves, then lets requests under way finish within `grace`.

@@ -13,6 +13,7 @@ pub mod kafka;
 pub mod log_contract;
 pub mod random;
 pub mod recorded;
+pub mod served;
 pub mod server;
 pub mod site;
 pub mod unreadable;

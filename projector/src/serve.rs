@@ -10,10 +10,11 @@ use crate::{
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
+    handler::Handler,
     http::{StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use http_body_util::LengthLimitError;
 use runlog_schemas::{
@@ -30,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 mod events;
 mod fleet;
 mod health;
+mod openapi;
 mod runs;
 mod standing;
 mod tail;
@@ -51,33 +53,64 @@ const ROOM_BYTES: usize = 96 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Semaphore>);
 
+/// One method of one path: what is served, and what the OpenAPI document has to describe.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    handler: MethodRouter<App>,
+}
+
+impl Route {
+    fn get<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, handler: get(handler) }
+    }
+
+    fn post<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, handler: post(handler) }
+    }
+}
+
+fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/v1/journal", journal),
+        Route::get("/v1/runs", runs::list),
+        Route::get("/v1/runs/{run}", runs::one),
+        Route::get("/v1/runs/{run}/records", runs::records),
+        Route::post("/v1/runs/{run}/records", runs::append),
+        Route::post("/v1/runs/{run}/claims", runs::claim),
+        Route::get("/v1/runs/{run}/lookup", runs::lookup),
+        Route::get("/v1/runs/{run}/calls/{id}", runs::call),
+        Route::get("/v1/runs/{run}/checkpoints/latest", runs::checkpoint),
+        Route::get("/v1/runs/{run}/recovery", runs::recovery),
+        Route::get("/v1/runs/{run}/outcome", runs::outcome),
+        Route::get("/v1/runs/{run}/tail", tail::one),
+        Route::get("/v1/runs/{run}/standing/{list}", standing::one),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
+        Route::get("/v1/events", events::list),
+        Route::get("/v1/effects", fleet::effects),
+        Route::get("/v1/anomalies", fleet::anomalies),
+        Route::get("/v1/dead-letters", fleet::dead_letters),
+        Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
+        Route::post("/v1/skips", fleet::skip),
+        Route::post("/v1/verify", fleet::verify),
+        Route::get("/v1/doctor", health::doctor),
+        Route::get("/healthz", || async { "ok\n" }),
+        Route::get("/readyz", health::ready),
+        Route::get("/metrics", health::metrics),
+        Route::get("/openapi.json", openapi::document),
+    ]
+}
+
+/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    routes().into_iter().map(|route| (route.method, route.path))
+}
+
 /// The routes over `projector`.
 pub fn router(projector: Arc<Projector>) -> Router {
-    Router::new()
-        .route("/v1/journal", get(journal))
-        .route("/v1/runs", get(runs::list))
-        .route("/v1/runs/{run}", get(runs::one))
-        .route("/v1/runs/{run}/records", get(runs::records).post(runs::append))
-        .route("/v1/runs/{run}/claims", post(runs::claim))
-        .route("/v1/runs/{run}/lookup", get(runs::lookup))
-        .route("/v1/runs/{run}/calls/{id}", get(runs::call))
-        .route("/v1/runs/{run}/checkpoints/latest", get(runs::checkpoint))
-        .route("/v1/runs/{run}/recovery", get(runs::recovery))
-        .route("/v1/runs/{run}/outcome", get(runs::outcome))
-        .route("/v1/runs/{run}/tail", get(tail::one))
-        .route("/v1/runs/{run}/standing/{list}", get(standing::one))
-        .route("/v1/runs/{run}/effects/{id}/resolution", post(runs::resolve))
-        .route("/v1/events", get(events::list))
-        .route("/v1/effects", get(fleet::effects))
-        .route("/v1/anomalies", get(fleet::anomalies))
-        .route("/v1/dead-letters", get(fleet::dead_letters))
-        .route("/v1/dead-letters/{at}", get(fleet::dead_letter))
-        .route("/v1/skips", post(fleet::skip))
-        .route("/v1/verify", post(fleet::verify))
-        .route("/v1/doctor", get(health::doctor))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
+    let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
+    let router = routes().into_iter().fold(Router::new(), add);
+    router
         .fallback(unknown)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

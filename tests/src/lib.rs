@@ -7,6 +7,7 @@ pub mod claims;
 pub mod command;
 pub mod content;
 pub mod cut;
+pub mod described;
 pub mod every_kind;
 pub mod foreign;
 pub mod kafka;

@@ -13,7 +13,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId, RunId},
     record::JournalRecord,
 };
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, str::FromStr};
 
 pub mod anomalies;
 pub mod checkpoint;
@@ -91,6 +91,8 @@ pub fn record<R: Rows>(
 
 /// One page of rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
 /// item, or passes it over.
+///
+/// Errors: `Usage` for a cursor of another list, whose page would be an answer to another question.
 pub fn page<R: Rows, T>(
     rows: &R,
     prefix: &Key,
@@ -100,8 +102,8 @@ pub fn page<R: Rows, T>(
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let start = match cursor {
         Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
-        Some(cursor) if cursor > prefix.bytes() => return Ok((Vec::new(), None)),
-        _ => prefix.bytes().to_vec(),
+        Some(_) => return Err(foreign_cursor()),
+        None => prefix.bytes().to_vec(),
     };
     let mut items = Vec::new();
     let mut next = None;
@@ -129,7 +131,7 @@ pub fn page<R: Rows, T>(
 pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
-    if text.len() % 2 != 0 || !text.is_ascii() {
+    if text.len() % 2 != 0 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(bad());
     }
     (0..text.len())
@@ -139,11 +141,24 @@ pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
         .map(Some)
 }
 
+/// Where a list across partitions goes on: a partition, and the key behind the last row there unless at its beginning.
+pub type PartitionCursor = (PartitionId, Option<Vec<u8>>);
+
 /// Reads a cursor across partitions, `P:…`.
-pub fn parse_partition_cursor(text: Option<&str>) -> Result<(PartitionId, Option<Vec<u8>>), Error> {
-    let Some(text) = text else { return Ok((PartitionId::ZERO, None)) };
+pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCursor>, Error> {
+    let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
     let (partition, rest) = text.split_once(':').ok_or_else(bad)?;
     let rest = parse_cursor(Some(rest))?.filter(|key| !key.is_empty());
-    Ok((partition.parse().map_err(|_| bad())?, rest))
+    Ok(Some((number(partition).ok_or_else(bad)?, rest)))
+}
+
+/// The error for a cursor that belongs to another query.
+pub(crate) fn foreign_cursor() -> Error {
+    Error::new(ErrorKind::Usage, "the cursor is of another list; ask as for the page that gave it")
+}
+
+/// Reads a number that is digits alone: what the standard's own parsers take has a sign, too.
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -3,30 +3,35 @@
 //! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
 //! `problem`, maps errors to responses.
 
-use crate::{Consistency, Error, Projector, query::Place};
+use crate::{
+    Consistency, Error, Projector,
+    query::{LIMIT, LIMIT_MAX, Place},
+};
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Request, State},
+    handler::Handler,
     http::{StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{MethodRouter, get, post},
 };
 use http_body_util::LengthLimitError;
 use runlog_schemas::{
-    answer::{ErrorKind, Journal},
+    answer::{ErrorKind, Journal, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
     id::{PartitionId, RunId},
     schema,
 };
 use serde::Deserialize;
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod events;
 mod fleet;
 mod health;
+mod openapi;
 mod runs;
 mod standing;
 mod tail;
@@ -48,33 +53,64 @@ const ROOM_BYTES: usize = 96 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Semaphore>);
 
+/// One method of one path: what is served, and what the OpenAPI document has to describe.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    handler: MethodRouter<App>,
+}
+
+impl Route {
+    fn get<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, handler: get(handler) }
+    }
+
+    fn post<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, handler: post(handler) }
+    }
+}
+
+fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/v1/journal", journal),
+        Route::get("/v1/runs", runs::list),
+        Route::get("/v1/runs/{run}", runs::one),
+        Route::get("/v1/runs/{run}/records", runs::records),
+        Route::post("/v1/runs/{run}/records", runs::append),
+        Route::post("/v1/runs/{run}/claims", runs::claim),
+        Route::get("/v1/runs/{run}/lookup", runs::lookup),
+        Route::get("/v1/runs/{run}/calls/{id}", runs::call),
+        Route::get("/v1/runs/{run}/checkpoints/latest", runs::checkpoint),
+        Route::get("/v1/runs/{run}/recovery", runs::recovery),
+        Route::get("/v1/runs/{run}/outcome", runs::outcome),
+        Route::get("/v1/runs/{run}/tail", tail::one),
+        Route::get("/v1/runs/{run}/standing/{list}", standing::one),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
+        Route::get("/v1/events", events::list),
+        Route::get("/v1/effects", fleet::effects),
+        Route::get("/v1/anomalies", fleet::anomalies),
+        Route::get("/v1/dead-letters", fleet::dead_letters),
+        Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
+        Route::post("/v1/skips", fleet::skip),
+        Route::post("/v1/verify", fleet::verify),
+        Route::get("/v1/doctor", health::doctor),
+        Route::get("/healthz", || async { "ok\n" }),
+        Route::get("/readyz", health::ready),
+        Route::get("/metrics", health::metrics),
+        Route::get("/openapi.json", openapi::document),
+    ]
+}
+
+/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    routes().into_iter().map(|route| (route.method, route.path))
+}
+
 /// The routes over `projector`.
 pub fn router(projector: Arc<Projector>) -> Router {
-    Router::new()
-        .route("/v1/journal", get(journal))
-        .route("/v1/runs", get(runs::list))
-        .route("/v1/runs/{run}", get(runs::one))
-        .route("/v1/runs/{run}/records", get(runs::records).post(runs::append))
-        .route("/v1/runs/{run}/claims", post(runs::claim))
-        .route("/v1/runs/{run}/lookup", get(runs::lookup))
-        .route("/v1/runs/{run}/calls/{id}", get(runs::call))
-        .route("/v1/runs/{run}/checkpoints/latest", get(runs::checkpoint))
-        .route("/v1/runs/{run}/recovery", get(runs::recovery))
-        .route("/v1/runs/{run}/outcome", get(runs::outcome))
-        .route("/v1/runs/{run}/tail", get(tail::one))
-        .route("/v1/runs/{run}/standing/{list}", get(standing::one))
-        .route("/v1/runs/{run}/effects/{id}/resolution", post(runs::resolve))
-        .route("/v1/events", get(events::list))
-        .route("/v1/effects", get(fleet::effects))
-        .route("/v1/anomalies", get(fleet::anomalies))
-        .route("/v1/dead-letters", get(fleet::dead_letters))
-        .route("/v1/dead-letters/{at}", get(fleet::dead_letter))
-        .route("/v1/skips", post(fleet::skip))
-        .route("/v1/verify", post(fleet::verify))
-        .route("/v1/doctor", get(health::doctor))
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
+    let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
+    let router = routes().into_iter().fold(Router::new(), add);
+    router
         .fallback(unknown)
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -88,6 +124,10 @@ pub(crate) fn problem(error: &Error) -> Response {
     if problem.kind == ErrorKind::Internal {
         tracing::error!("{}", problem.detail);
     }
+    respond(problem)
+}
+
+fn respond(problem: Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
 }
@@ -100,9 +140,8 @@ impl IntoResponse for Error {
 
 async fn not_so(uri: Uri, request: Request) -> Response {
     let message = format!("{} does not take {}", uri.path(), request.method());
-    let mut response = problem(&Error::new(ErrorKind::Usage, message));
-    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
-    response
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }
 
 async fn unknown(uri: Uri, request: Request) -> Error {
@@ -229,13 +268,21 @@ async fn journal(State(app): State<App>) -> Json<Journal> {
 
 /// A request's body as what it should be, whatever content type it came with.
 fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
-    serde_json::from_str(body)
-        .map_err(|error| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {error}")))
+    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
+    // An array would pass for an object, its items for the members in the order of the source.
+    if !body.trim_start().starts_with('{') {
+        return Err(invalid(&"not an object"));
+    }
+    serde_json::from_str(body).map_err(|error| invalid(&error))
 }
 
-/// A page's size as asked for, within bounds.
-pub(crate) fn limit(asked: Option<usize>) -> usize {
-    asked.unwrap_or(crate::query::LIMIT).clamp(1, crate::query::LIMIT_MAX)
+/// A page's size as asked for.
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
+    let limit = asked.unwrap_or(LIMIT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Error::new(ErrorKind::Usage, format!("limit is from 1 to {LIMIT_MAX}, not {limit}")))
 }
 
 /// Serves until `end` resolves, then lets requests under way finish within `grace`.

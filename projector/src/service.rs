@@ -6,7 +6,7 @@ use crate::{
     fold::{Fold, Stop},
     journal,
     pipeline::{Pipeline, Progress},
-    replace,
+    query, replace,
     store::{Budget, Rows, Store, meta},
 };
 use runlog_log::{Bounds, Log};
@@ -143,7 +143,7 @@ impl Consistency {
             "latest" => Some(Self::Latest),
             _ => {
                 let (partition, offset) = text.strip_prefix("at-least=")?.split_once(':')?;
-                Some(Self::AtLeast(partition.parse().ok()?, offset.parse().ok()?))
+                Some(Self::AtLeast(query::number(partition)?, query::number(offset)?))
             }
         }
     }

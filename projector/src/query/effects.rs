@@ -54,6 +54,8 @@ pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Res
 }
 
 /// A page of this partition's effects, pending before ended.
+///
+/// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
     rows: &R,
     place: Place<'_>,
@@ -62,11 +64,12 @@ pub fn page<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
+    let lists: &[bool] = if only_pending || only_unsafe { &[false] } else { &[false, true] };
+    let list = |cursor: &[u8]| lists.iter().position(|ended| cursor.starts_with(prefix(*ended).bytes()));
+    let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
     let mut found = Vec::new();
-    for ended in [false, true] {
-        if ended && (only_pending || only_unsafe) {
-            break;
-        }
+    for (at, ended) in lists.iter().copied().enumerate().skip(from) {
+        let cursor = cursor.filter(|_| at == from);
         let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
             let mut parts = Parts::new(key);
             let (Some(run_id), Some(_), Some(id)) = (parts.id(), parts.u8(), parts.id()) else { return Ok(None) };
@@ -78,7 +81,7 @@ pub fn page<R: Rows>(
         if next.is_some() {
             return Ok((found, next));
         }
-        if !ended && found.len() == limit && !(only_pending || only_unsafe) {
+        if at + 1 < lists.len() && found.len() == limit {
             // The page is full at the seam: it goes on before the first ended effect.
             return Ok((found, Some(prefix(true).into_bytes())));
         }

@@ -95,6 +95,8 @@ impl Filter {
 
 /// A page of this partition's events: one seek, then a step and a get per row that is looked at. It may have fewer than
 /// `limit`, or none, and still say where it goes on.
+///
+/// Errors: `Usage` for a cursor of another list, and where nothing is asked for that events are indexed by.
 pub fn page<R: Rows>(
     rows: &R,
     place: Place<'_>,
@@ -105,7 +107,7 @@ pub fn page<R: Rows>(
     let prefix = filter.rows()?;
     let start = match cursor {
         Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
-        Some(_) => return Ok((Vec::new(), None)),
+        Some(_) => return Err(super::foreign_cursor()),
         None => prefix.bytes().to_vec(),
     };
     let (mut found, mut looked_at) = (Vec::new(), 0);

@@ -57,6 +57,15 @@ pub fn page<R: Rows>(
     Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
 }
 
+/// Reads a cursor of this run's timeline.
+///
+/// Errors: `Usage` for one of another list.
+pub fn cursor(run_id: RunId<&str>, text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
+    let cursor = super::parse_cursor(text)?;
+    let own = cursor.as_ref().is_none_or(|cursor| cursor.starts_with(store::records::prefix(run_id).bytes()));
+    if own { Ok(cursor) } else { Err(super::foreign_cursor()) }
+}
+
 /// The cursor behind everything that a run has now.
 pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Error> {
     let prefix = store::records::prefix(run_id);

@@ -1,6 +1,6 @@
 //! Events across runs, by what their records say of them.
 
-use super::{App, Ask, fleet::FleetQuery};
+use super::{App, Ask, fleet::Pages};
 use crate::{
     Error,
     query::{self, events::Filter},
@@ -61,7 +61,7 @@ impl EventsQuery {
 
 /// A page of events; a query that names a run is at `latest` unless it says otherwise.
 pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
-    let filter = query.filter()?;
+    let (filter, pages) = (query.filter()?, Pages::of(query.limit, query.cursor.as_deref())?);
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = match &query.run {
         Some(run_id) => {
@@ -72,8 +72,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery
     };
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
     app.read(move |app| {
-        let of = FleetQuery::page(query.limit, query.cursor);
-        let (events, next_cursor) = app.across(&of, only, |app, partition, cursor, limit| {
+        let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::events::page(&store.view(), app.place(partition), &filter, cursor, limit)
         })?;

@@ -1,9 +1,9 @@
 //! Across all runs and partitions.
 
-use super::{App, Ask, limit, parsed};
+use super::{App, Ask, parsed};
 use crate::{
     Consistency, Error,
-    query::{self, parse_partition_cursor},
+    query::{self, PartitionCursor, parse_partition_cursor},
 };
 use axum::{
     Json,
@@ -21,47 +21,37 @@ use std::time::Instant;
 /// Bytes of a dead letter that are shown.
 const SHOWN_BYTES_MAX: usize = 4096;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FleetQuery {
-    limit: Option<usize>,
-    cursor: Option<String>,
-    #[serde(default)]
-    pending: bool,
-    #[serde(default, rename = "unsafe")]
-    unsafe_only: bool,
-    run: Option<RunId>,
-    consistency: Option<String>,
-    deadline_ms: Option<u64>,
+/// Which page of a list across partitions.
+pub(super) struct Pages {
+    limit: usize,
+    from: Option<PartitionCursor>,
 }
 
-impl FleetQuery {
-    /// A page of something else.
-    pub(super) fn page(limit: Option<usize>, cursor: Option<String>) -> Self {
-        Self { limit, cursor, ..Self::default() }
-    }
-
-    fn ask(&self) -> Ask {
-        Ask { consistency: self.consistency.clone(), deadline_ms: self.deadline_ms }
+impl Pages {
+    /// Reads `limit` and a cursor `P:…`.
+    pub(super) fn of(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
+        Ok(Self { limit: super::limit(limit)?, from: parse_partition_cursor(cursor)? })
     }
 }
 
 type Page<T> = (Vec<T>, Option<Vec<u8>>);
 
 impl App {
-    /// Pages of every partition one after another, from a cursor `P:…`.
+    /// Pages of `only` a partition or of every one, one after another.
     pub(super) fn across<T>(
         &self,
-        query: &FleetQuery,
+        Pages { limit, from }: Pages,
         only: Option<PartitionId>,
         mut page: impl FnMut(&Self, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
     ) -> Result<(Vec<T>, Option<String>), Error> {
-        let limit = limit(query.limit);
-        let (from, mut cursor) = parse_partition_cursor(query.cursor.as_deref())?;
-        let partitions = PartitionId::all(self.0.journal().partitions);
-        let wanted = partitions.filter(|partition| *partition >= from && only.is_none_or(|only| only == *partition));
+        let all = PartitionId::all(self.0.journal().partitions);
+        let wanted = all.filter(|partition| only.is_none_or(|only| only == *partition));
+        let (first, mut cursor) = from.or_else(|| Some((wanted.clone().next()?, None))).unwrap_or_default();
+        if !wanted.clone().any(|partition| partition == first) {
+            return Err(query::foreign_cursor());
+        }
         let mut items = Vec::new();
-        for partition in wanted {
+        for partition in wanted.filter(|partition| *partition >= first) {
             if items.len() == limit {
                 return Ok((items, Some(format!("{partition}:"))));
             }
@@ -88,12 +78,26 @@ impl App {
     }
 }
 
-pub(super) async fn effects(State(app): State<App>, Query(query): Query<FleetQuery>) -> Result<Json<Effects>, Error> {
-    let unavailable_partitions = app.all_fresh(&query.ask()).await?;
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EffectsQuery {
+    #[serde(default)]
+    pending: bool,
+    #[serde(default, rename = "unsafe")]
+    unsafe_only: bool,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn effects(State(app): State<App>, Query(query): Query<EffectsQuery>) -> Result<Json<Effects>, Error> {
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.all_fresh(&ask).await?;
     app.read(move |app| {
-        let (effects, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
-            let store = app.0.store(partition);
-            let place = app.place(partition);
+        let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            let (store, place) = (app.0.store(partition), app.place(partition));
             query::effects::page(&store.view(), place, query.pending, query.unsafe_only, cursor, limit)
         })?;
         Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
@@ -101,40 +105,58 @@ pub(super) async fn effects(State(app): State<App>, Query(query): Query<FleetQue
     .await
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnomaliesQuery {
+    run: Option<RunId>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A page of anomalies. Those of a run may be in any partition: records in a wrong one are among them.
 pub(super) async fn anomalies(
     State(app): State<App>,
-    Query(query): Query<FleetQuery>,
+    Query(query): Query<AnomaliesQuery>,
 ) -> Result<Json<Anomalies>, Error> {
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = match &query.run {
         Some(run_id) => {
-            app.fresh(run_id.borrow(), &query.ask()).await?;
+            app.fresh(run_id.borrow(), &ask).await?;
             Vec::new()
         }
-        None => app.all_fresh(&query.ask()).await?,
+        None => app.all_fresh(&ask).await?,
     };
     app.read(move |app| {
-        let (anomalies, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
-            let store = app.0.store(partition);
-            query::anomalies::page(
-                &store.view(),
-                app.place(partition),
-                query.run.as_ref().map(RunId::borrow),
-                cursor,
-                limit,
-            )
+        let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            let (store, place) = (app.0.store(partition), app.place(partition));
+            query::anomalies::page(&store.view(), place, query.run.as_ref().map(RunId::borrow), cursor, limit)
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
     })
     .await
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeadLettersQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
 pub(super) async fn dead_letters(
     State(app): State<App>,
-    Query(query): Query<FleetQuery>,
+    Query(query): Query<DeadLettersQuery>,
 ) -> Result<Json<DeadLetters>, Error> {
-    let unavailable_partitions = app.all_fresh(&query.ask()).await?;
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.all_fresh(&ask).await?;
     app.read(move |app| {
-        let (records, next_cursor) = app.across(&query, None, |app, partition, cursor, limit| {
+        let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let store = app.0.store(partition);
             query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
         })?;
@@ -155,8 +177,8 @@ pub(super) struct Shown {
 pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
-    let partition: PartitionId = partition.parse().map_err(|_| usage())?;
-    let offset: Offset = offset.parse().map_err(|_| usage())?;
+    let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
+    let offset: Offset = query::number(offset).ok_or_else(usage)?;
     if partition.get() >= app.0.journal().partitions {
         return Err(Error::new(ErrorKind::NotFound, format!("the journal has no partition {partition}")));
     }

@@ -22,6 +22,7 @@ use runlog_schemas::{
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::num::NonZeroU32;
 
 fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
@@ -41,11 +42,8 @@ pub(super) struct ListQuery {
 
 pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let limit = limit(query.limit);
+    let limit = limit(query.limit)?;
     let consistency = ask.consistency(Consistency::Eventual)?;
-    for partition in PartitionId::all(app.0.journal().partitions) {
-        app.0.wait(partition, consistency, ask.deadline()).await?;
-    }
     let (prefix, status) = (query.prefix, query.status);
     if let Some(status) = status.as_deref().filter(|s| !["open", "completed", "failed", "cancelled"].contains(s)) {
         let message = format!("status {status:?} is none of open, completed, failed, cancelled");
@@ -55,6 +53,9 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
         .map(|bytes| String::from_utf8(bytes).ok().and_then(|text| RunId::new(text).ok()))
         .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
         .transpose()?;
+    for partition in PartitionId::all(app.0.journal().partitions) {
+        app.0.wait(partition, consistency, ask.deadline()).await?;
+    }
     app.read(move |app| {
         let (mut runs, now) = (Vec::new(), app.0.log_now());
         for partition in PartitionId::all(app.0.journal().partitions) {
@@ -110,8 +111,8 @@ pub(super) async fn records(
     Query(query): Query<RecordsQuery>,
 ) -> Result<Json<Lines>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.fresh(run_id.borrow(), &ask).await?;
-    let cursor = parse_cursor(query.cursor.as_deref())?;
     app.read(move |app| {
         let store = app.0.store(partition);
         let view = store.view();
@@ -120,8 +121,7 @@ pub(super) async fn records(
             return Err(no_run(run_id.borrow()));
         }
         let contents = app.0.contents(ask.deadline());
-        timeline::page(&view, &contents, place, run_id.borrow(), cursor.as_deref(), limit(query.limit), query.raw)
-            .map(Json)
+        timeline::page(&view, &contents, place, run_id.borrow(), cursor.as_deref(), limit, query.raw).map(Json)
     })
     .await
 }
@@ -205,7 +205,7 @@ pub(super) struct LookupQuery {
     args: Option<String>,
     /// In place of `args`, which a URL may be too short for.
     fingerprint: Option<Fingerprint>,
-    occurrence: Option<u32>,
+    occurrence: Option<NonZeroU32>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -228,7 +228,8 @@ pub(super) async fn lookup(
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, contents, place) = (app.0.store(partition), app.0.contents(ask.deadline()), app.place(partition));
-        lookup::one(&store.view(), &contents, place, run_id.borrow(), fingerprint.borrow(), query.occurrence).map(Json)
+        let occurrence = query.occurrence.map(NonZeroU32::get);
+        lookup::one(&store.view(), &contents, place, run_id.borrow(), fingerprint.borrow(), occurrence).map(Json)
     })
     .await
 }
@@ -298,14 +299,14 @@ pub(super) async fn recovery(
     Query(query): Query<RecoveryQuery>,
 ) -> Result<Json<Recovery>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let wanted = recovery::Ask {
         full: query.full,
         from_start: query.from_start,
         content: query.content.unwrap_or(true),
-        limit: limit(query.limit),
+        limit: limit(query.limit)?,
     };
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
         recovery::one(&store.view(), &contents, app.place(partition), run_id.borrow(), wanted, cursor.as_deref())?
@@ -342,14 +343,19 @@ pub(super) async fn outcome(
         let none = || Error::new(ErrorKind::NotFound, format!("run {run_id} has no record {record_id}"));
         return found.map(Json).ok_or_else(none);
     };
-    let usage = || Error::new(ErrorKind::Usage, format!("position {position:?} is not PARTITION:OFFSET"));
-    let mut parts = position.split(':');
-    let (Some(Ok(partition)), Some(Ok(offset))) =
-        (parts.next().map(str::parse::<PartitionId>), parts.next().map(str::parse::<Offset>))
-    else {
-        return Err(usage());
+    let usage = || {
+        let message = format!("position {position:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
+        Error::new(ErrorKind::Usage, message)
     };
-    let index = parts.next().map(str::parse::<u32>).transpose().map_err(|_| usage())?.unwrap_or(0);
+    let parts: Vec<&str> = position.split(':').collect();
+    let (partition, offset, index) = match parts[..] {
+        [partition, offset] => (partition, offset, "0"),
+        [partition, offset, index] => (partition, offset, index),
+        _ => return Err(usage()),
+    };
+    let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
+    let offset: Offset = query::number(offset).ok_or_else(usage)?;
+    let index: u32 = query::number(index).ok_or_else(usage)?;
     let position = app.0.position(partition, offset, index);
     app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
 }

@@ -36,12 +36,12 @@ pub(super) async fn one(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unknown = || Error::new(ErrorKind::NotFound, format!("runs have no list {list:?}"));
     let index = query::standing::index(&list).ok_or_else(unknown)?;
+    let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let partition = app.fresh(run_id.borrow(), &ask).await?;
-    let cursor = parse_cursor(query.cursor.as_deref())?;
     app.read(move |app| {
         let (store, place) = (app.0.store(partition), app.place(partition));
         let of = (Some(run_id.borrow()), query.ended);
-        let page = query::standing::page(&store.view(), place, index, of, cursor.as_deref(), limit(query.limit))?;
+        let page = query::standing::page(&store.view(), place, index, of, cursor.as_deref(), limit)?;
         let (found, next) = page;
         let standing = found.into_iter().map(|(_, standing)| standing).collect();
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))

@@ -60,7 +60,7 @@ pub(super) async fn one(
     let cursor = match last.or(query.from.as_deref()) {
         None | Some("beginning") => None,
         Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
-        cursor => parse_cursor(cursor)?,
+        cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
     let tail =
         Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };

@@ -1,0 +1,63 @@
+"""What schemathesis cannot know of a journal, and what it must not wait for."""
+
+import re
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import schemathesis
+
+# How long the server may wait, milliseconds: most positions that are asked for nothing will ever be at.
+DEADLINE = 100
+
+# The journal's partitions: of those that are asked for, most would be none.
+PARTITIONS = 4
+PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
+
+# Refusals of requests that are as their schema says, by their words. No schema can say that a cursor comes from the page
+# before, that a position is in the log, which one of several parameters is needed, or what schemas/avsc says of payloads.
+UNSAID = re.compile(
+    "is not a cursor that this server gave|the cursor is of another list|not a cursor of this list"
+    "|the journal has no partition|offset [0-9]+ cannot be skipped"
+    "|names either args or a fingerprint|is asked for by a position or a record_id|events are found by"
+    # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
+    "|invalid type: floating point `-?[0-9.e+]+`, expected u(32|64)"
+    "|^record [0-9]+: "
+)
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    # The run is named twice.
+    if case.path.endswith("/records") and case.meta.generation.mode.is_positive:
+        for record in case.body if isinstance(case.body, list) else [case.body]:
+            if isinstance(record, dict):
+                record["run_id"] = unquote(str(case.path_parameters["run"]))
+    query = case.query
+    if not isinstance(query, dict):
+        return
+    for name in ("consistency", "position"):
+        place = PLACE.fullmatch(str(query.get(name)))
+        if place:
+            query[name] = f"{place[1]}{int(place[2]) % PARTITIONS}:{place[3]}"
+            query.setdefault("deadline_ms", DEADLINE)
+    # No more than has to be is said for a request: what is right beside what is wrong makes schemathesis doubt that it is.
+    asked = str(query.get("deadline_ms", ""))
+    if asked.isdigit() and DEADLINE < int(asked) < 1 << 64:
+        query["deadline_ms"] = DEADLINE
+    # Without it the stream ends with the server.
+    if case.path.endswith("/tail") and str(query.get("until_end", False)).lower() == "false":
+        query["until_end"] = "true"
+
+
+@schemathesis.hook
+def filter_failure(context, failure, case, response):
+    name = type(failure).__name__
+    if name == "RejectedPositiveData":
+        return not UNSAID.search(response.json().get("detail", ""))
+    if name == "AcceptedNegativeData" and "in query - violates `additionalProperties`" in failure.message:
+        # A parameter that there is not, with a value that leaves nothing of it in the URL.
+        return not set(parse_qs(urlsplit(response.request.url).query, keep_blank_values=True)) <= declared(case)
+    return True
+
+
+def declared(case):
+    return {parameter.name for parameter in case.operation.query}

@@ -1,0 +1,61 @@
+//! What a client that knows the OpenAPI document alone makes of a server: schemathesis asks all that the document allows and
+//! what it forbids, and compares the answers with it.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, ensure};
+use runlog_tests::{served, server::Server};
+use tempfile::tempdir;
+
+/// How long schemathesis may take: some eighty seconds where nobody else computes.
+const RUN_SECONDS: &str = "600";
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(path)
+}
+
+fn interpreter() -> anyhow::Result<PathBuf> {
+    let made = Command::new(here("venv.sh")).stdin(Stdio::null()).output()?;
+    ensure!(made.status.success(), "no Python: {}", String::from_utf8_lossy(&made.stderr));
+    Ok(String::from_utf8(made.stdout)?.trim_end().into())
+}
+
+/// Runs schemathesis in `folder`, where it leaves what it remembers; its report. Where it loads a document from a server, it
+/// leaves that path out: it is given a file.
+fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)> {
+    let (_, document) = server.get("/openapi.json")?;
+    let file = folder.join("openapi.json");
+    std::fs::write(&file, document.to_string())?;
+    let mut command = Command::new("timeout");
+    command.arg(RUN_SECONDS).arg(interpreter()?);
+    // Found by the path: a hook is a module by name.
+    command.args(["-m", "schemathesis.cli", "--config-file"]).arg(here("schemathesis.toml"));
+    command.args(["run", "--no-color", "--url", &server.url]).arg(file);
+    command.env("SCHEMATHESIS_HOOKS", "schemathesis_hooks").env("PYTHONPATH", here("")).env("NO_PROXY", "*");
+    let ran = command
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output()
+        .context("schemathesis")?;
+    let report = format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    Ok((ran.status.success(), report))
+}
+
+#[test]
+fn a_client_that_goes_by_the_document_finds_the_server_as_it_says() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(&folder.path().join("data"))?;
+    let (well, report) = schemathesis(folder.path(), &server)?;
+    ensure!(well, "{report}\nthe server complained of: {}", server.stderr());
+    // One that asked nothing finds nothing.
+    let all = runlog_projector::serve::operations().count();
+    ensure!(report.contains(&format!("Tested: {all}")), "{all} operations: {report}");
+    // Of all that was asked and appended and voided, the indices have what the log says.
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "rebuilt as it stands");
+    server.terminate()?;
+    Ok(())
+}

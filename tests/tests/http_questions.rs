@@ -1,0 +1,121 @@
+//! Questions over HTTP that cannot be answered as asked: they are refused, not answered as if they were others.
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    served::{self, CLAIMED, IMPORTED, RUN},
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+fn with_server(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    story(&server)?;
+    server.terminate()?;
+    Ok(())
+}
+
+fn refused(server: &Server, path: &str) -> anyhow::Result<()> {
+    let (status, problem) = server.get(path)?;
+    ensure!(status == 400 && problem["kind"] == "usage", "{path}: {status} {problem}");
+    Ok(())
+}
+
+#[test]
+fn a_parameter_that_a_list_does_not_have_is_refused() -> anyhow::Result<()> {
+    with_server(|server| {
+        for path in ["effects?run=x", "anomalies?pending=true", "dead-letters?run=x", "dead-letters?unsafe=true"] {
+            refused(server, &format!("/v1/{path}"))?;
+        }
+        let (_, found) = server.get(&format!("/v1/anomalies?run={CLAIMED}"))?;
+        ensure!(found["anomalies"].as_array().is_some_and(|found| found.len() == 1), "{found}");
+        Ok(())
+    })
+}
+
+#[test]
+fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
+    with_server(|server| {
+        for list in ["runs", "effects", "anomalies", "dead-letters", "events?family=wake"] {
+            let and = if list.contains('?') { '&' } else { '?' };
+            refused(server, &format!("/v1/{list}{and}limit=0"))?;
+            refused(server, &format!("/v1/{list}{and}limit=1001"))?;
+        }
+        for list in ["records?", "recovery?", "standing/wakes?"] {
+            refused(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;
+        }
+        // Occurrences count from 1: the one before the first is not unknown, it is no question.
+        refused(server, &format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D&occurrence=0"))?;
+        for position in ["1:2:3:4", "%2B1:2", "1", "1:", "4294967296:0"] {
+            refused(server, &format!("/v1/runs/{RUN}/outcome?position={position}"))?;
+        }
+        refused(server, &format!("/v1/runs/{RUN}?consistency=at-least=%2B0:0"))?;
+        refused(server, "/v1/dead-letters/+0:1")
+    })
+}
+
+#[test]
+fn a_cursor_of_another_list_is_refused_instead_of_answered_as_its_end_or_its_beginning() -> anyhow::Result<()> {
+    with_server(|server| {
+        let next = |path: &str| -> anyhow::Result<String> {
+            let (_, page) = server.get(path)?;
+            Ok(page["next_cursor"].as_str().with_context(|| format!("{path}: {page}"))?.to_owned())
+        };
+        let records = next(&format!("/v1/runs/{RUN}/records?limit=1"))?;
+        let effects = next("/v1/effects?limit=1")?;
+        let runs = next("/v1/runs?limit=1")?;
+        let events = next(&format!("/v1/events?run={RUN}&limit=1"))?;
+        refused(server, &format!("/v1/runs/{IMPORTED}/records?cursor={records}"))?;
+        refused(server, &format!("/v1/runs/{RUN}/recovery?cursor={records}"))?;
+        refused(server, &format!("/v1/runs/{RUN}/standing/wakes?cursor={records}"))?;
+        refused(server, &format!("/v1/runs/{RUN}/tail?until_end=true&from={effects}"))?;
+        refused(server, &format!("/v1/anomalies?cursor={effects}"))?;
+        refused(server, &format!("/v1/effects?cursor={events}"))?;
+        refused(server, "/v1/effects?cursor=99:")?;
+        refused(server, &format!("/v1/runs?prefix=zzz&cursor={runs}"))?;
+        refused(server, &format!("/v1/runs/{RUN}/records?cursor=%2B1"))?;
+        let (_, all) = server.get("/v1/effects")?;
+        let count = all["effects"].as_array().context("a list")?.len();
+        let (mut found, mut cursor) = (Vec::new(), String::new());
+        for _ in 0..=count {
+            let (_, page) = server.get(&format!("/v1/effects?limit=1{cursor}"))?;
+            found.extend(page["effects"].as_array().context("a list")?.iter().cloned());
+            let Some(next) = page["next_cursor"].as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        ensure!(Value::from(found) == all["effects"], "page by page the same");
+        Ok(())
+    })
+}
+
+#[test]
+fn an_array_does_not_pass_for_an_object_by_the_order_of_its_items() -> anyhow::Result<()> {
+    with_server(|server| {
+        for (path, body) in [
+            (format!("/v1/runs/{CLAIMED}/claims"), json!(["three"])),
+            ("/v1/skips".to_owned(), json!([0, 1, "jo", "no reason"])),
+            (format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), json!(["give_up", null, "jo", "no reason"])),
+        ] {
+            let (status, problem) = server.post(&path, &body)?;
+            ensure!(status == 400 && problem["kind"] == "invalid", "{path}: {status} {problem}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_problem_says_the_status_that_it_comes_with() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    for (expected, (status, problem)) in [
+        (404, server.get("/v1/nothing")?),
+        (404, server.get("/v1/runs/nobody")?),
+        (405, server.post("/v1/runs", &json!({}))?),
+        (400, server.get("/v1/runs?limit=many")?),
+    ] {
+        ensure!(status == expected && problem["status"] == expected, "{status}: {problem}");
+    }
+    server.terminate()?;
+    Ok(())
+}

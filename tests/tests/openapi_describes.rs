@@ -1,0 +1,199 @@
+//! The OpenAPI document beside what a server answers: what it does not describe nobody can rely on.
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    described::faults,
+    served::{self, CLAIMED, IMPORTED, RUN},
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use tempfile::tempdir;
+
+/// What is asked: the path as the document has it, and the path of one that is there. Every operation but those whose answer
+/// is no JSON.
+fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let first = |path: &str, list: &str| -> anyhow::Result<Value> {
+        let (_, found) = server.get(path)?;
+        found.get(list).and_then(|list| list.get(0)).cloned().with_context(|| format!("{path}: {found}"))
+    };
+    let letter = first("/v1/dead-letters", "records")?;
+    let at = format!("{}:{}", letter["position"]["partition"], letter["position"]["offset"]);
+    let line = first(&format!("/v1/runs/{IMPORTED}/records"), "records")?;
+    let position = format!("{}:{}", line["position"]["partition"], line["position"]["offset"]);
+    let record = line["record_id"].as_str().context("an id")?;
+    let mut questions = vec![
+        ("/v1/journal", "/v1/journal".to_owned()),
+        ("/v1/runs", "/v1/runs".to_owned()),
+        ("/v1/runs/{run}", format!("/v1/runs/{IMPORTED}")),
+        ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=book&args=%7B%22n%22:1%7D")),
+        ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=find&args=%7B%22to%22:%22LHR%22%7D")),
+        ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=nothing&args=%7B%7D")),
+        ("/v1/runs/{run}/calls/{id}", format!("/v1/runs/{CLAIMED}/calls/asked")),
+        ("/v1/runs/{run}/checkpoints/latest", format!("/v1/runs/{IMPORTED}/checkpoints/latest")),
+        ("/v1/runs/{run}/outcome", format!("/v1/runs/{IMPORTED}/outcome?position={position}&record_id={record}")),
+        ("/v1/runs/{run}/outcome", format!("/v1/runs/{IMPORTED}/outcome?record_id={record}")),
+        ("/v1/events", format!("/v1/events?run={RUN}&limit=1000")),
+        ("/v1/effects", "/v1/effects?limit=1000".to_owned()),
+        ("/v1/anomalies", "/v1/anomalies".to_owned()),
+        ("/v1/dead-letters", "/v1/dead-letters".to_owned()),
+        ("/v1/dead-letters/{at}", format!("/v1/dead-letters/{at}")),
+        ("/v1/doctor", "/v1/doctor".to_owned()),
+        ("/readyz", "/readyz".to_owned()),
+        ("/openapi.json", "/openapi.json".to_owned()),
+    ];
+    for run in [RUN, IMPORTED, CLAIMED] {
+        questions.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?limit=1000")));
+        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true")));
+        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?from_start=true")));
+    }
+    for list in ["approvals", "wakes", "messages", "write_backs", "proposals", "pools"] {
+        for ended in [false, true] {
+            let path = format!("/v1/runs/{RUN}/standing/{list}?ended={ended}");
+            questions.push(("/v1/runs/{run}/standing/{list}", path));
+        }
+    }
+    Ok(questions)
+}
+
+/// What is done, likewise.
+fn deeds() -> Vec<(&'static str, String, Value)> {
+    let turn = |id: &str| {
+        json!({ "run_id": "new", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
+            "kind": "user", "content": "hello" } })
+    };
+    let decision = json!({ "decision": "adopt", "who": "jo", "why": "it was booked" });
+    let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "nobody can read it" });
+    vec![
+        ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), turn("a")),
+        ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), json!([turn("a"), turn("b")])),
+        ("/v1/runs/{run}/claims", "/v1/runs/new/claims".to_owned(), json!({})),
+        ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
+        ("/v1/skips", "/v1/skips".to_owned(), skip),
+        ("/v1/verify", "/v1/verify".to_owned(), json!({})),
+    ]
+}
+
+fn described(document: &Value, method: &str, path: &str, answer: &Value) -> anyhow::Result<()> {
+    let operation = &document["paths"][path][method];
+    let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
+    ensure!(schema.is_object(), "{method} {path} has no answer");
+    let faults = faults(document, schema, answer);
+    ensure!(faults.is_empty(), "{method} {path}: {faults:#?}");
+    Ok(())
+}
+
+#[test]
+fn every_route_is_described_and_nothing_else_and_no_part_is_left_over() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let (_, document) = server.get("/openapi.json")?;
+    let mut described = BTreeSet::new();
+    for (path, item) in document["paths"].as_object().context("paths")? {
+        let methods = item.as_object().context("an item")?.keys().filter(|name| *name != "parameters");
+        described.extend(methods.map(|method| (method.as_str(), path.as_str())));
+    }
+    let served: BTreeSet<_> = runlog_projector::serve::operations().collect();
+    ensure!(served == described, "served {served:#?}, described {described:#?}");
+
+    let (mut wanted, mut parts) = (BTreeSet::new(), BTreeSet::new());
+    references(&document, &mut wanted);
+    for (kind, named) in document["components"].as_object().context("components")? {
+        let names = named.as_object().context("parts by name")?.keys();
+        parts.extend(names.map(|name| format!("#/components/{kind}/{name}")));
+    }
+    ensure!(wanted == parts, "referred to {wanted:#?}, there {parts:#?}");
+    server.terminate()?;
+    Ok(())
+}
+
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            found.extend(members.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            members.values().for_each(|value| references(value, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| references(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_member_too_many_too_few_or_of_another_type_is_found_wherever_it_is() -> anyhow::Result<()> {
+    let document = json!({ "item": { "type": "object", "required": ["a"], "properties": {
+        "a": { "type": "integer" }, "b": { "anyOf": [{ "$ref": "#/item" }, { "type": "null" }] } } } });
+    let list = json!({ "allOf": [{ "properties": { "list": { "type": "array", "items": { "$ref": "#/item" } } } },
+        { "properties": { "next": { "enum": ["x"] } } }] });
+    for (value, expected) in [
+        (json!({ "list": [{ "a": 1, "b": { "a": 2, "b": null } }], "next": "x" }), None),
+        (json!({ "list": [], "more": 1 }), Some("/more is not described")),
+        (json!({ "list": [{ "a": 1, "c": 2 }] }), Some("/list/0/c is not described")),
+        (json!({ "list": [{ "a": 1, "b": {} }] }), Some("/list/0/b/a is not there")),
+        (json!({ "list": [{ "a": "1" }] }), Some("/list/0/a is \"1\", not \"integer\"")),
+        (json!({ "next": "y" }), Some("/next is \"y\", none of [\"x\"]")),
+    ] {
+        let found = faults(&document, &list, &value);
+        ensure!(found.first().map(String::as_str) == expected && found.len() < 2, "{value}: {found:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let (_, document) = server.get("/openapi.json")?;
+    let mut asked = BTreeSet::new();
+    for (path, url) in questions(&server)? {
+        let (status, answer) = server.get(&url)?;
+        ensure!(status == 200, "{url}: {status} {answer}");
+        described(&document, "get", path, &answer).context(url)?;
+        asked.insert(("get", path.to_owned()));
+    }
+    for (path, url, body) in deeds() {
+        let (status, answer) = server.post(&url, &body)?;
+        ensure!(status == 200, "{url}: {status} {answer}");
+        described(&document, "post", path, &answer).context(url)?;
+        asked.insert(("post", path.to_owned()));
+    }
+    let in_json = |operation: &Value| operation["responses"]["200"]["content"].get("application/json").is_some();
+    for (path, item) in document["paths"].as_object().context("paths")? {
+        for method in ["get", "post"] {
+            let has = item.get(method).is_some_and(in_json);
+            ensure!(has == asked.contains(&(method, path.clone())), "{method} {path} is not asked");
+        }
+    }
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_has_lines_as_described_and_errors_are_problems_of_their_own_status() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let (_, document) = server.get("/openapi.json")?;
+    let (_, stream) = server.get(&format!("/v1/runs/{RUN}/tail?until_end=true"))?;
+    let lines: Vec<&str> =
+        stream.as_str().context("a stream")?.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+    ensure!(lines.len() > 10, "{stream}");
+    for line in lines {
+        let faults = faults(&document, &document["components"]["schemas"]["Line"], &serde_json::from_str(line)?);
+        ensure!(faults.is_empty(), "{line}: {faults:?}");
+    }
+    let (nothing, missing) = (json!({}), "/v1/runs/nobody".to_owned());
+    let refused = [
+        (400, server.get("/v1/events")?),
+        (404, server.get(&missing)?),
+        (404, server.get("/v1/nothing")?),
+        (405, server.post(&missing, &nothing)?),
+        (400, server.post("/v1/skips", &nothing)?),
+        (503, server.get(&format!("/v1/runs/{RUN}?consistency=at-least=0:1000000&deadline_ms=0"))?),
+    ];
+    for (expected, (status, problem)) in refused {
+        ensure!(status == expected && problem["status"] == expected, "{status}: {problem}");
+        let faults = faults(&document, &document["components"]["schemas"]["Problem"], &problem);
+        ensure!(faults.is_empty(), "{problem}: {faults:?}");
+    }
+    server.terminate()?;
+    Ok(())
+}

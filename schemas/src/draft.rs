@@ -82,7 +82,9 @@ impl Draft {
         let has_record_id = record_id.is_some();
         let record_id = record_id.unwrap_or_else(|| UNNAMED.to_owned());
         let run_id = run_id.as_ref().map(RunId::borrow);
-        let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone()).with_keys_of(&payload);
+        let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone());
+        // What was written by somebody, and is sent again, has the keys that it was written with, or none.
+        let body = if members.contains_key("facts") { body } else { body.with_keys_of(&payload) };
         let defaults = JournalRecord { place: Place::default(), body, payload };
         let mut record = overlay(&defaults, &members)?;
         record.body.facts = facts;

@@ -216,6 +216,18 @@ proptest! {
 }
 
 #[test]
+fn a_draft_has_the_keys_of_its_payload_and_a_written_record_those_that_it_was_written_with() {
+    let text = std::fs::read_to_string(format!("{}/examples/effect_intent.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    json.as_object_mut().unwrap().retain(|name, _| name != "idempotency_key" && name != "dedupe_key");
+    let mut record = Draft::parse(&json.to_string()).unwrap().record;
+    let of_payload = json["payload"]["idempotency_key"].as_str();
+    assert!(of_payload.is_some() && record.body.idempotency_key.as_deref() == of_payload);
+    record.body.idempotency_key = None;
+    assert_eq!(Draft::parse(&serde_json::to_string(&record).unwrap()).unwrap().record, record);
+}
+
+#[test]
 fn our_framing_is_apache_avros_single_object_encoding() {
     let mut writer = GenericSingleObjectWriter::new_with_capacity(&NAMED.root, 1024).unwrap();
     let reader = GenericSingleObjectReader::builder().schema(NAMED.root.clone()).build().unwrap();

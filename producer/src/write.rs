@@ -135,12 +135,10 @@ pub(crate) fn place(batch: &mut Batch, place: &Place, mut journal_seq: JournalSe
 
 /// How far a record moves its writer's numbers, and the run's, and the hash that the next one names.
 pub(crate) fn behind(record: &JournalRecord) -> (u64, u64, runlog_schemas::id::ContentHash) {
-    let numbered = |record: &JournalRecord| u64::from(record.body.record_kind.numbered());
-    match &record.payload {
-        Payload::Batch(Batch { records }) if !records.is_empty() => {
-            let last = records.last().unwrap_or(record);
-            (records.len() as u64, records.iter().map(numbered).sum(), last.content_hash())
-        }
-        _ => (1, numbered(record), record.content_hash()),
-    }
+    let records = match &record.payload {
+        Payload::Batch(batch) => batch.records.as_slice(),
+        _ => std::slice::from_ref(record),
+    };
+    let numbered = records.iter().filter(|record| record.body.record_kind.numbered()).count();
+    (records.len() as u64, numbered as u64, records.last().unwrap_or(record).content_hash())
 }

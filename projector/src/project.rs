@@ -1,6 +1,6 @@
 //! From a record to the rows that it changes. Pure: it reads rows and collects changes; nothing is written here.
 //!
-//! One file per index, named as in `store`. The order in [`record`] is the only coupling between them.
+//! One file per index, named as in `store`; what only goes from state to state shares `evolving`. The order in [`record`] is the only coupling between them.
 
 use crate::store::{
     self, Index, Key, Rows,
@@ -26,7 +26,6 @@ use std::{
 };
 
 pub mod anomalies;
-pub mod approvals;
 mod batch;
 pub mod checkpoints;
 pub mod contents;
@@ -36,14 +35,11 @@ pub mod events;
 mod evolving;
 pub mod keys;
 pub mod markers;
-pub mod messages;
 pub mod pools;
-pub mod proposals;
 pub mod records;
 pub mod runs;
 pub mod tool_calls;
 pub mod turns;
-pub mod wakes;
 pub mod write_backs;
 
 /// A row as it is to be, or none where it is removed.
@@ -311,14 +307,11 @@ fn stepped<R: Rows>(
     at: At<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    match step.family {
-        Family::Effect | Family::Tool | Family::Delivery => effects::stepped(record, step, at, changes),
-        Family::Approval => approvals::applied(record, step, at, changes),
-        Family::Wake => wakes::applied(record, step, at, changes),
-        Family::Message => messages::applied(record, step, at, changes),
-        Family::WriteBack => write_backs::applied(record, step, at, changes),
-        Family::Proposal => proposals::applied(record, step, at, changes),
-        Family::Pool => pools::applied(record, step, at, changes),
+    match (step.family, evolving::index(step.family)) {
+        (_, None) => effects::stepped(record, step, at, changes),
+        (Family::WriteBack, _) => write_backs::applied(record, step, at, changes),
+        (Family::Pool, _) => pools::applied(record, step, at, changes),
+        (_, Some(index)) => evolving::applied(index, record, step, at, changes),
     }
 }
 
@@ -356,18 +349,10 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, store::Error> {
-        let index = match family {
-            Family::Effect | Family::Tool | Family::Delivery => {
-                return effects::state(family, self.run_id, key, self.changes);
-            }
-            Family::Approval => Index::Approvals,
-            Family::Wake => Index::Wakes,
-            Family::Message => Index::Messages,
-            Family::WriteBack => Index::WriteBacks,
-            Family::Proposal => Index::Proposals,
-            Family::Pool => Index::Pools,
-        };
-        Ok(evolving::row(index, self.run_id, key, self.changes)?.map(|row| row.state))
+        match evolving::index(family) {
+            Some(index) => Ok(evolving::row(index, self.run_id, key, self.changes)?.map(|row| row.state)),
+            None => effects::state(family, self.run_id, key, self.changes),
+        }
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {

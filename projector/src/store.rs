@@ -322,7 +322,7 @@ impl Rows for Store {
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
         let iterator = self.db.iterator(rocksdb::IteratorMode::From(start, direction));
-        walk(iterator, prefix, visit, |source| self.rocks(source))
+        walk(iterator.map(|item| item.map_err(|source| self.rocks(source))), prefix, visit)
     }
 }
 
@@ -357,21 +357,19 @@ impl Rows for View<'_> {
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
         let iterator = self.snapshot.iterator(rocksdb::IteratorMode::From(start, direction));
-        walk(iterator, prefix, visit, |source| self.rocks(source))
+        walk(iterator.map(|item| item.map_err(|source| self.rocks(source))), prefix, visit)
     }
 }
 
-type Item = Result<(Box<[u8]>, Box<[u8]>), rocksdb::Error>;
-
-fn walk(
-    iterator: impl Iterator<Item = Item>,
+/// Visits rows for as long as their keys start with `prefix` and the visitor wants more.
+fn walk<B: AsRef<[u8]>>(
+    rows: impl Iterator<Item = Result<(B, B), Error>>,
     prefix: &[u8],
     visit: &mut Visit<'_>,
-    rocks: impl Fn(rocksdb::Error) -> Error,
 ) -> Result<(), Error> {
-    for item in iterator {
-        let (key, row) = item.map_err(&rocks)?;
-        if !key.starts_with(prefix) || visit(&key, &row)?.is_break() {
+    for row in rows {
+        let (key, row) = row?;
+        if !key.as_ref().starts_with(prefix) || visit(key.as_ref(), row.as_ref())?.is_break() {
             break;
         }
     }

@@ -2,13 +2,27 @@
 
 use super::{At, Changes, OfRun};
 use crate::store::{
-    self, Index, Rows,
+    self, Index, Rows, approvals,
     evolving::{FactRow, StateRow, ended, fact, open},
+    messages, pools, proposals, wakes, write_backs,
 };
 use runlog_schemas::{
     id::RunId,
-    judge::lifecycle::{Behind, State, Step},
+    judge::lifecycle::{Behind, Family, State, Step},
 };
+
+/// The index of a family; none for effects, whose rows are other ones.
+pub(super) fn index(family: Family) -> Option<Index> {
+    Some(match family {
+        Family::Effect | Family::Tool | Family::Delivery => return None,
+        Family::Approval => approvals::INDEX,
+        Family::Wake => wakes::INDEX,
+        Family::Message => messages::INDEX,
+        Family::WriteBack => write_backs::INDEX,
+        Family::Proposal => proposals::INDEX,
+        Family::Pool => pools::INDEX,
+    })
+}
 
 /// Keeps what a record says, and where that leaves what it speaks of.
 pub(super) fn applied<R: Rows>(

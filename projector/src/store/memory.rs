@@ -1,6 +1,6 @@
 //! Rows in memory, for folds without a disk: in tests, where a database each would take longer than all the rest.
 
-use super::{Commit, Error, Rows, Visit};
+use super::{Commit, Error, Rows, Visit, walk};
 use std::{
     collections::BTreeMap,
     ops::Bound::{Included, Unbounded},
@@ -51,11 +51,6 @@ impl Rows for Memory {
             rocksdb::Direction::Forward => Box::new(map.range::<[u8], _>((Included(start), Unbounded))),
             rocksdb::Direction::Reverse => Box::new(map.range::<[u8], _>((Unbounded, Included(start))).rev()),
         };
-        for (key, row) in rows {
-            if !key.starts_with(prefix) || visit(key, row)?.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        walk(rows.map(Ok), prefix, visit)
     }
 }

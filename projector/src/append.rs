@@ -392,8 +392,7 @@ struct Planned {
 /// Whether the run has judged a record of this id.
 fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft) -> Result<bool, Error> {
     let id = draft.record.body.record_id.borrow();
-    Ok(draft.has_record_id
-        && (changes.has(&store::records::by_id(run_id, id))? || changes.has(&store::anomalies::by_id(run_id, id))?))
+    Ok(draft.has_record_id && store::seen(run_id, id, |key| changes.get(key))?.is_some())
 }
 
 /// Whether a draft needs no number from the server.

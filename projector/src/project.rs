@@ -335,7 +335,7 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     }
 
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, store::Error> {
-        seen(self.changes, self.run_id, record_id)
+        store::seen(self.run_id, record_id, |key| self.changes.get(key))
     }
 
     fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, store::Error> {
@@ -363,17 +363,6 @@ impl<R: Rows> View for RunView<'_, '_, R> {
     fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, store::Error> {
         let row: Option<CheckpointRow> = self.changes.get(&by_id(self.run_id, checkpoint_id))?;
         row.map_or(Ok(0), |row| checkpoints::bytes_of(self.changes, self.run_id, &row.list, from, count))
-    }
-}
-
-fn seen<R: Rows>(
-    changes: &Changes<'_, R>,
-    run_id: RunId<&str>,
-    record_id: RecordId<&str>,
-) -> Result<Option<Seen>, store::Error> {
-    match changes.get(&store::records::by_id(run_id, record_id))? {
-        Some(seen) => Ok(Some(seen)),
-        None => changes.get(&store::anomalies::by_id(run_id, record_id)),
     }
 }
 

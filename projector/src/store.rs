@@ -13,7 +13,11 @@
 //! terminated ([`Key`]). Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
 //! the rows, so a crash can neither lose nor repeat a record.
 
-use runlog_schemas::datum::{Datum, Malformed};
+use runlog_schemas::{
+    datum::{Datum, Malformed},
+    id::{RecordId, RunId},
+    judge::Seen,
+};
 use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
@@ -245,6 +249,19 @@ pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
         key: runlog_schemas::datum::hex(key),
         source,
     })
+}
+
+/// What became of the first record of an id: among those applied, else among those refused for their content. Two gets at
+/// the most, by whatever reads rows.
+pub fn seen(
+    run_id: RunId<&str>,
+    record_id: RecordId<&str>,
+    get: impl Fn(&Key) -> Result<Option<Seen>, Error>,
+) -> Result<Option<Seen>, Error> {
+    match get(&records::by_id(run_id, record_id))? {
+        Some(seen) => Ok(Some(seen)),
+        None => get(&anomalies::by_id(run_id, record_id)),
+    }
 }
 
 impl Store {

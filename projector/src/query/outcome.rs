@@ -44,7 +44,7 @@ pub fn one<R: Rows>(
         return Ok(Some(outcome("repeat", first.refused.map(Reason::as_str), (first.offset, first.index))));
     }
     let seen = match record_id {
-        Some(record_id) => seen(rows, run_id, record_id)?,
+        Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key))?,
         None => None,
     };
     // A batch's id stands for its place, whatever became of its first record.
@@ -52,15 +52,6 @@ pub fn one<R: Rows>(
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
     Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
-}
-
-/// What became of the first record of an id: among those applied, else among those refused for their content.
-fn seen<R: Rows>(rows: &R, run_id: RunId<&str>, record_id: RecordId<&str>) -> Result<Option<Seen>, Error> {
-    let seen: Option<Seen> = rows.get(&store::records::by_id(run_id, record_id))?;
-    if seen.is_some() {
-        return Ok(seen);
-    }
-    Ok(rows.get(&store::anomalies::by_id(run_id, record_id))?)
 }
 
 /// What became of the first record of this id, wherever it stands, and who writes the run in the same view; none where no
@@ -71,7 +62,7 @@ pub fn by_id<R: Rows>(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
 ) -> Result<Option<ReadBack>, Error> {
-    let Some(seen) = seen(rows, run_id, record_id)? else { return Ok(None) };
+    let Some(seen) = store::seen(run_id, record_id, |key| rows.get(key))? else { return Ok(None) };
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
     let outcome = Outcome {
         position: place.at(seen.offset, seen.index),

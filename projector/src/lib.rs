@@ -15,6 +15,7 @@ pub mod content;
 mod error;
 pub mod failpoint;
 pub mod fold;
+pub mod follow;
 pub mod journal;
 pub mod open;
 pub mod pipeline;

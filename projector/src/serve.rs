@@ -86,6 +86,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/tail", tail::one),
         Route::get("/v1/runs/{run}/standing/{list}", standing::one),
         Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
+        Route::get("/v1/tail", tail::every),
         Route::get("/v1/events", events::list),
         Route::get("/v1/effects", fleet::effects),
         Route::get("/v1/anomalies", fleet::anomalies),

@@ -4,6 +4,7 @@ use crate::{
     Contents, Error,
     failpoint::{self, Failpoints},
     fold::{Fold, Stop},
+    follow::FOLLOWERS_MAX,
     journal,
     pipeline::{Pipeline, Progress},
     query, replace,
@@ -26,7 +27,7 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// Runs whose records can be numbered at the same time.
 const NUMBERING_LOCKS: usize = 64;
@@ -81,6 +82,8 @@ pub struct Shared {
     pub(crate) budget: Budget,
     pub(crate) ending: AtomicBool,
     pub(crate) config: Config,
+    /// Places for followers of the log.
+    pub(crate) followers: Arc<Semaphore>,
     partitions: Vec<Partition>,
 }
 
@@ -93,6 +96,11 @@ struct Partition {
 impl Shared {
     pub(crate) fn index_dir(&self) -> PathBuf {
         self.config.dir.join("index")
+    }
+
+    /// Whether the service is ending.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     /// The store that answers for `partition`, which must be one of the journal's.
@@ -179,7 +187,8 @@ impl Projector {
             folds.push((fold, stop));
         }
         let ending = AtomicBool::new(false);
-        let shared = Arc::new(Shared { log, journal, budget, ending, config, partitions });
+        let followers = Arc::new(Semaphore::new(FOLLOWERS_MAX));
+        let shared = Arc::new(Shared { log, journal, budget, ending, config, followers, partitions });
         let thread = if shared.config.paused { None } else { Some(spawn(&shared, folds)?) };
         let numbering = (0..NUMBERING_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         Ok(Self { shared, thread: Mutex::new(thread), numbering })

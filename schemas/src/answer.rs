@@ -102,6 +102,8 @@ pub struct Line {
     pub cursor: String,
     /// Where it stands.
     pub position: Position,
+    /// The run.
+    pub run_id: RunId,
     /// The run's number; 0 for unnumbered kinds.
     pub journal_seq: JournalSeq,
     /// The writer's number.

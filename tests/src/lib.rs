@@ -18,6 +18,7 @@ pub mod recorded;
 pub mod served;
 pub mod server;
 pub mod site;
+pub mod tailed;
 pub mod unreadable;
 pub mod way;
 pub mod writers;

@@ -35,15 +35,20 @@ pub fn start(dir: &Path) -> anyhow::Result<Server> {
     launch.start()?.kill()?;
     append_local(dir, &[(0.into(), Entry { value: b"no record".to_vec(), ..Entry::default() })])?;
     let server = launch.start()?;
+    fill(&server, dir)?;
+    Ok(server)
+}
+
+/// Writes those runs, anomalies and that evidence to a server's journal; what is imported passes through a file in `dir`.
+pub fn fill(server: &Server, dir: &Path) -> anyhow::Result<()> {
     for example in examples()? {
         let run = example["run_id"].as_str().with_context(|| format!("{example}"))?;
-        post(&server, &format!("/v1/runs/{run}/records"), &example)?;
+        post(server, &format!("/v1/runs/{run}/records"), &example)?;
     }
     let file = dir.join("trajectory.json");
     std::fs::write(&file, TRAJECTORY)?;
     server.runlog().json(&["import", "tau-bench", file.to_str().context("a path")?])?.exits(0)?;
-    claimed(&server)?;
-    Ok(server)
+    claimed(server)
 }
 
 /// A run that two writers claimed: the first one's result comes too late, and is evidence.

@@ -172,13 +172,15 @@ fn a_stream_has_lines_as_described_and_errors_are_problems_of_their_own_status()
     let folder = tempdir()?;
     let server = served::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
-    let (_, stream) = server.get(&format!("/v1/runs/{RUN}/tail?until_end=true"))?;
-    let lines: Vec<&str> =
-        stream.as_str().context("a stream")?.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-    ensure!(lines.len() > 10, "{stream}");
-    for line in lines {
-        let faults = faults(&document, &document["components"]["schemas"]["Line"], &serde_json::from_str(line)?);
-        ensure!(faults.is_empty(), "{line}: {faults:?}");
+    for path in [format!("/v1/runs/{RUN}/tail?until_end=true"), "/v1/tail?until_end=true".to_owned()] {
+        let (_, stream) = server.get(&path)?;
+        let lines: Vec<&str> =
+            stream.as_str().context("a stream")?.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        ensure!(lines.len() > 10, "{stream}");
+        for line in lines {
+            let faults = faults(&document, &document["components"]["schemas"]["Line"], &serde_json::from_str(line)?);
+            ensure!(faults.is_empty(), "{line}: {faults:?}");
+        }
     }
     let (nothing, missing) = (json!({}), "/v1/runs/nobody".to_owned());
     let refused = [

@@ -38,7 +38,7 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
-    /// The run's id
+    /// The run's id [default: all runs, each partition in its order]
     #[arg(value_name = "RUN", value_parser = value::run_id)]
     pub(crate) run: Option<RunId>,
     /// beginning, end, or the cursor of a line [default: end; with --until-end beginning]

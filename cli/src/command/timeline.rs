@@ -39,15 +39,11 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
     }
 }
 
-/// Prints the run as it goes on.
+/// Prints a run as it goes on, or all of them.
 pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, Error> {
-    let Some(run) = &args.run else { return Err(Error::later("`runlog tail` without a RUN")) };
     let from = args.from.as_deref().unwrap_or(if args.until_end { "beginning" } else { "end" });
-    let target = Target::run(run)
-        .path("/tail")
-        .with("from", from)
-        .with_flag("until_end", args.until_end)
-        .with_flag("raw", args.raw);
+    let target = args.run.as_ref().map_or_else(|| Target::new("/v1"), Target::run).path("/tail");
+    let target = target.with("from", from).with_flag("until_end", args.until_end).with_flag("raw", args.raw);
     let mut events = session.client.events(target).await?;
     let mut last: Option<String> = None;
     let resumable = |error: Error, last: Option<String>| error.with("cursor", last);
@@ -64,7 +60,7 @@ pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, 
         };
         match received(&event)? {
             Some(line) => {
-                session.output.answer(&line, human)?;
+                session.output.answer(&line, if args.run.is_some() { human } else { human_of_all })?;
                 last = Some(line.cursor);
             }
             None => return Ok(Answer::Yes),
@@ -88,6 +84,17 @@ fn human(line: &Line, text: &mut Text) {
         (24, Cell::from(&line.timestamp).dim()),
         (8, super::place(&line.position).dim()),
         (5, Cell::from(numbered).right()),
+        (19, tone(line)),
+        (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
+    ]);
+}
+
+/// Of all runs: which one it is comes first.
+fn human_of_all(line: &Line, text: &mut Text) {
+    text.columns([
+        (24, Cell::from(&line.timestamp).dim()),
+        (8, super::place(&line.position).dim()),
+        (28, Cell::from(line.run_id.as_str()).strong()),
         (19, tone(line)),
         (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
     ]);

@@ -204,7 +204,6 @@ fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
         &["rebuild"][..],
         &["snapshot", "create"],
         &["bench"],
-        &["tail"],
         &["show", "r", "--as-of", "0:1"],
         &["lookup", "r", "--tool", "t", "--args", "{}", "--as-of", "0:1"],
         &["recover", "r", "--as-of", "0:1"],

@@ -8,9 +8,9 @@ use crate::{
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
     datum::hex,
-    id::RunId,
+    id::{Offset, RunId},
     json::Json,
-    payload::Payload,
+    payload::{Payload, wrapped::BATCH_RECORDS_MAX},
     record::JournalRecord,
     refs::PrivacyClass,
 };
@@ -30,7 +30,36 @@ pub fn page<R: Rows>(
     limit: usize,
     raw: bool,
 ) -> Result<Lines, Error> {
-    let (found, mut next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
+    lines(rows, contents, place, run_id, &store::records::prefix(run_id), cursor, limit, raw)
+}
+
+/// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
+/// then a step and a decode per record.
+pub fn at_offset<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    offset: Offset,
+    raw: bool,
+) -> Result<Vec<Line>, Error> {
+    let prefix = store::records::prefix(run_id).offset(offset);
+    // A record is within its limit, and so are all of a batch.
+    Ok(lines(rows, contents, place, run_id, &prefix, None, BATCH_RECORDS_MAX, raw)?.records)
+}
+
+#[allow(clippy::too_many_arguments, reason = "those of the two above")]
+fn lines<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    prefix: &store::Key,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    raw: bool,
+) -> Result<Lines, Error> {
+    let (found, mut next) = super::page(rows, prefix, cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
@@ -48,7 +77,7 @@ pub fn page<R: Rows>(
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        records.push(line(&record, place.at(at.0, at.1), hex(&key), raw, missing)?);
+        records.push(line(run_id, &record, place.at(at.0, at.1), hex(&key), raw, missing)?);
         if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
             next = Some(key);
             break;
@@ -78,6 +107,7 @@ pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Er
 }
 
 fn line(
+    run_id: RunId<&str>,
     record: &JournalRecord,
     position: runlog_schemas::answer::Position,
     cursor: String,
@@ -88,6 +118,7 @@ fn line(
     Ok(Line {
         cursor,
         position,
+        run_id: run_id.to_owned(),
         journal_seq: place.journal_seq,
         writer_seq: place.writer_seq,
         record_id: record.body.record_id.clone(),

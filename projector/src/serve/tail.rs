@@ -1,4 +1,8 @@
-//! A run's timeline as server-sent events: each event's id is the cursor that resumes behind it.
+//! Timelines as server-sent events, of a run or of all: each event's id is the cursor that resumes behind it.
+
+mod all;
+
+pub(super) use all::every;
 
 use super::{App, Ask};
 use crate::{
@@ -55,21 +59,36 @@ pub(super) async fn one(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(run_id.borrow(), &ask).await?;
-    // A browser that connects again asks the same URL, and says what it had last.
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
-    let cursor = match last.or(query.from.as_deref()) {
+    let cursor = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => None,
         Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
     let tail =
         Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };
-    let events = stream::unfold(Some(tail), |tail| async move {
-        let mut tail = tail?;
-        match tail.next().await {
+    Ok(events(tail))
+}
+
+/// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
+fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    last.or(asked)
+}
+
+/// Lines that come one by one.
+trait Source: Send + 'static {
+    /// The next one; none at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Line>, Error>> + Send;
+}
+
+/// Each line as an event whose id is its cursor. An error is the last one.
+fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = stream::unfold(Some(source), |source| async move {
+        let mut source = source?;
+        match source.next().await {
             Ok(Some(line)) => {
                 let event = Event::default().id(line.cursor.clone()).json_data(&line);
-                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(tail)))
+                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(source)))
             }
             Ok(None) => None,
             Err(error) => {
@@ -78,10 +97,10 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
 }
 
-impl Tail {
+impl Source for Tail {
     async fn next(&mut self) -> Result<Option<Line>, Error> {
         // Subscribed before reading: what is applied after the read wakes the wait.
         let mut progress = self.app.0.shared.subscribe(self.partition);
@@ -104,7 +123,9 @@ impl Tail {
                 .map_err(|_| Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor"))?;
         }
     }
+}
 
+impl Tail {
     async fn fill(&mut self) -> Result<(), Error> {
         let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
         let page = self.app.read(move |app| {

@@ -291,6 +291,7 @@ async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) ->
     while let Some(cursor) = recovery.next_cursor.take() {
         let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(gone)?;
         // Behind our claim nobody else's record changes the run: the pages are of one state.
+        recovery.pending.extend(page.pending);
         recovery.completed.extend(page.completed);
         recovery.approvals.extend(page.approvals);
         recovery.wakes.extend(page.wakes);
@@ -301,6 +302,7 @@ async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) ->
         recovery.reason = recovery.reason.or(page.reason);
         recovery.next_cursor = page.next_cursor;
     }
+    recovery.pending.sort_by_key(|pending| pending.journal_seq);
     recovery.unclaimed = recovery.completed.len() as u64;
     Ok(recovery)
 }

@@ -216,7 +216,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     let late = vec![typed(&mut zombie, &result("e1", "completed"))?, zombie.turn("late")];
     journal.append(&batch("late", late)?);
     journal.fold(1)?;
-    let pending = query::effects::pending(journal.store(), PLACE, run())?;
+    let pending = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
     let said: Vec<_> = pending
         .iter()
         .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
@@ -308,7 +308,7 @@ fn recovery_lists_what_stands_open_page_by_page() -> anyhow::Result<()> {
     for limit in [1, 2, 3, 100] {
         let (mut cursor, mut found, mut pages) = (None, Vec::new(), 0);
         loop {
-            let ask = query::recovery::Ask { full: false, from_start: false, content: true, limit };
+            let ask = query::recovery::Ask { full: false, from_start: false, content: true, limit, pending: limit };
             let key = query::parse_cursor(cursor.as_deref())?;
             let page = query::recovery::one(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
             let page = page.context("a run")?;
@@ -398,11 +398,11 @@ fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::
     for (round, said) in [intent("e"), result("e", "unknown")].iter().enumerate() {
         journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
         journal.fold(1)?;
-        let before = query::effects::pending(journal.store(), PLACE, run())?;
+        let before = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
         ensure!(before[0].class == "retry_safe", "{before:?}");
         journal.append(&typed(&mut agent, said)?);
         journal.fold(1)?;
-        let after = query::effects::pending(journal.store(), PLACE, run())?;
+        let after = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
         ensure!(after[0].class == "reconcile_required", "{after:?}");
         // Only the intent is another start.
         ensure!(after[0].attempts == 2, "{after:?}");

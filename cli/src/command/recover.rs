@@ -29,8 +29,13 @@ pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer
     Ok(Answer::from_bool(recovery.resumable))
 }
 
-/// Adds the next page: of completed calls, each once, and of missing content.
+/// Adds the next page: of each list what it has, of completed calls each once.
 fn join(recovery: &mut Recovery, next: Recovery) {
+    recovery.pending.extend(next.pending);
+    recovery.approvals.extend(next.approvals);
+    recovery.wakes.extend(next.wakes);
+    recovery.messages.extend(next.messages);
+    recovery.write_backs.extend(next.write_backs);
     let known: HashSet<RecordId> = recovery.completed.iter().map(|call| call.id.clone()).collect();
     recovery.completed.extend(next.completed.into_iter().filter(|call| !known.contains(&call.id)));
     recovery.unclaimed = recovery.completed.len() as u64;

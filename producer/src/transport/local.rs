@@ -121,7 +121,8 @@ impl Local {
         let partition = self.fresh(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         let Ask { from_start, content } = ask;
-        let ask = query::recovery::Ask { full: true, from_start, content, limit: query::LIMIT_MAX };
+        let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
+        let ask = query::recovery::Ask { full: true, from_start, content, limit, pending };
         let (run_id, wait) = (run_id.to_owned(), self.deadline);
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));

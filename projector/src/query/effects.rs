@@ -13,11 +13,19 @@ use runlog_schemas::{
     id::{RecordId, RunId},
     judge::{Class, class},
 };
+use std::ops::ControlFlow;
 
-/// Pending effects of one run, in request order. One seek, a step each. All of them: one that is left out would look as if
-/// it had ended.
-pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Result<Vec<Pending>, Error> {
-    let (mut found, _) = super::page(rows, &pending_of(run_id), None, usize::MAX, |key, row| {
+/// A page of a run's pending effects, by request within the page. One seek, a step each.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn pending<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
+    let (mut found, next) = super::page(rows, &pending_of(run_id), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id()) else { return Ok(None) };
         let row: EffectRow = store::decode(key, row)?;
@@ -37,6 +45,18 @@ pub fn pending<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>) -> Resu
         }))
     })?;
     found.sort_by_key(|pending| pending.journal_seq);
+    Ok((found, next))
+}
+
+/// Whether a run has an effect that may have happened and must not be run again before somebody decides. One seek, and a
+/// step per pending effect up to the first of these.
+pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
+    let (prefix, mut found) = (pending_of(run_id), false);
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let row: EffectRow = store::decode(key, row)?;
+        found = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
     Ok(found)
 }
 

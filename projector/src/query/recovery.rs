@@ -12,11 +12,12 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{Done, MissingContent, Recovery, Standing},
+    answer::{Done, ErrorKind, MissingContent, Recovery, Standing},
     datum::hex,
-    id::{JournalSeq, RecordId, RunId},
+    id::{JournalSeq, Offset, RecordId, RunId},
     judge::{CallStatus, RunStatus},
 };
+use std::ops::ControlFlow;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -29,21 +30,29 @@ pub struct Ask {
     pub content: bool,
     /// Completed calls, and what stands open but effects, in one page together.
     pub limit: usize,
+    /// Pending effects of one page.
+    pub pending: usize,
 }
 
 /// Contents that one page asks the store for.
 pub const CONTENTS_MAX: usize = 256;
+/// Pending effects of one page as servers give it, whatever the limit: who goes on with a run mostly has all at once.
+pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
 
 /// What is known of a run; none where nothing was applied to it.
 ///
-/// Cost: one get for the run, the checkpoint's seek, a step per pending effect, a seek plus two gets per call that the
-/// checkpoint does not cover, and a seek for each list of what stands open and a step per item, `limit` at the most in all.
-/// Where they are asked for, a question to the content store per content, [`CONTENTS_MAX`] at the most. The pages of
-/// `completed` come first, then those of approvals, wakes, messages and write-backs, then those of `missing_content`.
+/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect, a seek plus two
+/// gets per call that the checkpoint does not cover, and a seek for each list of what stands open and a step per item, `limit`
+/// at the most in all. Where they are asked for, a question to the content store per content, [`CONTENTS_MAX`] at the most. The
+/// pages of `pending` come first, then those of `completed`, of approvals, wakes, messages and write-backs, and of
+/// `missing_content`. `resumable` knows of every pending effect on any page, and of what content is missing on those read.
 ///
-/// Errors: `Unavailable` where the content store does not say whether it has one.
+/// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
+///
+/// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
+/// page that gave the cursor.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -52,10 +61,12 @@ pub fn one<R: Rows>(
     ask: Ask,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
-    let Ask { full, from_start, content, limit } = ask;
+    let Ask { full, from_start, content, limit, pending: pending_max } = ask;
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
+    let last = last_offset(rows, run_id, &run)?;
+    let cursor = cursor.map(|cursor| bound(run_id, cursor, last)).transpose()?;
     let checkpoint::Latest { found: latest, missing: unusable } = if from_start {
         checkpoint::Latest::default()
     } else {
@@ -68,6 +79,12 @@ pub fn one<R: Rows>(
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
     let mut at = Reading::at(cursor);
     let mut left = limit;
+    let mut pending = Vec::new();
+    if let Some(cursor) = at.of(Index::Effects) {
+        let more;
+        (pending, more) = effects::pending(rows, place, run_id, cursor, pending_max)?;
+        at.read(more);
+    }
     if let Some(cursor) = at.of(Index::ToolCalls) {
         let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, left)?;
         left -= behind.len();
@@ -96,10 +113,8 @@ pub fn one<R: Rows>(
         missing_content.extend(missing);
         at.read(more);
     }
-    let pending = effects::pending(rows, place, run_id)?;
     let head = &run.head;
-    let unsafe_pending = pending.iter().any(|effect| effect.class == "reconcile_required");
-    let reason = not_resumable(head.status, unsafe_pending, &missing_content);
+    let reason = not_resumable(head.status, effects::any_unsafe(rows, run_id)?, &missing_content);
     Ok(Some(Recovery {
         run_id: run_id.to_owned(),
         status: head.status.as_str().into(),
@@ -122,13 +137,45 @@ pub fn one<R: Rows>(
         hash: head.hash,
         resumable: reason.is_none(),
         reason,
-        next_cursor: at.next.map(|key| hex(&key)),
+        next_cursor: at.next.map(|key| hex(&[&last.get().to_be_bytes()[..], &key].concat())),
     }))
 }
 
+/// The offset of the last record that changed anything of a run: applied, or refused, which may be evidence.
+fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<Offset, Error> {
+    let prefix = store::anomalies::run_prefix(run_id);
+    let mut last = run.offset;
+    rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |key, _| {
+        let mut parts = store::Parts::new(key);
+        last = last.max(parts.text().and_then(|_| parts.offset()).unwrap_or_default());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(last)
+}
+
+/// The key in a cursor that is of the run as it is now.
+fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
+    let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    if !key.first().is_some_and(|first| ORDER.iter().any(|list| *list as u8 == *first)) {
+        return Err(super::foreign_cursor());
+    }
+    if u64::from_be_bytes(*offset) == last.get() {
+        return Ok(key);
+    }
+    let message = format!("run {run_id} went on since the page that gave this cursor; begin again with the first one");
+    Err(Error::new(ErrorKind::Conflict, message))
+}
+
 /// The order in which the lists are read, page by page.
-const ORDER: [Index; 6] =
-    [Index::ToolCalls, Index::Approvals, Index::Wakes, Index::Messages, Index::WriteBacks, Index::Contents];
+const ORDER: [Index; 7] = [
+    Index::Effects,
+    Index::ToolCalls,
+    Index::Approvals,
+    Index::Wakes,
+    Index::Messages,
+    Index::WriteBacks,
+    Index::Contents,
+];
 
 /// Which list a page is in.
 struct Reading<'a> {

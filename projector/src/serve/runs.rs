@@ -305,6 +305,7 @@ pub(super) async fn recovery(
         from_start: query.from_start,
         content: query.content.unwrap_or(true),
         limit: limit(query.limit)?,
+        pending: recovery::PENDING_MAX,
     };
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {

@@ -101,7 +101,7 @@ impl<R: Rows> Asked<'_, R> {
     /// `recover --full`, its pages put together.
     pub fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
-        let ask = recovery::Ask { full: true, from_start: false, content: true, limit };
+        let ask = recovery::Ask { full: true, from_start: false, content: true, limit, pending: limit };
         let page = |cursor: Option<&[u8]>| recovery::one(rows, &Contents::none(), place, run_id, ask, cursor);
         let Some(first) = page(None)? else { return Ok(Value::Null) };
         let mut next = query::parse_cursor(first.next_cursor.as_deref())?;
@@ -112,7 +112,7 @@ impl<R: Rows> Asked<'_, R> {
             next = query::parse_cursor(more.next_cursor.as_deref())?;
             ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
             let more = value(more)?;
-            for list in ["completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
+            for list in ["pending", "completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
                 let items = more[list].as_array().cloned().unwrap_or_default();
                 if let Some(all) = whole[list].as_array_mut() {
                     all.extend(items);
@@ -120,7 +120,7 @@ impl<R: Rows> Asked<'_, R> {
             }
             let unclaimed = whole["unclaimed"].as_u64().unwrap_or(0) + more["unclaimed"].as_u64().unwrap_or(0);
             whole["unclaimed"] = unclaimed.into();
-            ensure!(more["pending"] == whole["pending"], "pending differs from page to page");
+            ensure!(more["reason"] == whole["reason"], "whether it is resumable differs from page to page");
         }
         anyhow::bail!("the pages do not come to an end")
     }

@@ -286,6 +286,7 @@ impl Model {
         let line = |entry: &Entry| {
             json!({
                 "position": seen.position(entry),
+                "run_id": run_id,
                 "journal_seq": number(&entry.record, "/journal_seq"),
                 "writer_seq": number(&entry.record, "/writer_seq"),
                 "record_id": entry.id,

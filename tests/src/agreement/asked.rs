@@ -107,7 +107,13 @@ impl<R: Rows> Asked<'_, R> {
         let mut next = query::parse_cursor(first.next_cursor.as_deref())?;
         let mut whole = value(first)?;
         for _ in 0..PAGES_MAX {
-            let Some(cursor) = next else { return Ok(whole) };
+            let Some(cursor) = next else {
+                // Pages of pending effects are by their ids; within each they are by request.
+                if let Some(pending) = whole["pending"].as_array_mut() {
+                    pending.sort_by_key(|effect| effect["journal_seq"].as_u64());
+                }
+                return Ok(whole);
+            };
             let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is gone") };
             next = query::parse_cursor(more.next_cursor.as_deref())?;
             ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");

@@ -54,6 +54,14 @@ pub struct Config {
     /// Calls of one handle that may be under way at a time, from before their intent until their result is recorded; held
     /// results count. One more waits. Default 256.
     pub calls_max: usize,
+    /// How long one operation of a handle may take in all, however many appends and questions it comes to; the effect of a
+    /// call does not count. Past it the operation is cancelled, and its error says what it may have left behind. Default 120 s.
+    pub operation: Duration,
+    /// Records that may be on their way at a time, of all handles of a connection: sent, and not acknowledged. One more waits,
+    /// up to `deadline`. Default 4096.
+    pub buffer_records: usize,
+    /// Their bytes, as they are encoded, in steps of a KiB. One that is larger goes alone. Default 32 MiB.
+    pub buffer_bytes: usize,
     /// Milliseconds since the Unix epoch.
     pub clock: fn() -> u64,
     /// Random ids.
@@ -122,6 +130,9 @@ impl Config {
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             calls_max: 256,
+            operation: Duration::from_secs(120),
+            buffer_records: 4096,
+            buffer_bytes: 32 << 20,
             clock: system_millis,
             ids: || uuid::Uuid::new_v4().to_string(),
             redaction: None,

@@ -15,8 +15,8 @@ use crate::{
     held::{Key, UnderWay},
     metric, pen,
     resume::{Match, Open, Recorded},
-    run::{Shared, State},
-    transport::Ask,
+    run::{Shared, State, pending_recovery},
+    within,
 };
 use runlog_schemas::{
     answer::{CallError, ErrorKind, MissingContent, Position},
@@ -152,16 +152,27 @@ impl<'a> Tool<'a> {
         Fut: Future<Output = Ended>,
     {
         let (request, fingerprint) = self.request()?;
-        let slot = self.run.shared.slot().await?;
-        let (mut under_way, attempt) = match Box::pin(self.admit(request, fingerprint, slot)).await? {
-            Admission::Recorded(recorded) => return self.recorded(recorded).await,
-            Admission::Run(under_way, attempt) => (under_way, attempt),
+        let shared = &self.run.shared;
+        let admitted = async {
+            let slot = shared.slot().await?;
+            match Box::pin(self.admit(request, fingerprint, slot)).await? {
+                Admission::Recorded(recorded) => self.recorded(recorded).await.map(Err),
+                Admission::Run(under_way, attempt) => Ok(Ok((under_way, attempt))),
+            }
+        };
+        let (mut under_way, attempt) = match shared.within(admitted).await? {
+            Ok(admitted) => admitted,
+            Err(recorded) => return Ok(recorded),
         };
         let call = Call { id: under_way.id().clone(), attempt, idempotency_key: self.key.clone() };
         under_way.runs();
         self.run.shared.config.count(metric::EFFECTS);
         let ended = effect(call).await;
-        Box::pin(self.record(&mut under_way, ended)).await
+        let recorded = Box::pin(self.record(&mut under_way, ended));
+        let recorded = within(&shared.config, shared.run_id.borrow(), Happened::Held, recorded).await;
+        // What is cancelled behind its effect is held, where there is room to hold it: see `record`.
+        let unheld = |error: &Error| error.happened() == Happened::Held && !shared.notes().holds(under_way.id());
+        recorded.map_err(|error| if unheld(&error) { error.left(Happened::Effect) } else { error })
     }
 
     fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
@@ -201,8 +212,7 @@ impl<'a> Tool<'a> {
         shared.ready(&mut guard).await?;
         if guard.resume.unresolved().is_some() {
             // Somebody may have decided meanwhile.
-            let ask = Ask { from_start: true, content: false };
-            if let Some(now) = shared.transport.recovery(shared.run_id.borrow(), ask, None).await? {
+            if let Some(now) = pending_recovery(&shared.transport, shared.run_id.borrow()).await? {
                 guard.resume.refresh(&now);
             }
         }

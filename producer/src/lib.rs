@@ -29,6 +29,7 @@ mod pen;
 mod redact;
 mod reopen;
 mod resume;
+mod room;
 mod run;
 mod standing;
 mod transport;
@@ -68,7 +69,7 @@ impl Runlog {
     /// The same on a log and a projector that this process has already; `config.journal` is not looked at.
     #[cfg(feature = "embedded")]
     pub fn embedded(config: Config, projector: Arc<runlog_projector::Projector>) -> Self {
-        let transport = Transport::embedded(projector, config.deadline);
+        let transport = Transport::embedded(projector, &config);
         Self { transport: Arc::new(transport), config: Arc::new(config) }
     }
 
@@ -98,7 +99,7 @@ impl Runlog {
     /// answers from there, so that nothing an older process still has in flight can change what was read.
     ///
     /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. An ended
-    /// run gives a read-only handle and appends nothing. Cancelled, it may have claimed the run.
+    /// run gives a read-only handle and appends nothing. Cancelled, or past [`Config::operation`], it may have claimed the run.
     ///
     /// The id as a [`RunId`] or as text; `Usage` for text that is none.
     pub async fn open_with(
@@ -108,6 +109,21 @@ impl Runlog {
     ) -> Result<Run, Error> {
         let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
         let span = tracing::info_span!("open", run = run_id.as_str());
-        run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span).await
+        let open = run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span);
+        within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await
     }
+}
+
+/// An operation on a run within the time that one may take. Past it, it is cancelled, which leaves behind what `happened` says.
+pub(crate) async fn within<T>(
+    config: &Config,
+    run_id: RunId<&str>,
+    happened: Happened,
+    operation: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let late = || {
+        let message = format!("an operation on run {run_id} was not done within {:?}", config.operation);
+        Error::new(answer::ErrorKind::Unavailable, Action::Reopen, message).left(happened)
+    };
+    tokio::time::timeout(config.operation, operation).await.unwrap_or_else(|_| Err(late()))
 }

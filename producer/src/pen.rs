@@ -149,6 +149,7 @@ impl Pen {
 
     /// Sends a record under the next numbers, whether or not the handle stands still: what reopens it does this.
     pub(crate) async fn send(&mut self, mut record: JournalRecord) -> Result<Written, Error> {
+        let _room = self.transport.room(&record).await?;
         self.place(&mut record);
         let record = &*self.sent.insert(record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);

@@ -18,8 +18,7 @@ use crate::{
     metric,
     pen::{Halt, taken},
     resume::{Open, Recorded},
-    run::{Saved, Shared, State, claim, claim_lost, read_only},
-    transport::Ask,
+    run::{Saved, Shared, State, claim, claim_lost, pending_recovery, read_only},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Pending, Recovery},
@@ -136,9 +135,7 @@ async fn take_over(shared: &Shared, state: &mut State) -> Result<Recovery, Error
 
 /// The run at `latest`, with all that is pending.
 async fn head(shared: &Shared) -> Result<Recovery, Error> {
-    let ask = Ask { from_start: true, content: false };
-    let head = shared.transport.recovery(shared.run_id.borrow(), ask, None).await?;
-    head.ok_or_else(|| {
+    pending_recovery(&shared.transport, shared.run_id.borrow()).await?.ok_or_else(|| {
         let message = format!("run {} was claimed and has no record: the index is not of this log", shared.run_id);
         Error::new(ErrorKind::Internal, Action::Operator, message)
     })

@@ -1,7 +1,7 @@
 //! The handle on a run.
 
 use crate::{
-    Action, Config, Error, active, failpoint,
+    Action, Config, Error, Happened, active, failpoint,
     gate::Tool,
     held::Notes,
     pen::{self, Halt, Pen, Written, refused},
@@ -9,6 +9,7 @@ use crate::{
     resume::Resume,
     standing::slots,
     transport::{AppendFailed, Ask, Transport},
+    within,
 };
 use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
@@ -62,7 +63,9 @@ pub struct LoopState {
 
 /// A run, claimed by this process. Dropping it ends nothing: another process may take the run over at any time.
 ///
-/// Its methods take `&self` and may be called concurrently; appends are in the order of the calls.
+/// Its methods take `&self` and may be called concurrently; appends are in the order of the calls. Each is cancelled past
+/// [`Config::operation`], and its error says then what it may have left behind: `Unavailable` with [`Happened::Unknown`], or as
+/// the method says.
 #[derive(Debug)]
 pub struct Run {
     pub(crate) shared: Arc<Shared>,
@@ -110,6 +113,11 @@ impl Saved {
 }
 
 impl Shared {
+    /// An operation within the time that one may take; past it, it is as if its caller had cancelled it.
+    pub(crate) async fn within<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        within(&self.config, self.run_id.borrow(), Happened::Unknown, operation).await
+    }
+
     /// Whether the last checkpoint was applied, where the way did not tell: one that builds on a refused one would be refused
     /// as well, and so would all that follow. Where that cannot be known now, the next one is written whole.
     async fn confirm_base(&self, state: &mut State) -> Result<(), Error> {
@@ -282,6 +290,24 @@ pub(crate) async fn claim(
 }
 
 /// The run's recovery with all its pages.
+/// The run with all of its pending effects, and whatever else comes on their pages; none for a run without records. One that
+/// is left out would look as if it had been decided.
+pub(crate) async fn pending_recovery(transport: &Transport, run_id: RunId<&str>) -> Result<Option<Recovery>, Error> {
+    let ask = Ask { from_start: true, content: false };
+    let Some(mut recovery) = transport.recovery(run_id, ask, None).await? else { return Ok(None) };
+    // Their pages come first: what comes behind them is on no page that they are left out of.
+    while recovery.completed.is_empty()
+        && let Some(cursor) = recovery.next_cursor.take()
+    {
+        let Some(page) = transport.recovery(run_id, ask, Some(&cursor)).await? else { return Ok(None) };
+        recovery.pending.extend(page.pending);
+        recovery.completed = page.completed;
+        recovery.next_cursor = page.next_cursor;
+    }
+    Ok(Some(recovery))
+}
+
+/// The run, its pages put together.
 async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
     let gone = || {
         let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
@@ -338,7 +364,7 @@ impl Run {
             kind: kind.to_owned(),
             content,
         };
-        self.append(record_id, turn.into()).await
+        self.shared.within(self.append(record_id, turn.into())).await
     }
 
     /// Records where the loop stands, and returns its position in the log. What was asked for and not yet answered is
@@ -353,6 +379,10 @@ impl Run {
     /// [`MESSAGES_MAX`] or [`MESSAGE_BYTES_MAX`].
     #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
+        self.shared.within(self.save(state)).await
+    }
+
+    async fn save(&self, state: &LoopState) -> Result<Position, Error> {
         let mut guard = self.shared.lock().await?;
         self.shared.ready(&mut guard).await?;
         self.shared.confirm_base(&mut guard).await?;
@@ -399,11 +429,14 @@ impl Run {
         preserve_latest_terminal: bool,
     ) -> Result<Position, Error> {
         let prune = CheckpointPrune { prune_covered_before: covered_before, preserve_latest_terminal };
-        let mut guard = self.shared.lock().await?;
-        self.shared.ready(&mut guard).await?;
-        let written = guard.pen.append(self.shared.config.record_id()?, prune.into(), None).await?;
-        guard.saved = Saved::default();
-        Ok(written.position)
+        let append = async {
+            let mut guard = self.shared.lock().await?;
+            self.shared.ready(&mut guard).await?;
+            let written = guard.pen.append(self.shared.config.record_id()?, prune.into(), None).await?;
+            guard.saved = Saved::default();
+            Ok(written.position)
+        };
+        self.shared.within(append).await
     }
 
     /// Ends the run, and waits until that is applied. Only reads follow.
@@ -414,7 +447,7 @@ impl Run {
             Outcome::Failed => "failed",
             Outcome::Cancelled => "cancelled",
         };
-        self.lifecycle(status, "").await
+        self.shared.within(self.lifecycle(status, "")).await
     }
 
     async fn lifecycle(&self, status: &str, reason: &str) -> Result<Position, Error> {
@@ -446,12 +479,15 @@ impl Run {
     /// held is lost by that; `Conflict` where the run has ended. Cancelled, it may have claimed the run, and can be called again.
     #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {
-        let mut guard = self.shared.lock().await?;
-        let done = Box::pin(reopen(&self.shared, &mut guard)).await?;
-        if guard.pen.halt.is_none() {
-            self.shared.ready(&mut guard).await?;
-        }
-        Ok(done)
+        let reopened = async {
+            let mut guard = self.shared.lock().await?;
+            let done = Box::pin(reopen(&self.shared, &mut guard)).await?;
+            if guard.pen.halt.is_none() {
+                self.shared.ready(&mut guard).await?;
+            }
+            Ok(done)
+        };
+        self.shared.within(reopened).await
     }
 
     /// Records what is still held, and waits until the handle's last record is applied.
@@ -461,6 +497,10 @@ impl Run {
     /// refused; `Stale` past `Config::read_back`. It may be called again, and changes nothing where it is cancelled.
     #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn flush(&self) -> Result<(), Error> {
+        self.shared.within(self.settled()).await
+    }
+
+    async fn settled(&self) -> Result<(), Error> {
         let mut guard = self.shared.lock().await?;
         self.shared.ready(&mut guard).await?;
         let Some(last) = guard.pen.last.clone() else { return Ok(()) };

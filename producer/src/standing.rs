@@ -6,8 +6,7 @@ use crate::{
     pen::{self, Halt, Pen, Written},
     reopen,
     resume::{Open, Recorded},
-    run::{Shared, State},
-    transport::Ask,
+    run::{Shared, State, pending_recovery},
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -172,8 +171,7 @@ impl Shared {
 
     /// Everything pending in the journal that is nowhere here.
     pub(crate) async fn adopt_pending(&self, state: &mut State) -> Result<(), Error> {
-        let ask = Ask { from_start: true, content: false };
-        if let Some(now) = self.transport.recovery(self.run_id.borrow(), ask, None).await? {
+        if let Some(now) = pending_recovery(&self.transport, self.run_id.borrow()).await? {
             state.resume.refresh(&now);
             let notes = self.notes();
             state.resume.adopt(&now, |id| notes.running.contains(id) || notes.holds(id));

@@ -1,6 +1,9 @@
 //! How records get into the log and answers out of a projector: one interface over the three ways of `Journal`.
 
-use crate::{Config, Error, Journal};
+use crate::{
+    Config, Error, Journal,
+    room::{Room, Taken},
+};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Lookup, Outcome, Position, ReadBack, Recovery, Run},
@@ -56,9 +59,15 @@ pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed
     })
 }
 
-/// A way to a journal.
+/// A way to a journal, and how much may be on it.
 #[derive(Debug)]
-pub(crate) enum Transport {
+pub(crate) struct Transport {
+    way: Way,
+    room: Room,
+}
+
+#[derive(Debug)]
+enum Way {
     Http(http::Http),
     #[cfg(feature = "kafka")]
     Kafka(Box<kafka::Kafka>),
@@ -69,40 +78,46 @@ pub(crate) enum Transport {
 /// The same call on whichever way it is.
 macro_rules! each {
     ($self:expr, $way:ident => $call:expr) => {
-        match $self {
-            Transport::Http($way) => $call,
+        match &$self.way {
+            Way::Http($way) => $call,
             #[cfg(feature = "kafka")]
-            Transport::Kafka($way) => $call,
+            Way::Kafka($way) => $call,
             #[cfg(feature = "embedded")]
-            Transport::Local($way) => $call,
+            Way::Local($way) => $call,
         }
     };
 }
 
 impl Transport {
     pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
-        match &config.journal {
+        let way = match &config.journal {
             Journal::Http(server) => {
-                http::Http::connect(server, config.deadline, content(config)?).await.map(Self::Http)
+                http::Http::connect(server, config.deadline, content(config)?).await.map(Way::Http)
             }
             #[cfg(feature = "kafka")]
             Journal::Kafka { brokers, server } => {
-                kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Self::Kafka(Box::new(kafka)))
+                kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Way::Kafka(Box::new(kafka)))
             }
             #[cfg(feature = "embedded")]
-            Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Self::Local(Box::new(local))),
+            Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Way::Local(Box::new(local))),
             #[allow(unreachable_patterns, reason = "reachable where a feature is off")]
             other => Err(Error::new(
                 runlog_schemas::answer::ErrorKind::Usage,
                 crate::Action::FixTheInput,
                 format!("{other:?} needs a feature of runlog-producer that is off: kafka, or embedded for local:"),
             )),
-        }
+        };
+        Ok(Self { way: way?, room: Room::new(config) })
     }
 
     #[cfg(feature = "embedded")]
-    pub(crate) fn embedded(projector: std::sync::Arc<runlog_projector::Projector>, deadline: Duration) -> Self {
-        Self::Local(Box::new(local::Local::new(projector, deadline)))
+    pub(crate) fn embedded(projector: std::sync::Arc<runlog_projector::Projector>, config: &Config) -> Self {
+        Self { way: Way::Local(Box::new(local::Local::new(projector, config.deadline))), room: Room::new(config) }
+    }
+
+    /// Waits for room for a record; see [`Room::take`].
+    pub(crate) async fn room(&self, record: &JournalRecord) -> Result<Taken, Error> {
+        self.room.take(record).await
     }
 
     /// The record, its payload in the content store if it is too large and this side has the store. A server does the same

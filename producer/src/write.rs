@@ -31,9 +31,7 @@ impl Run {
     #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn record(&self, record: JournalRecord) -> Result<Position, Error> {
         let record = self.shared.writable(record)?;
-        let mut guard = self.shared.lock().await?;
-        self.shared.ready(&mut guard).await?;
-        Ok(guard.pen.append_whole(record).await?.position)
+        self.shared.within(self.shared.append_whole(record)).await
     }
 
     /// Appends records that take effect together or not at all, and waits for their acknowledgement: one record of the log,
@@ -52,14 +50,18 @@ impl Run {
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.shared.writable(record)).collect();
         let batch = self.draft(Batch { records: records? })?;
-        let mut guard = self.shared.lock().await?;
-        self.shared.ready(&mut guard).await?;
-        let first = guard.pen.append_whole(batch).await?.position;
+        let first = self.shared.within(self.shared.append_whole(batch)).await?;
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 }
 
 impl Shared {
+    async fn append_whole(&self, record: JournalRecord) -> Result<Position, Error> {
+        let mut guard = self.lock().await?;
+        self.ready(&mut guard).await?;
+        Ok(guard.pen.append_whole(record).await?.position)
+    }
+
     /// The record as it may be written, or why it may not.
     fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id) = (&self.run_id, &record.body.record_id);

@@ -53,6 +53,11 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn an_operation_past_its_time_says_what_it_left() {
+        runlog_tests::claims::records::an_operation_past_its_time_says_what_it_left(&way().await).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_trace_goes_with_its_records_as_a_header() {
         let way = way().await;
         for (run, traceparent) in

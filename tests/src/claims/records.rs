@@ -4,11 +4,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
-use runlog_producer::{Action, Answer, Error, Failure, Happened, Json, LoopState, Meter, Redaction, Run, metric};
+use runlog_producer::{
+    Action, Answer, Config, Error, Failure, Happened, Json, LoopState, Meter, Redaction, Run, failpoint, metric,
+};
 use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 
@@ -102,6 +104,60 @@ pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(way:
     assert!(!pay(&run, 1, Ok(json!(2))).await.expect("now there is").recorded);
 }
 
+/// One at a time: a failpoint is a function, and this is what it looks at.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+/// Whether the next record that is numbered is held up, and whether one is.
+static NUMBERED: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
+
+fn holds_up(point: &'static str) {
+    let (state, changed) = (&NUMBERED.0, &NUMBERED.1);
+    let mut now = state.lock().expect("nobody panicked");
+    if point == failpoint::RECORD_NUMBERED && std::mem::take(&mut now.0) {
+        now.1 = true;
+        changed.notify_all();
+        drop(changed.wait_while(now, |now| now.1).expect("nobody panicked"));
+    }
+}
+
+/// The buffer is of all handles of a connection: while it is full, a record waits, and past its deadline it was not written.
+pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(way: &Way) {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let small = |config: &mut Config| {
+        (config.buffer_records, config.deadline, config.failpoints) = (1, Duration::from_secs(2), holds_up);
+    };
+    let runlog = way.connect(small).await;
+    let (one, other) = (runlog.open("room").await.expect("open"), runlog.open("no-room").await.expect("open"));
+    NUMBERED.0.lock().expect("nobody panicked").0 = true;
+    let one = tokio::spawn(async move { one.turn("user", "one").await });
+    let held = || drop(NUMBERED.1.wait_while(NUMBERED.0.lock().expect("nobody panicked"), |now| !now.1));
+    tokio::task::block_in_place(held);
+    let refused = other.turn("user", "other").await;
+    NUMBERED.0.lock().expect("nobody panicked").1 = false;
+    NUMBERED.1.notify_all();
+    let error = refused.expect_err("there is no room");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
+    assert_eq!(error.happened(), Happened::Nothing);
+    one.await.expect("no panic").expect("a turn");
+    other.turn("user", "other").await.expect("now there is room");
+    other.flush().await.expect("its numbers are right");
+    assert_eq!(way.count("no-room", "conversation_turn").await, 1);
+}
+
+/// An operation has its time. Past it, an effect that was not permitted never runs, and one that ran has its result held.
+pub async fn an_operation_past_its_time_says_what_it_left(way: &Way) {
+    let runlog = way.connect(|config| config.operation = Duration::from_millis(500)).await;
+    let run = runlog.open("late").await.expect("open");
+    way.hold("late");
+    let error = pay(&run, 1, Err("it ran")).await.expect_err("it cannot be read back");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
+    assert_eq!(error.happened(), Happened::Unknown);
+    assert_eq!(run.reopen().await.expect_err("neither can a claim").happened(), Happened::Unknown);
+    way.release("late");
+    run.reopen().await.expect("reopened");
+    assert!(!pay(&run, 1, Ok(json!(1))).await.expect("it runs now").recorded);
+    assert_eq!(way.count("late", "tool_call_completed").await, 1);
+}
+
 /// An acknowledged record may have been refused: this says so.
 pub async fn a_flush_tells_of_what_was_refused(way: &Way) {
     let run = way.open("flush").await;
@@ -127,6 +183,7 @@ macro_rules! record_claims {
             what_is_redacted_reaches_no_journal,
             what_a_producer_does_is_counted,
             a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done,
+            a_record_waits_for_room_and_is_refused_with_nothing_done,
             a_flush_tells_of_what_was_refused,
         }
     };

@@ -3,12 +3,12 @@
 use super::{Place, time};
 use crate::{
     Contents, Error,
-    store::{self, Parts, Rows, records::RecordRow},
+    store::{self, Key, Parts, Rows, records::RecordRow},
 };
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
     datum::hex,
-    id::RunId,
+    id::{Offset, RunId},
     json::Json,
     payload::Payload,
     record::JournalRecord,
@@ -19,6 +19,18 @@ use serde_json::Value;
 /// Content that one page brings back, bytes; a page ends behind the record that reaches it.
 const CONTENT_BYTES_MAX: u64 = 16 << 20;
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Records of a page at the most.
+    pub limit: usize,
+    /// Content as it is; otherwise it is masked by its privacy class.
+    pub raw: bool,
+    /// As of this offset, inclusive. An applied record stays as and where it is, so that the timeline as of an offset is
+    /// what stands up to it.
+    pub as_of: Option<Offset>,
+}
+
 /// A page of the timeline behind `cursor`: one seek, then a step and a decode per record; with `raw`, content is brought
 /// back too, and the page may be shorter for it.
 pub fn page<R: Rows>(
@@ -26,11 +38,13 @@ pub fn page<R: Rows>(
     contents: &Contents,
     place: Place<'_>,
     run_id: RunId<&str>,
+    Ask { limit, raw, as_of }: Ask,
     cursor: Option<&[u8]>,
-    limit: usize,
-    raw: bool,
 ) -> Result<Lines, Error> {
-    let (found, mut next) = super::page(rows, &store::records::prefix(run_id), cursor, limit, |key, row| {
+    let prefix = store::records::prefix(run_id);
+    let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
+    let end = end.as_ref().map(Key::bytes);
+    let (found, mut next) = super::page_before(rows, &prefix, end, cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;

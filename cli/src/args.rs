@@ -3,7 +3,7 @@
 //! A flag is looked for on the command line, then in the environment, then in the file of `--config`; what is in none
 //! of them has the default that its help names.
 
-use crate::value;
+use crate::{Error, value};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use runlog_schemas::id::RunId;
 use std::{path::PathBuf, time::Duration};
@@ -166,10 +166,26 @@ pub(crate) struct OfRun {
     pub(crate) run: RunId,
 }
 
-/// A point in time: later.
+/// Which moment is asked about.
 #[derive(Debug, Args)]
 pub(crate) struct AsOf {
-    /// Comes with a later version
-    #[arg(long, value_name = "TIME|P:O", hide = true)]
-    pub(crate) as_of: Option<String>,
+    /// As it was behind a position of the log, inclusive: the run's partition, and an offset [default: now]
+    #[arg(long, value_name = "P:O")]
+    pub(crate) as_of: Option<value::AsOf>,
+}
+
+impl AsOf {
+    /// The position.
+    ///
+    /// Errors: `Usage` for a time, at which not what the log says is asked for but what held.
+    pub(crate) fn position(&self) -> Result<Option<value::Place>, Error> {
+        match &self.as_of {
+            None => Ok(None),
+            Some(value::AsOf::Position(place)) => Ok(Some(*place)),
+            Some(value::AsOf::Time(time)) => Err(Error::usage(format!(
+                "--as-of {time} is a time; what is known of a run, such as its checkpoint, holds at a position of the log \
+                 and has no valid time: --as-of takes PARTITION:OFFSET"
+            ))),
+        }
+    }
 }

@@ -8,7 +8,7 @@
 
 use crate::{
     Error,
-    args::{AsOf, Cli, Command, DeadLetterAction, Global, Reading, Wait},
+    args::{Cli, Command, DeadLetterAction, Global, Reading, Wait},
     client::{Client, Target},
     config::Config,
     demo,
@@ -146,11 +146,6 @@ impl Session {
     fn wait(&self, given: &Wait, default: Duration) -> Duration {
         self.config.deadline(given.deadline).unwrap_or(default)
     }
-}
-
-/// Refuses what comes later.
-fn refuse_as_of(as_of: &AsOf) -> Result<(), Error> {
-    if as_of.as_of.is_some() { Err(Error::later("--as-of")) } else { Ok(()) }
 }
 
 /// The log goes to stderr: `RUST_LOG` decides, otherwise the flags.

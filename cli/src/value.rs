@@ -33,6 +33,26 @@ impl fmt::Display for Place {
     }
 }
 
+/// A moment that is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AsOf {
+    /// Behind the record there.
+    Position(Place),
+    /// RFC 3339.
+    Time(String),
+}
+
+impl FromStr for AsOf {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if humantime::parse_rfc3339_weak(text).is_ok() {
+            return Ok(Self::Time(text.to_owned()));
+        }
+        text.parse().map(Self::Position)
+    }
+}
+
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consistency {

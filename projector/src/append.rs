@@ -231,7 +231,7 @@ impl Projector {
             let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {
                 Effect::Applied => ("applied", None, (row.offset, row.index)),
-                Effect::Repeat(first) => ("repeat", first.refused, (first.offset, first.index)),
+                Effect::Repeat { first, .. } => ("repeat", first.refused, (first.offset, first.index)),
                 Effect::Refused(reason) => ("refused", Some(*reason), (row.offset, row.index)),
             };
             let outcome = Outcome {
@@ -242,7 +242,7 @@ impl Projector {
             };
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
-            let wanted = consumes || !matches!(effect, Effect::Repeat(_));
+            let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
             planned.push(Planned { entry, outcome, wanted });
         }
         Ok(planned)

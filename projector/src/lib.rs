@@ -3,7 +3,7 @@
 //! ```text
 //!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
 //!                                                                                     │
-//!   HTTP ◀── serve ◀── query ◀── views of one position ◀──────────────────────────────┘
+//!   HTTP ◀── serve ◀── query ◀── views of one position (or past: a run as it was) ◀────┘
 //! ```
 //!
 //! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`] and [`serve`].
@@ -18,6 +18,7 @@ pub mod fold;
 pub mod follow;
 pub mod journal;
 pub mod open;
+pub mod past;
 pub mod pipeline;
 pub mod project;
 pub mod query;

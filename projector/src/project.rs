@@ -204,8 +204,13 @@ impl<'d> std::ops::Deref for OfRun<'_, 'd> {
 pub enum Effect {
     /// It took effect.
     Applied,
-    /// It was judged before: where, and what came of it then.
-    Repeat(Seen),
+    /// It was judged before.
+    Repeat {
+        /// Where, and what came of it then.
+        first: Seen,
+        /// Whether it consumed a number all the same.
+        numbered: bool,
+    },
     /// It has no effect but an anomaly.
     Refused(Reason),
 }
@@ -215,8 +220,17 @@ impl Effect {
     fn refusal(&self) -> Option<Reason> {
         match self {
             Self::Applied => None,
-            Self::Repeat(first) => first.refused,
+            Self::Repeat { first, .. } => first.refused,
             Self::Refused(reason) => Some(*reason),
+        }
+    }
+
+    /// Whether it did something, and does not stand as one applied record of its own where it is of this kind.
+    fn is_kept_apart(&self, kind: RecordKind) -> bool {
+        match self {
+            Self::Applied => kind == RecordKind::Batch,
+            Self::Repeat { first, numbered } => *numbered || first.refused.is_some(),
+            Self::Refused(_) => true,
         }
     }
 }
@@ -232,10 +246,14 @@ pub fn record<R: Rows>(
         anomalies::refused(record, at, Reason::WrongPartition, changes)?;
         return Ok(Effect::Refused(Reason::WrongPartition));
     }
-    match record.kind {
-        RecordKind::Batch => batch::record(record, at, changes),
-        _ => one(record, at, changes),
+    let effect = match record.kind {
+        RecordKind::Batch => batch::record(record, at, changes)?,
+        _ => one(record, at, changes)?,
+    };
+    if effect.is_kept_apart(record.kind) {
+        records::delivered(record, at, changes);
     }
+    Ok(effect)
 }
 
 /// Takes in a record, alone or of a batch.
@@ -263,9 +281,9 @@ fn settle<R: Rows>(
             Ok(Effect::Applied)
         }
         Verdict::Repeat { first, head } => {
-            runs::numbered(record, head, changes)?;
+            let numbered = runs::numbered(record, head, changes)?;
             anomalies::repeated(record, at, &first, changes);
-            Ok(Effect::Repeat(first))
+            Ok(Effect::Repeat { first, numbered })
         }
         Verdict::Refused { reason, head } => {
             runs::numbered(record, head, changes)?;

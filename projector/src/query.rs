@@ -98,6 +98,18 @@ pub fn page<R: Rows, T>(
     prefix: &Key,
     cursor: Option<&[u8]>,
     limit: usize,
+    take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    page_before(rows, prefix, None, cursor, limit, take)
+}
+
+/// The same of the rows before the key `end`, where there is one.
+fn page_before<R: Rows, T>(
+    rows: &R,
+    prefix: &Key,
+    end: Option<&[u8]>,
+    cursor: Option<&[u8]>,
+    limit: usize,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let start = match cursor {
@@ -110,6 +122,9 @@ pub fn page<R: Rows, T>(
     let mut last: Vec<u8> = Vec::new();
     let mut failed = None;
     rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if end.is_some_and(|end| key >= end) {
+            return Ok(ControlFlow::Break(()));
+        }
         if items.len() == limit {
             next = Some(std::mem::take(&mut last));
             return Ok(ControlFlow::Break(()));

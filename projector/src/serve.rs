@@ -31,6 +31,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 mod events;
 mod fleet;
 mod health;
+mod moment;
 mod openapi;
 mod runs;
 mod standing;
@@ -49,9 +50,28 @@ const BODY_BYTES_SMALL: usize = 1 << 20;
 /// Longer bodies at the same time, bytes.
 const ROOM_BYTES: usize = 96 << 20;
 
-/// What every handler has: the projector, and room for long bodies in KiB.
+/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::past::BYTES_MAX) at the most.
+const PASTS_MAX: usize = 2;
+
+/// What every handler has: the projector, and room.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Semaphore>);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>);
+
+/// Room for what takes memory.
+#[derive(Debug)]
+struct Room {
+    /// For long bodies, in KiB.
+    bodies: Arc<Semaphore>,
+    /// For runs as they were.
+    pasts: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new() -> Self {
+        let room = |size| Arc::new(Semaphore::new(size));
+        Self { bodies: room(ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
+    }
+}
 
 /// One method of one path: what is served, and what the OpenAPI document has to describe.
 struct Route {
@@ -116,7 +136,7 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
-        .with_state(App(projector, Arc::new(Semaphore::new(ROOM_BYTES >> 10))))
+        .with_state(App(projector, Arc::new(Room::new())))
 }
 
 /// Any error as a response: `application/problem+json` with the kind that callers act on.
@@ -216,7 +236,7 @@ impl App {
         let taken = async {
             let room = if length > BODY_BYTES_SMALL {
                 let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-                self.1.clone().acquire_many_owned(kilobytes).await.ok()
+                self.1.bodies.clone().acquire_many_owned(kilobytes).await.ok()
             } else {
                 None
             };

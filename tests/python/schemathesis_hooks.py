@@ -16,7 +16,7 @@ PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 # before, that a position is in the log, which one of several parameters is needed, or what schemas/avsc says of payloads.
 UNSAID = re.compile(
     "is not a cursor that this server gave|the cursor is of another list|not a cursor of this list"
-    "|the journal has no partition|offset [0-9]+ cannot be skipped"
+    "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|offset [0-9]+ cannot be skipped"
     "|names either args or a fingerprint|is asked for by a position or a record_id|events are found by"
     # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
     "|invalid type: floating point `-?[0-9.e+]+`, expected u(32|64)"
@@ -34,7 +34,7 @@ def before_call(context, case, kwargs):
     query = case.query
     if not isinstance(query, dict):
         return
-    for name in ("consistency", "position"):
+    for name in ("as_of", "consistency", "position"):
         place = PLACE.fullmatch(str(query.get(name)))
         if place:
             query[name] = f"{place[1]}{int(place[2]) % PARTITIONS}:{place[3]}"

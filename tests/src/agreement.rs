@@ -10,6 +10,7 @@
 pub mod asked;
 pub mod difference;
 pub mod disk;
+pub mod earlier;
 pub mod pure;
 pub mod questions;
 pub mod written;
@@ -25,6 +26,8 @@ pub const NOT_IN_THE_PRODUCT: [Rule; 4] = [Rule::Retention, Rule::Erasure, Rule:
 
 /// How often a history is looked at, its end included.
 const SAMPLES: u64 = 3;
+/// Every so many seeds are asked as of an earlier position, too.
+const EARLIER_EVERY: u64 = 4;
 
 /// A model of what the product is to be, perhaps with another rule switched off.
 fn model(history: &History, broken: Option<Rule>) -> Model {
@@ -69,12 +72,23 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
             answers += compare(&model, &product.asked(), &history).map_err(|found| at(position).over(found))?;
         }
     }
+    if seed.is_multiple_of(EARLIER_EVERY) {
+        let end = at(history.events().len());
+        let found = earlier(&model, &product.asked(), &history);
+        answers += found.map_err(|found| end.over(found))?;
+    }
     Ok(Checked { model, answers })
 }
 
 /// Asks both everything. Returns how many answers were equal, or the first that were not.
 fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Result<u64, difference::Found> {
     questions::Both { model, product, history, answers: 0 }.everything()
+}
+
+/// Asks both as of an earlier position, and compares the rows of all runs folded again with those that are there.
+fn earlier<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Result<u64, difference::Found> {
+    earlier::rows(product, history)?;
+    earlier::compare(model, product, history)
 }
 
 /// What a reader gets of a seed's history, for whoever looks into a difference.

@@ -222,7 +222,8 @@ impl Way {
                 projector.wait(partition, Consistency::Latest, PATIENCE).await.expect("latest");
                 let (store, contents) = (projector.store(partition), projector.contents(PATIENCE));
                 let place = query::Place { topic: projector.log().topic(), partition };
-                let page = query::timeline::page(&store.view(), &contents, place, id(run), None, RECORDS, true);
+                let ask = query::timeline::Ask { limit: RECORDS, raw: true, as_of: None };
+                let page = query::timeline::page(&store.view(), &contents, place, id(run), ask, None);
                 let line = |line| serde_json::to_value(line).expect("a line");
                 page.expect("a page").records.into_iter().map(line).collect()
             }

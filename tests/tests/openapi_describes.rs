@@ -46,6 +46,10 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
         questions.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?limit=1000")));
         questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true")));
         questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?from_start=true")));
+        let (_, one) = server.get(&format!("/v1/runs/{run}"))?;
+        let then = format!("as_of={}:{}", one["position"]["partition"], one["position"]["offset"]);
+        questions.push(("/v1/runs/{run}/recovery", format!("/v1/runs/{run}/recovery?full=true&{then}")));
+        questions.push(("/v1/runs/{run}/records", format!("/v1/runs/{run}/records?{then}")));
     }
     for list in ["approvals", "wakes", "messages", "write_backs", "proposals", "pools"] {
         for ended in [false, true] {

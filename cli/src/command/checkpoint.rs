@@ -9,8 +9,10 @@ use crate::{
 use runlog_schemas::answer::Checkpoint;
 
 pub(super) async fn run(session: &Session, args: args::Checkpoint) -> Result<Answer, Error> {
-    super::refuse_as_of(&args.as_of)?;
-    let target = Target::run(&args.of.run).path("/checkpoints/latest").with_some("at_or_before", args.at_or_before);
+    let target = Target::run(&args.of.run)
+        .path("/checkpoints/latest")
+        .with_some("at_or_before", args.at_or_before)
+        .with_some("as_of", args.as_of.position()?);
     // No checkpoint, or no such run: the server says `not_found`, which is exit 1.
     let checkpoint: Checkpoint = session.read(target, &args.reading).await?;
     session.output.answer(&checkpoint, human)?;

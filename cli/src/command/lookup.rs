@@ -13,7 +13,6 @@ use runlog_schemas::{answer::Lookup, canonical, id::Fingerprint};
 const ARGS_BYTES_MAX: usize = 16 << 10;
 
 pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer, Error> {
-    super::refuse_as_of(&args.as_of)?;
     let arguments = value::arguments("--args", &args.args)?;
     let call = Target::run(&args.of.run).path("/lookup").with("tool", &args.tool);
     let call = if arguments.len() <= ARGS_BYTES_MAX {
@@ -21,7 +20,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     } else {
         call.with("fingerprint", Fingerprint::of(&args.tool, &canonical::args_sha256(&arguments)))
     };
-    let target = call.with_some("occurrence", args.occurrence);
+    let target = call.with_some("occurrence", args.occurrence).with_some("as_of", args.as_of.position()?);
     let found: Lookup = session.read(target, &args.reading).await?;
     session.output.answer(&found, human)?;
     Ok(answer(&found.status))

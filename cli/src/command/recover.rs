@@ -12,9 +12,18 @@ use runlog_schemas::{
 };
 use std::collections::HashSet;
 
+/// What a page has at the most.
+const PAGE_MAX: u32 = 1000;
+
 pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer, Error> {
-    super::refuse_as_of(&args.as_of)?;
-    let target = Target::run(&args.of.run).path("/recovery").with_flag("full", args.full);
+    let as_of = args.as_of.position()?;
+    // Each page as of a position folds the run again.
+    let limit = as_of.is_some().then_some(PAGE_MAX);
+    let target = Target::run(&args.of.run)
+        .path("/recovery")
+        .with_flag("full", args.full)
+        .with_some("limit", limit)
+        .with_some("as_of", as_of);
     let mut recovery: Recovery = session.read(target.clone(), &args.reading).await?;
     // A cursor is bound to its position: all pages are of the same snapshot.
     while let Some(cursor) = recovery.next_cursor.take() {

@@ -204,10 +204,7 @@ fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
         &["rebuild"][..],
         &["snapshot", "create"],
         &["bench"],
-        &["show", "r", "--as-of", "0:1"],
-        &["lookup", "r", "--tool", "t", "--args", "{}", "--as-of", "0:1"],
-        &["recover", "r", "--as-of", "0:1"],
-        &["checkpoint", "r", "--as-of", "0:1"],
+        &["show", "r", "--as-of", "2026-11-22T12:00:00Z"],
     ] {
         let document = run(&[&["--json"], arguments].concat()).is(2);
         assert_eq!(document["error"]["kind"], "usage", "{document}");
@@ -221,6 +218,8 @@ fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
         &["runs", "--consistency", "x"],
         &["runs", "--server", "https://h"],
         &["dead-letter", "show", "7"],
+        &["show", "r", "--as-of", "soon"],
+        &["recover", "r", "--as-of", "2026-11-22T12:00:00Z"],
         &["serve", "--local"],
         &[],
     ] {

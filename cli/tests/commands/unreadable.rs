@@ -69,6 +69,12 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     server.applied(&other, &[("s", STARTED)]);
     assert_eq!(server.ask(&["show", &stopped]).error(4), "partition_stopped");
     assert_eq!(server.ask(&["show", &stopped, "--consistency", "eventual"]).lines().len(), 1);
+    let then = |place: &str, level: &str| {
+        server.ask(&["recover", &stopped, "--as-of", place, "--consistency", level, "--deadline", "5s"])
+    };
+    assert_eq!(then("2:1", "eventual").is(0)["next_journal_seq"], 2);
+    assert_eq!(then("2:1", "latest").error(4), "partition_stopped");
+    assert_eq!(then(&format!("2:{offset}"), "eventual").error(4), "partition_stopped");
     let word = server.ask(&["doctor"]).is(1);
     assert_eq!((&word["healthy"], &word["partitions"][2]["state"]), (&json!(false), &json!("stopped")));
     assert!(!word["findings"].as_array().unwrap().is_empty(), "{word}");

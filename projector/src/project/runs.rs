@@ -13,11 +13,17 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, head: Head, changes: 
     changes.put(key(record.run_id), &row);
 }
 
-/// A repeat or a refusal may consume numbers. A run that nothing was applied to gets no row unless it does.
-pub fn numbered<R: Rows>(record: OfRun<'_, '_>, head: Head, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+/// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless it
+/// does.
+pub fn numbered<R: Rows>(
+    record: OfRun<'_, '_>,
+    head: Head,
+    changes: &mut Changes<'_, R>,
+) -> Result<bool, store::Error> {
     let row: RunRow = changes.get(&key(record.run_id))?.unwrap_or_default();
-    if row.head != head {
+    let moved = row.head != head;
+    if moved {
         changes.put(key(record.run_id), &RunRow { head, ..row });
     }
-    Ok(())
+    Ok(moved)
 }

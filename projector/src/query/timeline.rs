@@ -3,7 +3,7 @@
 use super::{Place, time};
 use crate::{
     Contents, Error,
-    store::{self, Parts, Rows, records::RecordRow},
+    store::{self, Key, Parts, Rows, records::RecordRow},
 };
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
@@ -19,6 +19,18 @@ use serde_json::Value;
 /// Content that one page brings back, bytes; a page ends behind the record that reaches it.
 const CONTENT_BYTES_MAX: u64 = 16 << 20;
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// Records of a page at the most.
+    pub limit: usize,
+    /// Content as it is; otherwise it is masked by its privacy class.
+    pub raw: bool,
+    /// As of this offset, inclusive. An applied record stays as and where it is, so that the timeline as of an offset is
+    /// what stands up to it.
+    pub as_of: Option<Offset>,
+}
+
 /// A page of the timeline behind `cursor`: one seek, then a step and a decode per record; with `raw`, content is brought
 /// back too, and the page may be shorter for it.
 pub fn page<R: Rows>(
@@ -26,11 +38,12 @@ pub fn page<R: Rows>(
     contents: &Contents,
     place: Place<'_>,
     run_id: RunId<&str>,
+    Ask { limit, raw, as_of }: Ask,
     cursor: Option<&[u8]>,
-    limit: usize,
-    raw: bool,
 ) -> Result<Lines, Error> {
-    lines(rows, contents, place, run_id, &store::records::prefix(run_id), cursor, limit, raw)
+    let prefix = store::records::prefix(run_id);
+    let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
+    lines(rows, contents, place, run_id, (&prefix, end.as_ref()), cursor, limit, raw)
 }
 
 /// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
@@ -45,7 +58,7 @@ pub fn at_offset<R: Rows>(
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
     // A record is within its limit, and so are all of a batch.
-    Ok(lines(rows, contents, place, run_id, &prefix, None, BATCH_RECORDS_MAX, raw)?.records)
+    Ok(lines(rows, contents, place, run_id, (&prefix, None), None, BATCH_RECORDS_MAX, raw)?.records)
 }
 
 #[allow(clippy::too_many_arguments, reason = "those of the two above")]
@@ -54,12 +67,12 @@ fn lines<R: Rows>(
     contents: &Contents,
     place: Place<'_>,
     run_id: RunId<&str>,
-    prefix: &store::Key,
+    (prefix, end): (&Key, Option<&Key>),
     cursor: Option<&[u8]>,
     limit: usize,
     raw: bool,
 ) -> Result<Lines, Error> {
-    let (found, mut next) = super::page(rows, prefix, cursor, limit, |key, row| {
+    let (found, mut next) = super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;

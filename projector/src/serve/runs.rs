@@ -101,6 +101,7 @@ pub(super) struct RecordsQuery {
     cursor: Option<String>,
     #[serde(default)]
     raw: bool,
+    as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -112,16 +113,16 @@ pub(super) async fn records(
 ) -> Result<Json<Lines>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let moment = app.moment(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let store = app.0.store(partition);
-        let view = store.view();
-        let place = app.place(partition);
-        if query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_none() {
-            return Err(no_run(run_id.borrow()));
-        }
-        let contents = app.0.contents(ask.deadline());
-        timeline::page(&view, &contents, place, run_id.borrow(), cursor.as_deref(), limit, query.raw).map(Json)
+        let store = app.0.store(moment.partition);
+        let (view, contents, place) = (store.view(), app.0.contents(moment.left()), app.place(moment.partition));
+        let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
+        let ask = timeline::Ask { limit, raw: query.raw, as_of: moment.as_of };
+        let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor.as_deref())?;
+        // A run has begun where something was applied to it.
+        let begun = known && (cursor.is_some() || !page.records.is_empty());
+        if begun { Ok(Json(page)) } else { Err(no_run(run_id.borrow())) }
     })
     .await
 }
@@ -206,6 +207,7 @@ pub(super) struct LookupQuery {
     /// In place of `args`, which a URL may be too short for.
     fingerprint: Option<Fingerprint>,
     occurrence: Option<NonZeroU32>,
+    as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -225,24 +227,35 @@ pub(super) async fn lookup(
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, contents, place) = (app.0.store(partition), app.0.contents(ask.deadline()), app.place(partition));
-        let occurrence = query.occurrence.map(NonZeroU32::get);
-        lookup::one(&store.view(), &contents, place, run_id.borrow(), fingerprint.borrow(), occurrence).map(Json)
+        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let rows = moment.rows(app, &store, run_id.borrow())?;
+        let (contents, occurrence) = (app.0.contents(moment.left()), query.occurrence.map(NonZeroU32::get));
+        lookup::one(&rows, &contents, place, run_id.borrow(), fingerprint.borrow(), occurrence).map(Json)
     })
     .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallQuery {
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
 }
 
 pub(super) async fn call(
     State(app): State<App>,
     Path((run_id, id)): Path<(RunId, RecordId)>,
-    Query(ask): Query<Ask>,
+    Query(query): Query<CallQuery>,
 ) -> Result<Json<Lookup>, Error> {
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
-        lookup::by_request(&store.view(), &contents, app.place(partition), run_id.borrow(), id.borrow())?
+        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let rows = moment.rows(app, &store, run_id.borrow())?;
+        lookup::by_request(&rows, &app.0.contents(moment.left()), place, run_id.borrow(), id.borrow())?
             .map(Json)
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
     })
@@ -253,6 +266,7 @@ pub(super) async fn call(
 #[serde(deny_unknown_fields)]
 pub(super) struct CheckpointQuery {
     at_or_before: Option<JournalSeq>,
+    as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -263,11 +277,12 @@ pub(super) async fn checkpoint(
     Query(query): Query<CheckpointQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let store = app.0.store(partition);
-        let (contents, place) = (app.0.contents(ask.deadline()), app.place(partition));
-        let latest = checkpoint::latest(&store.view(), &contents, place, run_id.borrow(), query.at_or_before)?;
+        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let rows = moment.rows(app, &store, run_id.borrow())?;
+        let contents = app.0.contents(moment.left());
+        let latest = checkpoint::latest(&rows, &contents, place, run_id.borrow(), query.at_or_before)?;
         let (row, checkpoint) = latest.found.ok_or_else(|| {
             let what = format!("run {run_id} has no valid checkpoint there");
             let missing = latest.missing.first();
@@ -289,6 +304,7 @@ pub(super) struct RecoveryQuery {
     content: Option<bool>,
     cursor: Option<String>,
     limit: Option<usize>,
+    as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
@@ -307,10 +323,12 @@ pub(super) async fn recovery(
         limit: limit(query.limit)?,
         pending: recovery::PENDING_MAX,
     };
-    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.read(move |app| {
-        let (store, contents) = (app.0.store(partition), app.0.contents(ask.deadline()));
-        recovery::one(&store.view(), &contents, app.place(partition), run_id.borrow(), wanted, cursor.as_deref())?
+        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let rows = moment.rows(app, &store, run_id.borrow())?;
+        let contents = app.0.contents(moment.left());
+        recovery::one(&rows, &contents, place, run_id.borrow(), wanted, cursor.as_deref())?
             .map(Json)
             .ok_or_else(|| no_run(run_id.borrow()))
     })

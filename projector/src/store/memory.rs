@@ -1,4 +1,5 @@
-//! Rows in memory, for folds without a disk: in tests, where a database each would take longer than all the rest.
+//! Rows in memory, for folds without a disk: of a run as it was, and in tests, where a database each would take longer than
+//! all the rest.
 
 use super::{Commit, Error, Rows, Visit, walk};
 use std::{
@@ -11,24 +12,38 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Rows in memory. Nothing survives the value.
 #[derive(Debug, Default)]
-pub struct Memory(RwLock<Arc<Map>>);
+pub struct Memory(RwLock<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    map: Arc<Map>,
+    bytes: usize,
+}
 
 impl Memory {
     /// The rows of this moment: no lock is held while they are visited, for visitors read too.
     fn now(&self) -> Arc<Map> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).map.clone()
+    }
+
+    /// Bytes of its keys and rows.
+    pub fn bytes(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).bytes
     }
 }
 
 impl Commit for Memory {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let map = Arc::make_mut(&mut now);
+        let Held { map, bytes } = &mut *now;
+        let map = Arc::make_mut(map);
         for (key, row) in rows {
-            match row {
+            let before = match row {
                 Some(row) => map.insert(key.to_vec(), row.to_vec()),
                 None => map.remove(key),
             };
+            *bytes -= before.map_or(0, |before| key.len() + before.len());
+            *bytes += row.map_or(0, |row| key.len() + row.len());
         }
         Ok(())
     }

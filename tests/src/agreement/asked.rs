@@ -146,11 +146,12 @@ impl<R: Rows> Asked<'_, R> {
         latest.found.map_or(Ok(Value::Null), |(row, found)| value(checkpoint::answer(place, &row, found, true)))
     }
 
-    /// `show --raw`.
-    pub fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
+    /// `show --raw`, as of an offset where there is one.
+    pub fn show(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
+        let ask = timeline::Ask { limit, raw: true, as_of };
         let lines = all(|cursor| {
-            let page = timeline::page(rows, &Contents::none(), place, run_id, cursor, limit, true)?;
+            let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()

@@ -19,6 +19,14 @@ pub struct Found {
     pub product: Value,
 }
 
+impl Found {
+    /// The same, asked as of an earlier position.
+    #[must_use]
+    pub fn as_of(self, partition: u32, offset: u64) -> Self {
+        Self { question: format!("{} as of {partition}:{offset}", self.question), ..self }
+    }
+}
+
 /// The first difference of a seed.
 #[derive(Clone, Debug)]
 pub struct Difference {

@@ -8,10 +8,9 @@
 //! Every step is waited for, so that a seed is killed at the same place each time.
 
 use super::{
-    Checked, SAMPLES,
+    EARLIER_EVERY, SAMPLES,
     asked::{Asked, Part},
-    compare,
-    difference::Difference,
+    difference::{Difference, Found},
     model, written,
 };
 use anyhow::{Context, ensure};
@@ -146,7 +145,7 @@ struct World {
 
 /// Runs a seed's history on disk and compares what is answered at some positions, behind every kill, and at the end, where
 /// the indices have to be what the log says.
-pub fn disk(seed: u64) -> Result<(Checked, Kills), Difference> {
+pub fn disk(seed: u64) -> Result<(super::Checked, Kills), Difference> {
     let history = history(seed);
     let at = |position: usize| Difference::at(seed, position);
     let mut world = World::new(history.clone()).map_err(|error| at(0).failed(&error))?;
@@ -164,14 +163,20 @@ pub fn disk(seed: u64) -> Result<(Checked, Kills), Difference> {
         position += events.len();
         if killed || sampled {
             answers += world
-                .compare()
+                .compare(false)
                 .map_err(|error| at(position).failed(&error))?
                 .map_err(|found| at(position).over(found))?;
         }
     }
+    if seed.is_multiple_of(EARLIER_EVERY) && world.projector.is_some() {
+        answers += world
+            .compare(true)
+            .map_err(|error| at(position).failed(&error))?
+            .map_err(|found| at(position).over(found))?;
+    }
     world.verify().map_err(|error| at(position).failed(&error))?;
     let kills = locked(&world.trap).kills.clone();
-    Ok((Checked { model: world.model.clone(), answers }, kills))
+    Ok((super::Checked { model: world.model.clone(), answers }, kills))
 }
 
 impl World {
@@ -372,7 +377,7 @@ impl World {
         Ok(())
     }
 
-    fn compare(&self) -> anyhow::Result<Result<u64, super::difference::Found>> {
+    fn compare(&self, earlier: bool) -> anyhow::Result<Result<u64, Found>> {
         let projector = self.projector.as_ref().context("a projector")?;
         let all = PartitionId::all(self.history.journal.partitions);
         let stores: Vec<_> = all.clone().map(|partition| projector.store(partition)).collect();
@@ -380,6 +385,7 @@ impl World {
         let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
         let asked =
             Asked { topic: &self.history.journal.topic, rows: views.iter().collect(), parts: all.map(part).collect() };
+        let compare = if earlier { super::earlier } else { super::compare };
         Ok(compare(&self.model, &asked, &self.history))
     }
 

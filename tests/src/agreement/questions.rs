@@ -41,7 +41,8 @@ const REASONS: [(&str, &str); 5] = [
     ("the effect may have happened and has no", "unknown_outcome"),
 ];
 
-type Checked<T = ()> = Result<T, Found>;
+/// What of an answer is equal, or the first that is not.
+pub(super) type Checked<T = ()> = Result<T, Found>;
 
 impl<R: Rows> Both<'_, R> {
     /// Asks everything; the answers that were compared.
@@ -125,9 +126,30 @@ impl<R: Rows> Both<'_, R> {
         Ok(())
     }
 
+    /// Asks what is asked of a run as it was; `shown` are its records then, in pages of so many.
+    pub fn of_past(
+        mut self,
+        run_id: &str,
+        shown: impl Fn(RunId<&str>, usize) -> anyhow::Result<Vec<Value>>,
+    ) -> Checked<u64> {
+        let id = RunId::new(run_id).expect("a run of the history has an id");
+        self.of_its_own(run_id, id)?;
+        self.records(run_id, shown(id, self.limit()))?;
+        Ok(self.answers)
+    }
+
     fn of_run(&mut self, run_id: &str) -> Checked {
         let limit = self.limit();
         let id = RunId::new(run_id).expect("a run of the history has an id");
+        self.of_its_own(run_id, id)?;
+        self.records(run_id, self.product.show(id, limit, None))?;
+        let told = self.product.anomalies(Some(id), limit).map(Value::from);
+        self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], told)
+    }
+
+    /// What follows from a run's own rows.
+    fn of_its_own(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
         if let Some(members) = recovery.as_object_mut() {
             members.remove("records");
@@ -153,7 +175,6 @@ impl<R: Rows> Both<'_, R> {
             let model = self.model.checkpoint(run_id, covers);
             self.equal(&format!("checkpoint {run_id} at {covers:?}"), &model, self.product.checkpoint(id, covers))?;
         }
-        self.records(run_id, id)?;
         for (family, index) in FAMILIES {
             for ended in [false, true] {
                 let model = self.model.standing(run_id, family, ended)["standing"].clone();
@@ -161,8 +182,7 @@ impl<R: Rows> Both<'_, R> {
                 self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, told)?;
             }
         }
-        let told = self.product.anomalies(Some(id), limit).map(Value::from);
-        self.equal(&format!("anomalies of {run_id}"), &self.model.anomalies(Some(run_id))["anomalies"], told)
+        Ok(())
     }
 
     fn calls(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
@@ -180,7 +200,7 @@ impl<R: Rows> Both<'_, R> {
         Ok(())
     }
 
-    fn records(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+    fn records(&mut self, run_id: &str, told: anyhow::Result<Vec<Value>>) -> Checked {
         let mut model = self.model.show(run_id)["records"].clone();
         for line in each(&mut model) {
             let millis = line["timestamp_millis"].take().as_u64().unwrap_or(0);
@@ -189,7 +209,7 @@ impl<R: Rows> Both<'_, R> {
                 members.remove("timestamp_millis");
             }
         }
-        let told = self.product.show(id, self.limit()).map(|lines| {
+        let told = told.map(|lines| {
             let mut lines = without(lines, &["cursor", "record_kind"]);
             // A payload is answered with what its writer left out; it has to have all that its writer said.
             for (line, model) in each(&mut lines).zip(model.as_array().into_iter().flatten()) {

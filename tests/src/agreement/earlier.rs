@@ -1,0 +1,119 @@
+//! As of earlier positions: what the product folds again from its index, beside the model folded to the same position.
+
+use super::{
+    asked::Asked,
+    difference::Found,
+    questions::{Both, Checked},
+};
+use runlog_model::{History, Model};
+use runlog_projector::{
+    past::{Limits, Past},
+    store::{Index, Parts, Rows, anomalies, decode},
+};
+use runlog_schemas::{
+    datum::hex,
+    id::{Offset, PartitionId, RunId},
+    judge::Reason,
+    partition::partition_of,
+};
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+/// Nothing is given up.
+const LIMITS: Limits = Limits { bytes: usize::MAX, until: None };
+
+/// Asks both of the runs of one partition as of one earlier position, which the seed decides. Returns how many answers were
+/// equal.
+pub fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Checked<u64> {
+    let partitions = u64::from(history.journal.partitions);
+    let at = u32::try_from(history.seed / 7 % partitions).unwrap_or(0);
+    let applied = model.partitions()["partitions"][at as usize]["applied"].as_u64().unwrap_or(0);
+    if applied == 0 {
+        return Ok(0);
+    }
+    let offset = history.seed.wrapping_mul(7919) % applied;
+    let then = model.as_of(at, offset);
+    let mut answers = 0;
+    for run_id in runs(history, at) {
+        let failed = |error: &dyn std::fmt::Display| failed(&format!("{run_id} as of {at}:{offset}"), error);
+        let to = Offset::new(offset).map_err(|error| failed(&error))?;
+        let past = past(product, history, at, run_id, to).map_err(|error| failed(&error))?;
+        let rows = vec![past.rows(); product.rows.len()];
+        let asked = Asked { topic: product.topic, rows, parts: Vec::new() };
+        let both = Both { model: &then, product: &asked, history, answers: 0 };
+        let shown = |id: RunId<&str>, limit: usize| product.show(id, limit, Some(to));
+        answers += both.of_past(run_id, shown).map_err(|found| found.as_of(at, offset))?;
+    }
+    Ok(answers)
+}
+
+/// The rows of all runs, folded again to the end, are the rows that are there: none is wrong, missing or too many.
+pub fn rows<R: Rows>(product: &Asked<'_, R>, history: &History) -> Checked {
+    for at in 0..history.journal.partitions {
+        let mut folded = BTreeMap::new();
+        for run_id in runs(history, at) {
+            let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failed(run_id, &error))?;
+            folded.extend(all(past.rows()));
+        }
+        let there = of_runs(all(product.rows[at as usize]));
+        let differs = |(key, row): (&Vec<u8>, &Vec<u8>)| (folded.get(key) != Some(row)).then(|| key.clone());
+        let more = || folded.keys().find(|key| !there.contains_key(*key)).cloned();
+        if let Some(key) = there.iter().find_map(differs).or_else(more) {
+            let row = |rows: &BTreeMap<Vec<u8>, Vec<u8>>| rows.get(&key).map(|row| hex(row)).into();
+            let question = format!("rows of partition {at} folded again");
+            return Err(Found { question, path: hex(&key), model: row(&there), product: row(&folded) });
+        }
+    }
+    Ok(())
+}
+
+fn runs(history: &History, at: u32) -> impl Iterator<Item = &str> {
+    let here = move |run_id: &&str| {
+        let id = RunId::new(*run_id).expect("a run of the history has an id");
+        partition_of(id, history.journal.partitions).get() == at
+    };
+    history.runs.iter().map(String::as_str).filter(here)
+}
+
+fn past<R: Rows>(
+    product: &Asked<'_, R>,
+    history: &History,
+    at: u32,
+    run_id: &str,
+    to: Offset,
+) -> Result<Past, anyhow::Error> {
+    let mut past = Past::new(RunId::new(run_id.to_owned())?, PartitionId::new(at)?, history.journal.partitions);
+    past.fold(product.rows[at as usize], to, LIMITS)?;
+    Ok(past)
+}
+
+fn failed(question: &str, error: &dyn std::fmt::Display) -> Found {
+    let product = format!("failed: {error:#}").into();
+    Found { question: question.to_owned(), path: String::new(), model: serde_json::Value::Null, product }
+}
+
+fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    rows.scan(&[], &[], rocksdb::Direction::Forward, &mut |key, row| {
+        all.insert(key.to_vec(), row.to_vec());
+        Ok(ControlFlow::Continue(()))
+    })
+    .expect("rows can be read");
+    all
+}
+
+/// The rows that come of the runs of a partition: not its own, and not those of strays.
+fn of_runs(mut rows: BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    rows.retain(|key, _| ![Index::Meta as u8, Index::DeadLetters as u8].contains(&key[0]));
+    let refused: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(anomalies::prefix().bytes())).collect();
+    let mut strays = Vec::new();
+    for (key, row) in refused {
+        let anomaly: anomalies::AnomalyRow = decode(key, row).expect("an anomaly");
+        let mut parts = Parts::new(key);
+        if let (Reason::WrongPartition, Some(offset), Some(index)) = (anomaly.reason, parts.offset(), parts.u32()) {
+            strays.push(key.clone());
+            strays.push(anomalies::of_run(anomaly.run_id.borrow(), offset, index).into_bytes());
+        }
+    }
+    strays.iter().for_each(|key| drop(rows.remove(key)));
+    rows
+}

@@ -55,6 +55,10 @@ verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-
 model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills
 	@RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) $(claimed) cargo test --workspace --test model_agrees -- --nocapture
 
+.PHONY: cuts
+cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
+	@RUNLOG_CUTS=$(or $(CUTS),3x30) $(claimed) cargo test --workspace --test kafka_connections_cut -- --nocapture
+
 .PHONY: bench
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null

@@ -6,15 +6,25 @@
 //!                                              │                            └─▶ disk: log, loop, RocksDB, crashes ──┤
 //!                                              └─▶ Model ─▶ answers ══ question by question ══ the product's queries ┘
 //! ```
+//!
+//! `kafka` does the same to a server on a real topic, with real processes and real kills: there the model reads what the
+//! topic came to hold.
 
+pub mod answers;
+pub mod appender;
 pub mod asked;
 pub mod difference;
 pub mod disk;
 pub mod earlier;
+pub mod http;
+pub mod kafka;
 pub mod pure;
 pub mod questions;
+pub mod seeds;
+pub mod witness;
 pub mod written;
 
+use answers::Answers;
 use asked::Asked;
 use difference::Difference;
 use runlog_model::{Event, History, Model, Rule, history};
@@ -81,7 +91,7 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
 }
 
 /// Asks both everything. Returns how many answers were equal, or the first that were not.
-fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Result<u64, difference::Found> {
+fn compare(model: &Model, product: &impl Answers, history: &History) -> Result<u64, difference::Found> {
     questions::Both { model, product, history, answers: 0 }.everything()
 }
 
@@ -93,6 +103,10 @@ fn earlier<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) ->
 
 /// What a reader gets of a seed's history, for whoever looks into a difference.
 pub fn told(seed: u64) -> Vec<String> {
+    told_of(&history(seed))
+}
+
+fn told_of(history: &History) -> Vec<String> {
     let line = |(position, event): (usize, Event)| match event {
         Event::Deliver(delivery) => {
             let what = match delivery.what.record() {
@@ -103,5 +117,5 @@ pub fn told(seed: u64) -> Vec<String> {
         }
         Event::StartMoved { partition, start } => format!("{position}: {partition} starts at {start}"),
     };
-    history(seed).events().into_iter().enumerate().map(line).collect()
+    history.events().into_iter().enumerate().map(line).collect()
 }

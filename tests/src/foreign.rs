@@ -61,7 +61,13 @@ pub fn append_kafka(config: &KafkaConfig, records: &[(PartitionId, Entry)]) -> a
 }
 
 /// Passes on where each record landed.
-struct Reports(Sender<(usize, Result<Offset, String>)>);
+pub struct Reports(pub Sender<(usize, Result<Offset, String>)>);
+
+impl std::fmt::Debug for Reports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reports")
+    }
+}
 
 impl ClientContext for Reports {}
 

@@ -22,6 +22,8 @@ use testcontainers::{
 };
 use uuid::Uuid;
 
+use crate::cable::Cable;
+
 /// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
 const IMAGE: &str = "runlog/kafka:4.3.0";
 
@@ -36,6 +38,8 @@ const START_WAIT: Duration = Duration::from_secs(120);
 pub struct Broker {
     container: String,
     port: u16,
+    /// The port that clients are told.
+    advertised: u16,
     /// Breaks when this process ends.
     _watcher: ChildStdin,
 }
@@ -43,15 +47,27 @@ pub struct Broker {
 impl Broker {
     /// Starts a broker of the caller's own, to be stopped and killed at will.
     pub fn start() -> anyhow::Result<Self> {
+        Self::start_behind(None)
+    }
+
+    /// Starts one that all clients reach by a proxy, which leads there when this returns.
+    pub fn behind(cable: &Cable) -> anyhow::Result<Self> {
+        let broker = Self::start_behind(Some(cable.port))?;
+        cable.mend(broker.port);
+        Ok(broker)
+    }
+
+    fn start_behind(proxy: Option<u16>) -> anyhow::Result<Self> {
         // The broker tells its clients where it is, so the port must be known first; another process may take it in
         // between.
         let mut failure = None;
         for _ in 0..3 {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            match create(port) {
+            let advertised = proxy.unwrap_or(port);
+            match create(port, advertised) {
                 Ok(container) => {
                     let _watcher = watch(&container)?;
-                    return Ok(Self { container, port, _watcher });
+                    return Ok(Self { container, port, advertised, _watcher });
                 }
                 Err(error) => failure = Some(error),
             }
@@ -67,9 +83,14 @@ impl Broker {
         SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error:?}")))
     }
 
-    /// `HOST:PORT`.
+    /// `HOST:PORT`, of the proxy where there is one.
     pub fn bootstrap(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+        format!("127.0.0.1:{}", self.advertised)
+    }
+
+    /// The port that a proxy leads to.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// The configuration of a topic with a name of its own, which is not created.
@@ -138,7 +159,7 @@ impl Drop for Broker {
     }
 }
 
-fn create(port: u16) -> anyhow::Result<String> {
+fn create(port: u16, advertised: u16) -> anyhow::Result<String> {
     let image = env::var("RUNLOG_KAFKA_IMAGE").unwrap_or_else(|_| IMAGE.into());
     let (name, tag) = image.rsplit_once(':').unwrap_or((&image, "latest"));
     let started = WaitFor::message_on_stdout("Kafka Server started");
@@ -152,7 +173,7 @@ fn create(port: u16) -> anyhow::Result<String> {
             binding.host_ip = Some("127.0.0.1".into());
         }
     });
-    for (name, value) in environment(port) {
+    for (name, value) in environment(advertised) {
         request = request.with_env_var(name, value);
     }
     // On a thread of its own, so that a test may start a broker from within a runtime.

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod agreement;
+pub mod cable;
 pub mod checkpoints;
 pub mod claims;
 pub mod command;

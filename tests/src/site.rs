@@ -50,9 +50,19 @@ impl Site {
 
     /// On a new topic of the shared broker; agents reach it by `kafka:`.
     pub fn kafka() -> anyhow::Result<Self> {
-        let (folder, topic) = (tempfile::tempdir()?, Broker::shared().unique_topic());
+        Self::on(Broker::shared())
+    }
+
+    /// The same on another broker.
+    pub fn on(broker: &Broker) -> anyhow::Result<Self> {
+        let (folder, topic) = (tempfile::tempdir()?, broker.unique_topic());
         let server = Launch::kafka(&folder.path().join("data"), &topic).partitions(PARTITIONS).start()?;
         Ok(Self { server, topic: Some(topic), folder })
+    }
+
+    /// The topic, where it is on one.
+    pub fn topic(&self) -> Option<&KafkaConfig> {
+        self.topic.as_ref()
     }
 
     /// The journal's URL, where queries go to `server`.
@@ -224,6 +234,11 @@ impl Agent {
             thread::sleep(LOOK);
         }
         Ok(())
+    }
+
+    /// Lets it go on where it was held up, without waiting for what it says then.
+    pub fn let_go(&mut self) -> anyhow::Result<()> {
+        self.tell(&json!("go on"))
     }
 
     /// SIGCONT, and lets go of where it was held up: what it says then.

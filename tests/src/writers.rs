@@ -144,6 +144,11 @@ pub struct Writers {
 impl Writers {
     /// Begins all stories. Call it within a runtime.
     pub fn start(stories: Vec<Story>, sink: &Arc<impl Sink>) -> Self {
+        Self::start_at(RATE, stories, sink)
+    }
+
+    /// Begins them with so many records offered in a second.
+    pub fn start_at(rate: f64, stories: Vec<Story>, sink: &Arc<impl Sink>) -> Self {
         let mut writers = Self {
             tasks: JoinSet::new(),
             ending: Arc::default(),
@@ -151,7 +156,7 @@ impl Writers {
             repeated: Arc::default(),
             begun: Instant::now(),
         };
-        let pace = Duration::from_secs_f64(stories.len() as f64 * BATCH as f64 / RATE);
+        let pace = Duration::from_secs_f64(stories.len() as f64 * BATCH as f64 / rate);
         for story in stories {
             let (sink, ending) = (sink.clone(), writers.ending.clone());
             let counts = (writers.acknowledged.clone(), writers.repeated.clone());

@@ -4,49 +4,14 @@
 //! fails. `--nocapture` shows the tables.
 
 use runlog_model::Rule;
-use runlog_tests::agreement::{self, disk};
-use std::{
-    env,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
+use runlog_tests::agreement::{
+    self, disk,
+    seeds::{cores, each_seed, number},
 };
-
-/// A number from the environment.
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not {text:?}")))
-}
-
-/// Runs `check` on the seeds from 0, or on the one that is asked for, on as many threads as there are cores. After some
-/// failures it gives up, and fails with them.
-fn each_seed(seeds: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
-    const FAILURES_MAX: usize = 5;
-    let (from, end) = number("RUNLOG_SEED").map_or((0, seeds), |seed| (seed, seed + 1));
-    let (next, failures) = (AtomicU64::new(from), Mutex::new(Vec::new()));
-    let work = || loop {
-        let seed = next.fetch_add(1, Ordering::Relaxed);
-        if seed >= end || failures.lock().is_ok_and(|failures| failures.len() >= FAILURES_MAX) {
-            return;
-        }
-        if let Err(failure) = check(seed)
-            && let Ok(mut failures) = failures.lock()
-        {
-            failures.push((seed, failure));
-        }
-    };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        (0..threads).for_each(|_| drop(scope.spawn(work)));
-    });
-    let mut failures = failures.into_inner().unwrap_or_default();
-    failures.sort();
-    let asked = number("RUNLOG_SEED").filter(|_| !failures.is_empty());
-    let events = asked.map(|seed| agreement::told(seed).join("\n")).unwrap_or_default();
-    let told: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
-    assert!(told.is_empty(), "\n{events}\n{}", told.join("\n"));
-}
+use std::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// How often each rule decided something.
 #[derive(Default)]
@@ -68,7 +33,7 @@ impl Counts {
 fn the_pure_projection_answers_as_the_model_does() {
     let (counts, answers) = (Counts::new(), AtomicU64::new(0));
     let seeds = number("RUNLOG_SEEDS").unwrap_or(10_000);
-    each_seed(seeds, |seed| {
+    each_seed(cores(), seeds, |seed| {
         let checked = agreement::pure(seed, None).map_err(|difference| difference.to_string())?;
         counts.add(checked.model.rules());
         answers.fetch_add(checked.answers, Ordering::Relaxed);
@@ -113,7 +78,7 @@ fn a_model_that_lacks_a_rule_disagrees() {
 fn killed_at_any_point_the_projector_answers_as_the_model_does() {
     let (kills, answers) = (Mutex::new(disk::Kills::new()), AtomicU64::new(0));
     let seeds = number("RUNLOG_DISK_SEEDS").unwrap_or(300);
-    each_seed(seeds, |seed| {
+    each_seed(cores(), seeds, |seed| {
         let (checked, killed) = disk::disk(seed).map_err(|difference| difference.to_string())?;
         answers.fetch_add(checked.answers, Ordering::Relaxed);
         let mut kills = kills.lock().map_err(|_| "a seed panicked")?;

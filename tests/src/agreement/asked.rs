@@ -1,5 +1,6 @@
 //! The product's queries over the rows of all partitions, as JSON, lists whole: each is asked for page by page.
 
+use super::answers::{Answers, PAGES_MAX, recovered};
 use anyhow::ensure;
 use runlog_projector::{
     Contents, Error,
@@ -15,9 +16,6 @@ use runlog_schemas::{
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-
-/// Pages of one answer.
-const PAGES_MAX: usize = 10_000;
 
 /// How a partition is.
 #[derive(Clone, Debug)]
@@ -68,20 +66,33 @@ impl<R: Rows> Asked<'_, R> {
         let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
         (self.rows[partition.index()], Place { topic: self.topic, partition })
     }
+}
 
-    /// Where each partition is.
-    pub fn partitions(&self) -> Value {
+impl<R: Rows> Asked<'_, R> {
+    /// `show --raw`, as of an offset where there is one.
+    pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let ask = timeline::Ask { limit, raw: true, as_of };
+        let lines = all(|cursor| {
+            let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
+            Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        lines.into_iter().map(value).collect()
+    }
+}
+
+impl<R: Rows> Answers for Asked<'_, R> {
+    fn partitions(&self) -> anyhow::Result<Value> {
         let row = |(partition, part): (usize, &Part)| {
             let state = if part.stopped.is_some() { "stopped" } else { "running" };
             let error = part.stopped.as_ref().map(|stop| stop.kind);
             let stopped_at = part.stopped.as_ref().map(|stop| stop.offset);
             json!({"partition": partition, "applied": part.applied, "state": state, "error": error, "stopped_at": stopped_at})
         };
-        self.parts.iter().enumerate().map(row).collect()
+        Ok(self.parts.iter().enumerate().map(row).collect())
     }
 
-    /// Every run, by id.
-    pub fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             let mut after: Option<RunId> = None;
@@ -98,47 +109,22 @@ impl<R: Rows> Asked<'_, R> {
         found.into_iter().map(value).collect()
     }
 
-    /// `recover --full`, its pages put together.
-    pub fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
+    fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
         let ask = recovery::Ask { full: true, from_start: false, content: true, limit, pending: limit };
-        let page = |cursor: Option<&[u8]>| recovery::one(rows, &Contents::none(), place, run_id, ask, cursor);
-        let Some(first) = page(None)? else { return Ok(Value::Null) };
-        let mut next = query::parse_cursor(first.next_cursor.as_deref())?;
-        let mut whole = value(first)?;
-        for _ in 0..PAGES_MAX {
-            let Some(cursor) = next else {
-                // Pages of pending effects are by their ids; within each they are by request.
-                if let Some(pending) = whole["pending"].as_array_mut() {
-                    pending.sort_by_key(|effect| effect["journal_seq"].as_u64());
-                }
-                return Ok(whole);
-            };
-            let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is gone") };
-            next = query::parse_cursor(more.next_cursor.as_deref())?;
-            ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
-            let more = value(more)?;
-            for list in ["pending", "completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
-                let items = more[list].as_array().cloned().unwrap_or_default();
-                if let Some(all) = whole[list].as_array_mut() {
-                    all.extend(items);
-                }
-            }
-            let unclaimed = whole["unclaimed"].as_u64().unwrap_or(0) + more["unclaimed"].as_u64().unwrap_or(0);
-            whole["unclaimed"] = unclaimed.into();
-            ensure!(more["reason"] == whole["reason"], "whether it is resumable differs from page to page");
-        }
-        anyhow::bail!("the pages do not come to an end")
+        recovered(|cursor| {
+            let cursor = query::parse_cursor(cursor)?;
+            let page = recovery::one(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;
+            page.map(value).transpose()
+        })
     }
 
-    /// `lookup`.
-    pub fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
+    fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
         value(lookup::one(rows, &Contents::none(), place, run_id, Fingerprint::new(fingerprint)?, occurrence)?)
     }
 
-    /// `checkpoint`, whole.
-    pub fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
+    fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
         let covers = at_or_before.map(|covers| JournalSeq::ZERO.saturating_add(covers));
         let latest = checkpoint::latest(rows, &Contents::none(), place, run_id, covers)?;
@@ -146,26 +132,17 @@ impl<R: Rows> Asked<'_, R> {
         latest.found.map_or(Ok(Value::Null), |(row, found)| value(checkpoint::answer(place, &row, found, true)))
     }
 
-    /// `show --raw`, as of an offset where there is one.
-    pub fn show(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
-        let (rows, place) = self.of(run_id);
-        let ask = timeline::Ask { limit, raw: true, as_of };
-        let lines = all(|cursor| {
-            let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
-            Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
-        })?;
-        lines.into_iter().map(value).collect()
+    fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
+        self.show_as_of(run_id, limit, None)
     }
 
-    /// What stands open of one run, or has ended.
-    pub fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
         let found = all(|cursor| standing::page(rows, place, index, (Some(run_id), ended), cursor, limit))?;
         found.into_iter().map(|(_, standing)| value(standing)).collect()
     }
 
-    /// The same of all runs, each with its run.
-    pub fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
+    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| standing::page(rows, place, index, (None, ended), cursor, limit))?);
@@ -173,8 +150,7 @@ impl<R: Rows> Asked<'_, R> {
         found.into_iter().map(|(run_id, standing)| Ok((run_id, value(standing)?))).collect()
     }
 
-    /// `effects`: over all runs.
-    pub fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| effects::page(rows, place, only_pending, only_unsafe, cursor, limit))?);
@@ -182,8 +158,7 @@ impl<R: Rows> Asked<'_, R> {
         found.into_iter().map(value).collect()
     }
 
-    /// `anomalies`, of a run or all. Those of a run's records that stand elsewhere are asked for there.
-    pub fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| anomalies::page(rows, place, run_id, cursor, limit))?);
@@ -191,8 +166,7 @@ impl<R: Rows> Asked<'_, R> {
         found.into_iter().map(value).collect()
     }
 
-    /// `dead-letter list`.
-    pub fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+    fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
             found.extend(all(|cursor| dead_letters::page(rows, place, cursor, limit))?);
@@ -200,8 +174,11 @@ impl<R: Rows> Asked<'_, R> {
         found.into_iter().map(value).collect()
     }
 
-    /// `outcome` of a run's record at a place.
-    pub fn outcome(
+    fn tells_outcomes(&self, _partition: u32) -> bool {
+        true
+    }
+
+    fn outcome(
         &self,
         partition: u32,
         (offset, index): (u64, u32),
@@ -214,8 +191,7 @@ impl<R: Rows> Asked<'_, R> {
         found.map_or(Ok(Value::Null), value)
     }
 
-    /// What became of the first record of an id.
-    pub fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
+    fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
         outcome::by_id(rows, place, run_id, record_id)?.map_or(Ok(Value::Null), |found| value(found.outcome))
     }

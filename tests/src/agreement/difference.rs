@@ -34,18 +34,26 @@ pub struct Difference {
     position: usize,
     what: Option<Box<Found>>,
     error: Option<String>,
+    /// What the seed came to, where that does not follow from it.
+    log: Vec<String>,
 }
 
 impl Difference {
     /// Of a seed, behind the event at `position`.
     pub fn at(seed: u64, position: usize) -> Self {
-        Self { seed, position, what: None, error: None }
+        Self { seed, position, what: None, error: None, log: Vec::new() }
     }
 
     /// Different answers.
     #[must_use]
     pub fn over(self, found: Found) -> Self {
         Self { what: Some(Box::new(found)), ..self }
+    }
+
+    /// Among these events, which are shown where the seed is the one that was asked for.
+    #[must_use]
+    pub fn among(self, log: Vec<String>) -> Self {
+        Self { log, ..self }
     }
 
     /// The product failed.
@@ -62,7 +70,10 @@ impl Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, position, what, error } = self;
+        let Self { seed, position, what, error, log } = self;
+        if std::env::var_os("RUNLOG_SEED").is_some() && !log.is_empty() {
+            writeln!(f, "in the topic:\n{}", log.join("\n"))?;
+        }
         write!(f, "seed {seed}, behind event {position}: ")?;
         if let Some(error) = error {
             write!(f, "{error}")?;

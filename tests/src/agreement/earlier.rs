@@ -40,7 +40,7 @@ pub fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History
         let rows = vec![past.rows(); product.rows.len()];
         let asked = Asked { topic: product.topic, rows, parts: Vec::new() };
         let both = Both { model: &then, product: &asked, history, answers: 0 };
-        let shown = |id: RunId<&str>, limit: usize| product.show(id, limit, Some(to));
+        let shown = |id: RunId<&str>, limit: usize| product.show_as_of(id, limit, Some(to));
         answers += both.of_past(run_id, shown).map_err(|found| found.as_of(at, offset))?;
     }
     Ok(answers)

@@ -5,6 +5,7 @@
 //!   agent_process JOURNAL SERVER LEDGER
 //!   {"open": {"run": "r"}}                          {"opened": {"epoch": 1, "pending": ["…"]}} or {"error": "claim_lost"}
 //!   {"call": {"tool": "book", "args": {}}}          {"result": …, "recorded": false} or {"error": …, "message": …}
+//!   "reopen"                                        {"reopened": {"landed": 1, "appended": 0}} or {"error": …, "message": …}
 //!   {"stop_at": "head_read"}                        {"armed": "head_read"}; later {"at": "head_read"}, until any line comes
 //!   {"work": {"runs": ["r"], "acknowledged": "F"}}  works on all of them until a line comes, then ends them
 //! ```
@@ -58,6 +59,7 @@ enum Order {
         hold: bool,
     },
     Checkpoint,
+    Reopen,
     Work {
         runs: Vec<String>,
         acknowledged: PathBuf,
@@ -129,6 +131,10 @@ async fn obey(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> 
             }
             (Order::Checkpoint, Some(run)) => match run.checkpoint(&LoopState::default()).await {
                 Ok(position) => json!({ "position": position }),
+                Err(failed) => error(&failed),
+            },
+            (Order::Reopen, Some(run)) => match run.reopen().await {
+                Ok(done) => json!({ "reopened": { "landed": done.landed, "appended": done.appended } }),
                 Err(failed) => error(&failed),
             },
             (Order::Work { runs, acknowledged }, _) => {

@@ -1,0 +1,93 @@
+//! What a product is asked, wherever it is: its queries over rows in this process, or a server over HTTP.
+
+use anyhow::ensure;
+use runlog_projector::store::Index;
+use runlog_schemas::id::{RecordId, RunId};
+use serde_json::Value;
+
+/// Pages of one answer.
+pub(crate) const PAGES_MAX: usize = 10_000;
+
+/// The answers as JSON, lists whole: `limit` is the length of the pages that they are asked for in.
+pub trait Answers {
+    /// The length of the pages of the `number`th question. Short ones end anywhere.
+    fn page(&self, number: u64) -> usize {
+        usize::try_from(number % 5).unwrap_or(0) + 1
+    }
+
+    /// Where each partition is; `applied` is null where it is not to be compared.
+    fn partitions(&self) -> anyhow::Result<Value>;
+
+    /// Every run, by id.
+    fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// `recover --full`; null where there is no such run.
+    fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value>;
+
+    /// `lookup`.
+    fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value>;
+
+    /// `checkpoint`, whole; null where there is none.
+    fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value>;
+
+    /// `show --raw`.
+    fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// What stands open of one run, or has ended.
+    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// The same of all runs, each with its run.
+    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>>;
+
+    /// `effects`: over all runs.
+    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// `anomalies`, of a run or all.
+    fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// `dead-letter list`.
+    fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// Whether [`Answers::outcome`] is answered for places of this partition.
+    fn tells_outcomes(&self, partition: u32) -> bool;
+
+    /// `outcome` of a run's record at a place; null where none was judged there.
+    fn outcome(
+        &self,
+        partition: u32,
+        at: (u64, u32),
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> anyhow::Result<Value>;
+
+    /// What became of the first record of an id; null where none was judged.
+    fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value>;
+}
+
+/// A recovery, its pages put together. `page` gives the one at a cursor; none where there is no such run.
+pub(crate) fn recovered(mut page: impl FnMut(Option<&str>) -> anyhow::Result<Option<Value>>) -> anyhow::Result<Value> {
+    let Some(mut whole) = page(None)? else { return Ok(Value::Null) };
+    let mut next = whole["next_cursor"].as_str().map(str::to_owned);
+    for _ in 0..PAGES_MAX {
+        let Some(cursor) = next else {
+            // Pages of pending effects are by their ids; within each they are by request.
+            if let Some(pending) = whole["pending"].as_array_mut() {
+                pending.sort_by_key(|effect| effect["journal_seq"].as_u64());
+            }
+            return Ok(whole);
+        };
+        let Some(more) = page(Some(&cursor))? else { anyhow::bail!("the run is gone") };
+        next = more["next_cursor"].as_str().map(str::to_owned);
+        ensure!(next.as_ref() != Some(&cursor), "the next page is the same page");
+        for list in ["pending", "completed", "approvals", "wakes", "messages", "write_backs", "missing_content"] {
+            let items = more[list].as_array().cloned().unwrap_or_default();
+            if let Some(all) = whole[list].as_array_mut() {
+                all.extend(items);
+            }
+        }
+        let unclaimed = whole["unclaimed"].as_u64().unwrap_or(0) + more["unclaimed"].as_u64().unwrap_or(0);
+        whole["unclaimed"] = unclaimed.into();
+        ensure!(more["reason"] == whole["reason"], "whether it is resumable differs from page to page");
+    }
+    anyhow::bail!("the pages do not come to an end")
+}

@@ -1,0 +1,254 @@
+//! A server's answers over HTTP, as whoever is outside asks it.
+
+use super::answers::{Answers, PAGES_MAX, recovered};
+use crate::server::{self, Server};
+use anyhow::{Context, bail, ensure};
+use runlog_projector::store::Index;
+use runlog_schemas::{
+    id::{RecordId, RunId},
+    partition::partition_of,
+};
+use serde_json::{Value, json};
+use std::{cell::Cell, fmt::Write as _};
+use tokio::runtime::Runtime;
+
+/// Longer than any list.
+const PAGE: usize = 1000;
+/// How long an answer may wait for the projector.
+const DEADLINE: &str = "deadline_ms=60000";
+/// Why a partition stands still, by the words that it is told in.
+const STOPS: [(&str, &str); 2] = [("unknown schema", "unknown_schema"), ("expected the genesis", "not_a_journal")];
+
+/// Who asks.
+#[derive(Debug)]
+pub struct Asker {
+    http: reqwest::Client,
+    runtime: Runtime,
+}
+
+impl Asker {
+    /// Keeps its connections.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { http: server::client()?, runtime })
+    }
+
+    /// The status and the JSON of an answer; `path` begins with a slash and is encoded.
+    pub fn get(&self, server: &Server, path: &str) -> anyhow::Result<(u16, Value)> {
+        let url = format!("{}{path}", server.url);
+        self.runtime.block_on(async {
+            let response = self.http.get(&url).send().await.with_context(|| url.clone())?;
+            let status = response.status().as_u16();
+            Ok((status, response.json().await.with_context(|| url.clone())?))
+        })
+    }
+
+    /// Waits until a position of a partition is applied, or the partition stands still. Whether it does.
+    pub fn stopped_before(&self, server: &Server, partition: u32, offset: u64) -> anyhow::Result<bool> {
+        let path = format!("/v1/runs?limit=1&consistency=at-least={partition}:{offset}&{DEADLINE}");
+        match self.get(server, &path)? {
+            (200, _) => Ok(false),
+            (503, problem) if problem["kind"] == "partition_stopped" => Ok(true),
+            (status, problem) => bail!("{path}: {status} {problem}"),
+        }
+    }
+}
+
+/// A partition, as the model has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The last record of the log.
+    pub last: Option<u64>,
+    /// Whether it stands still before that.
+    pub stopped: bool,
+}
+
+/// A server that has come as far as the model.
+#[derive(Debug)]
+pub struct Http<'a> {
+    asker: &'a Asker,
+    server: &'a Server,
+    parts: Vec<Part>,
+    questions: Cell<u64>,
+}
+
+impl<'a> Http<'a> {
+    /// Questions of `asker` to `server`.
+    pub fn new(asker: &'a Asker, server: &'a Server, parts: Vec<Part>) -> Self {
+        Self { asker, server, parts, questions: Cell::new(0) }
+    }
+
+    /// What is at least asked for so that the answer is not an old one: in turns the log's end, and a position.
+    fn fresh(&self, run_id: RunId<&str>) -> String {
+        let partition = partition_of(run_id, u32::try_from(self.parts.len()).unwrap_or(1));
+        let part = self.parts[partition.index()];
+        match part.last {
+            // Such a partition answers nothing else; how far it is was waited for.
+            _ if part.stopped => "consistency=eventual".to_owned(),
+            Some(last) if self.questions.get() % 2 == 1 => {
+                format!("consistency=at-least={partition}:{last}&{DEADLINE}")
+            }
+            _ => format!("consistency=latest&{DEADLINE}"),
+        }
+    }
+
+    /// What lists over all partitions are asked with.
+    fn everywhere(&self) -> String {
+        let any = self.parts.iter().any(|part| part.stopped);
+        if any { "consistency=eventual".to_owned() } else { format!("consistency=latest&{DEADLINE}") }
+    }
+
+    /// An answer; none where there is no such thing.
+    fn found(&self, path: &str) -> anyhow::Result<Option<Value>> {
+        self.questions.set(self.questions.get() + 1);
+        match self.asker.get(self.server, path)? {
+            (200, answer) => Ok(Some(answer)),
+            (404, problem) if problem["kind"] == "not_found" => Ok(None),
+            (status, problem) => bail!("{path}: {status} {problem}"),
+        }
+    }
+
+    /// All items of a list; none of what there is not.
+    fn all(&self, path: &str, list: &str, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (mut items, mut cursor) = (Vec::new(), String::new());
+        for _ in 0..PAGES_MAX {
+            let Some(mut page) = self.found(&format!("{path}&limit={limit}{cursor}"))? else { return Ok(items) };
+            let Value::Array(more) = page[list].take() else { bail!("{path} has no {list}: {page}") };
+            ensure!(more.len() <= limit, "{path}: a page of {} where {limit} were asked for", more.len());
+            items.extend(more);
+            let Some(next) = page["next_cursor"].as_str() else { return Ok(items) };
+            let next = format!("&cursor={next}");
+            ensure!(cursor != next, "{path}: the next page is the same page");
+            cursor = next;
+        }
+        bail!("{path}: the pages do not come to an end")
+    }
+}
+
+/// Text as a part of a path or a query.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        // Writing to a String cannot fail.
+        let _ = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => write!(encoded, "{}", byte as char),
+            _ => write!(encoded, "%{byte:02X}"),
+        };
+        encoded
+    })
+}
+
+fn of_run(run_id: RunId<&str>, rest: &str) -> String {
+    format!("/v1/runs/{}/{rest}", encoded(run_id.as_str()))
+}
+
+impl Answers for Http<'_> {
+    /// Mostly whole, since each page is an exchange.
+    fn page(&self, number: u64) -> usize {
+        if number.is_multiple_of(7) { usize::try_from(number % 5).unwrap_or(0) + 2 } else { PAGE }
+    }
+
+    fn partitions(&self) -> anyhow::Result<Value> {
+        let doctor = self.found("/v1/doctor")?.context("a doctor")?;
+        let row = |row: &Value| {
+            let text = row["error"].as_str();
+            let kind =
+                text.map(|text| STOPS.iter().find(|(part, _)| text.contains(part)).map_or(text, |(_, kind)| kind));
+            let told = format!("partition {} is stopped at offset ", row["partition"]);
+            let mut findings = doctor["findings"].as_array().into_iter().flatten();
+            let at = findings.find_map(|finding| finding["what"].as_str()?.strip_prefix(&told)?.split_once(':'));
+            let stopped_at = at.and_then(|(offset, _)| offset.parse::<u64>().ok());
+            json!({"partition": row["partition"], "applied": null, "state": row["state"], "error": kind, "stopped_at": stopped_at})
+        };
+        Ok(doctor["partitions"].as_array().context("partitions")?.iter().map(row).collect())
+    }
+
+    fn runs(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+        self.all(&format!("/v1/runs?{}", self.everywhere()), "runs", limit)
+    }
+
+    fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
+        let path = of_run(run_id, &format!("recovery?full=true&limit={limit}&{}", self.fresh(run_id)));
+        recovered(|cursor| self.found(&cursor.map_or(path.clone(), |cursor| format!("{path}&cursor={cursor}"))))
+    }
+
+    fn lookup(&self, run_id: RunId<&str>, fingerprint: &str, occurrence: Option<u32>) -> anyhow::Result<Value> {
+        let occurrence = occurrence.map(|occurrence| format!("&occurrence={occurrence}")).unwrap_or_default();
+        let path = format!("lookup?tool=any&fingerprint={}{occurrence}&{}", encoded(fingerprint), self.fresh(run_id));
+        Ok(self.found(&of_run(run_id, &path))?.unwrap_or_default())
+    }
+
+    fn checkpoint(&self, run_id: RunId<&str>, at_or_before: Option<u64>) -> anyhow::Result<Value> {
+        let covers = at_or_before.map(|covers| format!("&at_or_before={covers}")).unwrap_or_default();
+        let path = of_run(run_id, &format!("checkpoints/latest?{}{covers}", self.fresh(run_id)));
+        Ok(self.found(&path)?.unwrap_or_default())
+    }
+
+    fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
+        self.all(&of_run(run_id, &format!("records?raw=true&{}", self.fresh(run_id))), "records", limit)
+    }
+
+    fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = format!("standing/{}?ended={ended}&{}", index.name(), self.fresh(run_id));
+        self.all(&of_run(run_id, &path), "standing", limit)
+    }
+
+    /// There is no such list: each run is asked.
+    fn standing_everywhere(&self, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<(RunId, Value)>> {
+        let mut found = Vec::new();
+        for run in self.runs(PAGE)? {
+            let run_id = RunId::new(run["run_id"].as_str().context("a run has an id")?.to_owned())?;
+            let standing = self.standing(run_id.borrow(), index, ended, limit)?;
+            found.extend(standing.into_iter().map(|standing| (run_id.clone(), standing)));
+        }
+        Ok(found)
+    }
+
+    fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = format!("/v1/effects?pending={only_pending}&unsafe={only_unsafe}&{}", self.everywhere());
+        self.all(&path, "effects", limit)
+    }
+
+    fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = match run_id {
+            // Its records may stand in other partitions: how far those are was waited for.
+            Some(run_id) => format!("/v1/anomalies?run={}&{}", encoded(run_id.as_str()), self.fresh(run_id)),
+            None => format!("/v1/anomalies?{}", self.everywhere()),
+        };
+        self.all(&path, "anomalies", limit)
+    }
+
+    fn dead_letters(&self, limit: usize) -> anyhow::Result<Vec<Value>> {
+        self.all(&format!("/v1/dead-letters?{}", self.everywhere()), "records", limit)
+    }
+
+    /// A partition that stands still says nothing of positions.
+    fn tells_outcomes(&self, partition: u32) -> bool {
+        self.parts.get(partition as usize).is_some_and(|part| !part.stopped)
+    }
+
+    fn outcome(
+        &self,
+        partition: u32,
+        (offset, index): (u64, u32),
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+    ) -> anyhow::Result<Value> {
+        let place = format!("position={partition}:{offset}:{index}&record_id={}", encoded(record_id.as_str()));
+        let found = self.found(&of_run(run_id, &format!("outcome?{place}&{}", self.fresh(run_id))))?;
+        Ok(found.map(without_writer).unwrap_or_default())
+    }
+
+    fn by_id(&self, run_id: RunId<&str>, record_id: RecordId<&str>) -> anyhow::Result<Value> {
+        let path = format!("outcome?record_id={}&{}", encoded(record_id.as_str()), self.fresh(run_id));
+        Ok(self.found(&of_run(run_id, &path))?.map(without_writer).unwrap_or_default())
+    }
+}
+
+/// What became of a record, without who writes the run.
+fn without_writer(mut read_back: Value) -> Value {
+    if let Some(members) = read_back.as_object_mut() {
+        members.remove("epoch");
+        members.remove("writer_id");
+    }
+    read_back
+}

@@ -1,0 +1,89 @@
+//! What stands in a topic, by a client of its own: what a reader is to get, whoever appended it and however that ended.
+
+use anyhow::{Context, ensure};
+use rdkafka::{
+    ClientConfig, Message, Offset, TopicPartitionList,
+    consumer::{BaseConsumer, Consumer},
+    error::KafkaError,
+};
+use runlog_log::kafka::KafkaConfig;
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+/// How long one reading may take.
+const READ_WAIT: Duration = Duration::from_secs(60);
+/// How long it waits for the next thing at a time.
+const POLL_WAIT: Duration = Duration::from_millis(200);
+
+/// A record as it stands in the topic.
+#[derive(Clone, Debug)]
+pub struct Stood {
+    /// The partition.
+    pub partition: u32,
+    /// The offset. Control records have offsets and are not among these.
+    pub offset: u64,
+    /// The broker's stamp, milliseconds since the Unix epoch.
+    pub millis: i64,
+    /// The bytes.
+    pub value: Vec<u8>,
+}
+
+/// Reads a topic from its beginning, a piece at a time.
+pub struct Witness {
+    consumer: BaseConsumer,
+    topic: String,
+    /// By partition, the offset to go on from.
+    next: Vec<i64>,
+}
+
+impl std::fmt::Debug for Witness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Witness").field("topic", &self.topic).field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl Witness {
+    /// Has read nothing yet.
+    pub fn new(config: &KafkaConfig, partitions: u32) -> anyhow::Result<Self> {
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", &config.brokers).set("group.id", "witness");
+        client.set("enable.auto.commit", "false").set("auto.offset.reset", "error");
+        client.set("isolation.level", "read_uncommitted").set("enable.partition.eof", "true");
+        client.set("fetch.wait.max.ms", "10").set("fetch.queue.backoff.ms", "5");
+        Ok(Self { consumer: client.create()?, topic: config.topic.clone(), next: vec![0; partitions as usize] })
+    }
+
+    /// What came behind what was read before, up to where each partition ends now: of each partition in its order.
+    pub fn read(&mut self) -> anyhow::Result<Vec<Stood>> {
+        let mut from = TopicPartitionList::new();
+        for (partition, next) in (0..).zip(&self.next) {
+            from.add_partition_offset(&self.topic, partition, Offset::Offset(*next))?;
+        }
+        // Given anew, so that each partition says once more where it ends.
+        self.consumer.assign(&from)?;
+        let (mut stood, begun) = (Vec::new(), Instant::now());
+        let mut left: BTreeSet<i32> = (0..).take(self.next.len()).collect();
+        while !left.is_empty() {
+            ensure!(begun.elapsed() < READ_WAIT, "partitions {left:?} of {} do not come to an end", self.topic);
+            match self.consumer.poll(POLL_WAIT) {
+                None => {}
+                Some(Err(KafkaError::PartitionEOF(partition))) => drop(left.remove(&partition)),
+                Some(Err(error)) => return Err(error).context("reading the topic"),
+                Some(Ok(message)) => {
+                    let partition = u32::try_from(message.partition())?;
+                    self.next[partition as usize] = message.offset() + 1;
+                    stood.push(Stood {
+                        partition,
+                        offset: message.offset().try_into()?,
+                        millis: message.timestamp().to_millis().context("a stamp")?,
+                        value: message.payload().unwrap_or_default().to_vec(),
+                    });
+                }
+            }
+        }
+        self.consumer.unassign()?;
+        Ok(stood)
+    }
+}

@@ -1,0 +1,145 @@
+//! Appends to a topic what it is told line by line on stdin, all of it on its way at once and in order, and says line by
+//! line on stdout what was acknowledged; it ends with its stdin.
+//!
+//! ```text
+//!   topic_appender BROKERS TOPIC
+//!   {"number": 0, "partition": 1, "how": "log", "value": "c301…"}        {"number": 0, "offset": 17}
+//! ```
+
+use anyhow::{Context, anyhow};
+use rdkafka::{
+    ClientConfig,
+    producer::{BaseProducer, BaseRecord, Producer},
+};
+use runlog_log::{
+    Ack, Entry, Log, Offset, PartitionId,
+    kafka::{KafkaConfig, KafkaLog},
+};
+use runlog_tests::{
+    agreement::appender::{Acknowledged, How, Order},
+    foreign::{Reports, append_kafka},
+};
+use std::{
+    io::{self, Write},
+    sync::mpsc::{self, Receiver, SyncSender},
+    thread,
+    time::Duration,
+};
+use tokio::runtime::Runtime;
+
+/// Orders that wait for their acknowledgement.
+const UNDER_WAY_MAX: usize = 1024;
+/// How long a transaction's steps may take.
+const STEP_WAIT: Duration = Duration::from_secs(30);
+/// More than our own clients take.
+const MESSAGE_BYTES_MAX: &str = "2000000";
+
+/// What is on its way, in the order of the orders.
+enum Waiting {
+    Log(usize, Ack),
+    /// Waits until all before it is acknowledged; `Ok` is sent when it is done.
+    Foreign(Order, SyncSender<()>),
+}
+
+fn main() -> anyhow::Result<()> {
+    let [brokers, topic] = <[String; 2]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
+        .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC"))?;
+    let config = KafkaConfig::new(brokers, topic);
+    let log = KafkaLog::connect(config.clone())?;
+    let (send, waiting) = mpsc::sync_channel(UNDER_WAY_MAX);
+    let listener = thread::spawn(move || listen(&log, &send));
+    let foreign = Foreign { runtime: Runtime::new()?, config };
+    acknowledge(&waiting, &foreign)?;
+    listener.join().map_err(|_| anyhow!("the listener panicked"))?
+}
+
+/// Appends each order as it comes.
+fn listen(log: &KafkaLog, send: &SyncSender<Waiting>) -> anyhow::Result<()> {
+    for line in io::stdin().lines() {
+        let order: Order = serde_json::from_str(&line?)?;
+        if order.how == How::Log {
+            let entry = Entry { value: bytes(&order.value)?, ..Entry::default() };
+            let ack = log.append(PartitionId::new(order.partition)?, vec![entry]);
+            send.send(Waiting::Log(order.number, ack)).map_err(|_| anyhow!("nobody waits any more"))?;
+        } else {
+            let (done, is_done) = mpsc::sync_channel(0);
+            send.send(Waiting::Foreign(order, done)).map_err(|_| anyhow!("nobody waits any more"))?;
+            is_done.recv().context("nobody waits any more")?;
+        }
+    }
+    Ok(())
+}
+
+fn acknowledge(waiting: &Receiver<Waiting>, foreign: &Foreign) -> anyhow::Result<()> {
+    let mut transactional = None;
+    for waiting in waiting {
+        let acknowledged = match waiting {
+            Waiting::Log(number, ack) => {
+                let offsets = foreign.runtime.block_on(ack)?;
+                Acknowledged { number, offset: offsets.first().context("an offset")?.get() }
+            }
+            Waiting::Foreign(order, done) => {
+                let offset = foreign.append(&order, &mut transactional)?;
+                done.send(()).ok();
+                Acknowledged { number: order.number, offset }
+            }
+        };
+        let mut stdout = io::stdout().lock();
+        writeln!(stdout, "{}", serde_json::to_string(&acknowledged)?)?;
+        stdout.flush()?;
+    }
+    Ok(())
+}
+
+/// Clients that are not ours.
+struct Foreign {
+    runtime: Runtime,
+    config: KafkaConfig,
+}
+
+/// One whose transactions have the topic's name, and what it hears of its records.
+struct Transactional {
+    producer: BaseProducer<Reports>,
+    reports: Receiver<(usize, Result<Offset, String>)>,
+}
+
+impl Foreign {
+    fn append(&self, order: &Order, transactional: &mut Option<Transactional>) -> anyhow::Result<u64> {
+        let (partition, value) = (PartitionId::new(order.partition)?, bytes(&order.value)?);
+        if order.how == How::Foreign {
+            let landed = append_kafka(&self.config, &[(partition, Entry { value, ..Entry::default() })])?;
+            return Ok(landed.first().context("an offset")?.get());
+        }
+        let Transactional { producer, reports } = match transactional {
+            Some(known) => known,
+            None => transactional.insert(self.transactional()?),
+        };
+        producer.begin_transaction()?;
+        let record = BaseRecord::<(), _, _>::with_opaque_to(&self.config.topic, order.number);
+        let record = record.partition(partition.signed()).payload(&value);
+        producer.send(record).map_err(|(error, _)| error)?;
+        producer.flush(STEP_WAIT)?;
+        let (_, landed) = reports.try_recv()?;
+        match order.how {
+            How::Aborted => producer.abort_transaction(STEP_WAIT)?,
+            _ => producer.commit_transaction(STEP_WAIT)?,
+        }
+        Ok(landed.map_err(|error| anyhow!(error))?.get())
+    }
+
+    /// By the id a transaction that a killed process left open is aborted.
+    fn transactional(&self) -> anyhow::Result<Transactional> {
+        let (send, reports) = mpsc::channel();
+        let mut client = ClientConfig::new();
+        client.set("bootstrap.servers", &self.config.brokers).set("message.max.bytes", MESSAGE_BYTES_MAX);
+        client.set("transactional.id", &self.config.topic);
+        let producer: BaseProducer<Reports> = client.create_with_context(Reports(send))?;
+        producer.init_transactions(STEP_WAIT)?;
+        Ok(Transactional { producer, reports })
+    }
+}
+
+fn bytes(hex: &str) -> anyhow::Result<Vec<u8>> {
+    let pair = |at: usize| Ok(u8::from_str_radix(hex.get(at..at + 2).context("pairs of digits")?, 16)?);
+    (0..hex.len()).step_by(2).map(pair).collect()
+}

@@ -385,8 +385,8 @@ impl World {
         let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
         let asked =
             Asked { topic: &self.history.journal.topic, rows: views.iter().collect(), parts: all.map(part).collect() };
-        let compare = if earlier { super::earlier } else { super::compare };
-        Ok(compare(&self.model, &asked, &self.history))
+        let (model, history) = (&self.model, &self.history);
+        Ok(if earlier { super::earlier(model, &asked, history) } else { super::compare(model, &asked, history) })
     }
 
     /// The indices are what the log says, where it still says all.

@@ -166,10 +166,10 @@ pub(crate) struct OfRun {
     pub(crate) run: RunId,
 }
 
-/// A point in time: later.
+/// Which moment is asked about: later.
 #[derive(Debug, Args)]
 pub(crate) struct AsOf {
     /// Comes with a later version
     #[arg(long, value_name = "TIME|P:O", hide = true)]
-    pub(crate) as_of: Option<String>,
+    pub(crate) as_of: Option<value::AsOf>,
 }

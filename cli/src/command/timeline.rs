@@ -5,6 +5,7 @@ use crate::{
     Error, args,
     client::{Event, Target},
     text::{Cell, Text},
+    value::AsOf,
 };
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines, Problem},
@@ -19,13 +20,18 @@ const SUMMARY: usize = 120;
 
 /// Prints the run as far as it is there.
 pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
-    super::refuse_as_of(&args.as_of)?;
+    let at = match &args.as_of {
+        None => None,
+        Some(AsOf::Time(time)) => Some(time.as_str()),
+        Some(AsOf::Position(_)) => return Err(Error::later("`runlog show --as-of` with a position")),
+    };
     let mut cursor: Option<String> = None;
     loop {
         let target = Target::run(&args.of.run)
             .path("/records")
             .with("limit", PAGE)
             .with_some("cursor", cursor.as_deref())
+            .with_some("at", at)
             .with_flag("raw", args.raw);
         let page: Lines = session.read(target, &args.reading).await?;
         for line in &page.records {

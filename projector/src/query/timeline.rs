@@ -8,7 +8,7 @@ use crate::{
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
     datum::hex,
-    id::RunId,
+    id::{Offset, RunId},
     json::Json,
     payload::Payload,
     record::JournalRecord,
@@ -36,6 +36,35 @@ pub fn page<R: Rows>(
         let row: RecordRow = store::decode(key, row)?;
         Ok(Some((key.to_vec(), (offset, index), super::decode(&row)?)))
     })?;
+    lines(contents, place, found, &mut next, raw)
+}
+
+/// A page of the records that state the facts which hold at a time, behind `cursor`: what [`held`](super::facts::held) costs,
+/// and a decode per line.
+pub fn held<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    ask: super::facts::Ask,
+    cursor: Option<&[u8]>,
+    raw: bool,
+) -> Result<Lines, Error> {
+    let (found, mut next) =
+        super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| Ok((key.to_vec(), at, super::decode(row)?)))?;
+    lines(contents, place, found, &mut next, raw)
+}
+
+/// A record, its place and the key of its row.
+type Found = (Vec<u8>, (Offset, u32), JournalRecord);
+
+fn lines(
+    contents: &Contents,
+    place: Place<'_>,
+    found: Vec<Found>,
+    next: &mut Option<Vec<u8>>,
+    raw: bool,
+) -> Result<Lines, Error> {
     let mut records = Vec::with_capacity(found.len());
     let mut brought = 0;
     let mut found = found.into_iter().peekable();
@@ -50,11 +79,11 @@ pub fn page<R: Rows>(
         }
         records.push(line(&record, place.at(at.0, at.1), hex(&key), raw, missing)?);
         if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
-            next = Some(key);
+            *next = Some(key);
             break;
         }
     }
-    Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
+    Ok(Lines { records, next_cursor: next.take().map(|key| hex(&key)) })
 }
 
 /// Reads a cursor of this run's timeline.

@@ -4,7 +4,7 @@ use super::{App, Ask, limit, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
-    query::{self, checkpoint, lookup, parse_cursor, recovery, timeline},
+    query::{self, checkpoint, facts, lookup, parse_cursor, parse_time, recovery, timeline},
 };
 use axum::{
     Json,
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::num::NonZeroU32;
 
-fn no_run(run_id: RunId<&str>) -> Error {
+pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
 }
 
@@ -97,6 +97,8 @@ pub(super) async fn one(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
+    /// Only what states the facts that hold then.
+    at: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
     #[serde(default)]
@@ -112,6 +114,7 @@ pub(super) async fn records(
 ) -> Result<Json<Lines>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
+    let at_millis = query.at.as_deref().map(parse_time).transpose()?;
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     app.read(move |app| {
         let store = app.0.store(partition);
@@ -121,6 +124,11 @@ pub(super) async fn records(
             return Err(no_run(run_id.borrow()));
         }
         let contents = app.0.contents(ask.deadline());
+        if let Some(at_millis) = at_millis {
+            let wanted = facts::Ask { at_millis, family: None, limit };
+            let cursor = cursor.as_deref();
+            return timeline::held(&view, &contents, place, run_id.borrow(), wanted, cursor, query.raw).map(Json);
+        }
         timeline::page(&view, &contents, place, run_id.borrow(), cursor.as_deref(), limit, query.raw).map(Json)
     })
     .await

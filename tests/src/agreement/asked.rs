@@ -5,7 +5,8 @@ use runlog_projector::{
     Contents, Error,
     fold::Stop,
     query::{
-        self, Place, anomalies, checkpoint, dead_letters, effects, lookup, outcome, recovery, runs, standing, timeline,
+        self, Place, anomalies, checkpoint, dead_letters, effects, facts, lookup, outcome, recovery, runs, standing,
+        timeline,
     },
     store::{Index, Rows},
 };
@@ -145,6 +146,28 @@ impl<R: Rows> Asked<'_, R> {
         let (rows, place) = self.of(run_id);
         let lines = all(|cursor| {
             let page = timeline::page(rows, &Contents::none(), place, run_id, cursor, limit, true)?;
+            Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        lines.into_iter().map(value).collect()
+    }
+
+    /// The facts of a run that hold at a time.
+    pub fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let ask = facts::Ask { at_millis, family: None, limit };
+        let found = all(|cursor| {
+            let Some(page) = facts::page(rows, place, run_id, ask, cursor)? else { return Ok((Vec::new(), None)) };
+            Ok((page.facts, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        found.into_iter().map(value).collect()
+    }
+
+    /// `show --raw --as-of` a time.
+    pub fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let ask = facts::Ask { at_millis, family: None, limit };
+        let lines = all(|cursor| {
+            let page = timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, true)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()

@@ -154,6 +154,7 @@ impl<R: Rows> Both<'_, R> {
             self.equal(&format!("checkpoint {run_id} at {covers:?}"), &model, self.product.checkpoint(id, covers))?;
         }
         self.records(run_id, id)?;
+        self.facts(run_id, id)?;
         for (family, index) in FAMILIES {
             for ended in [false, true] {
                 let model = self.model.standing(run_id, family, ended)["standing"].clone();
@@ -198,6 +199,20 @@ impl<R: Rows> Both<'_, R> {
             lines
         });
         self.equal(&format!("records of {run_id}"), &model, told)
+    }
+
+    fn facts(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        let limit = self.limit();
+        for at in self.model.times(run_id) {
+            let model = self.model.facts(run_id, at)["facts"].clone();
+            let told = self.product.facts(id, at, limit).map(|facts| without(facts, &["at", "status"]));
+            self.equal(&format!("facts of {run_id} at {at}"), &model, told)?;
+            let places: Value = model.as_array().into_iter().flatten().map(|fact| fact["position"].clone()).collect();
+            let lines = self.product.show_at(id, at, limit);
+            let told = lines.map(|lines| lines.into_iter().map(|line| line["position"].clone()).collect());
+            self.equal(&format!("records of {run_id} as of {at}"), &places, told)?;
+        }
+        Ok(())
     }
 
     fn outcomes(&mut self) -> Checked {

@@ -38,7 +38,7 @@ impl fmt::Display for Place {
 pub(crate) enum AsOf {
     /// Behind the record there.
     Position(Place),
-    /// RFC 3339.
+    /// RFC 3339; the server reads it.
     Time(String),
 }
 
@@ -46,10 +46,13 @@ impl FromStr for AsOf {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if humantime::parse_rfc3339_weak(text).is_ok() {
+        let begins = |digits: usize| text.len() > digits && text.bytes().take(digits).all(|byte| byte.is_ascii_digit());
+        // A year and a hyphen: nothing else of a time is like a position.
+        if begins(4) && text.as_bytes().get(4) == Some(&b'-') {
             return Ok(Self::Time(text.to_owned()));
         }
-        text.parse().map(Self::Position)
+        let place = text.parse().map(Self::Position);
+        place.map_err(|_| format!("{text:?} is neither a time, such as 2026-11-22T10:00:00Z, nor PARTITION:OFFSET"))
     }
 }
 

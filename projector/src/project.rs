@@ -33,6 +33,7 @@ pub mod dead_letters;
 pub mod effects;
 pub mod events;
 mod evolving;
+pub mod facts;
 pub mod keys;
 pub mod markers;
 pub mod pools;
@@ -275,7 +276,9 @@ fn settle<R: Rows>(
             records::applied(record, at, changes);
             contents::kept(record, at, changes);
             events::applied(record, at, changes);
-            if !no_op {
+            if no_op {
+                facts::repeated(record, at, changes)?;
+            } else {
                 indexed(record, at, changes)?;
             }
             Ok(Effect::Applied)
@@ -308,12 +311,12 @@ fn indexed<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_,
         }
         RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::applied(record, at, changes)?,
         RecordKind::ConversationTurn => turns::applied(record, at, changes),
+        RecordKind::Retraction => facts::retracted(record, at, changes)?,
         _ if record.facts.payload_type == "recovery" => markers::applied(record, at, changes),
-        _ => {
-            if let Some(step) = Step::of(&record) {
-                stepped(record, &step, at, changes)?;
-            }
-        }
+        _ => match Step::of(&record) {
+            Some(step) => stepped(record, &step, at, changes)?,
+            None => facts::repeated(record, at, changes)?,
+        },
     }
     Ok(())
 }

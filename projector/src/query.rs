@@ -20,6 +20,7 @@ pub mod checkpoint;
 pub mod dead_letters;
 pub mod effects;
 pub mod events;
+pub mod facts;
 pub mod lookup;
 pub mod outcome;
 pub mod recovery;
@@ -54,6 +55,37 @@ pub fn time(millis: u64) -> String {
     let millis = millis.min(253_402_300_799_999);
     let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
     humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Reads an RFC 3339 time, with its offset from UTC: milliseconds since the Unix epoch, rounded down.
+///
+/// Errors: `Usage` for what is none, and for what is before 1970.
+pub fn parse_time(text: &str) -> Result<i64, Error> {
+    let usage = || {
+        let message = format!("{text:?} is not a time of RFC 3339 from 1970 on, such as 2026-11-22T10:00:00Z");
+        Error::new(ErrorKind::Usage, message)
+    };
+    let (local, ahead_minutes) = zone(text).ok_or_else(usage)?;
+    let at = humantime::parse_rfc3339(&format!("{local}Z")).map_err(|error| usage().because(error))?;
+    let since = at.duration_since(std::time::UNIX_EPOCH).map_err(|error| usage().because(error))?;
+    let millis = i64::try_from(since.as_millis()).map_err(|error| usage().because(error))?;
+    Some(millis - ahead_minutes * 60_000).filter(|millis| *millis >= 0).ok_or_else(usage)
+}
+
+/// The local part of a time, and how many minutes it is ahead of UTC.
+fn zone(text: &str) -> Option<(&str, i64)> {
+    if let Some(local) = text.strip_suffix(['Z', 'z']) {
+        return Some((local, 0));
+    }
+    let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
+    let ahead = match offset.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes): (i64, i64) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then_some((local, ahead * (hours * 60 + minutes)))
 }
 
 /// Decodes a stored record whole.

@@ -29,6 +29,7 @@ use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod events;
+mod facts;
 mod fleet;
 mod health;
 mod moment;
@@ -105,6 +106,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/outcome", runs::outcome),
         Route::get("/v1/runs/{run}/tail", tail::one),
         Route::get("/v1/runs/{run}/standing/{list}", standing::one),
+        Route::get("/v1/runs/{run}/facts", facts::list),
         Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
         Route::get("/v1/tail", tail::every),
         Route::get("/v1/events", events::list),

@@ -31,6 +31,7 @@ pub mod dead_letters;
 pub mod effects;
 pub mod events;
 pub mod evolving;
+pub mod facts;
 mod key;
 pub mod keys;
 pub mod markers;

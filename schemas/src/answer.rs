@@ -11,9 +11,11 @@ use std::collections::BTreeMap;
 
 mod absent;
 mod events;
+mod facts;
 mod standing;
 
 pub use events::{Event, Events};
+pub use facts::{Fact, Facts};
 pub use standing::{Standing, Standings};
 
 /// A place in the log. `index` counts within an atomic batch and is 0 otherwise.

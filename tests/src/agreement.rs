@@ -31,8 +31,8 @@ use runlog_model::{Event, History, Model, Rule, history};
 use runlog_projector::store::Rows;
 use std::collections::BTreeSet;
 
-/// Rules of the model that the product does not have yet: nothing takes content away, and nobody asks as of a valid time.
-pub const NOT_IN_THE_PRODUCT: [Rule; 4] = [Rule::Retention, Rule::Erasure, Rule::Retraction, Rule::AssertWins];
+/// Rules of the model that the product does not have yet: nothing takes content away.
+pub const NOT_IN_THE_PRODUCT: [Rule; 2] = [Rule::Retention, Rule::Erasure];
 
 /// How often a history is looked at, its end included.
 const SAMPLES: u64 = 3;

@@ -42,7 +42,7 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
             refused(server, &format!("/v1/{list}{and}limit=0"))?;
             refused(server, &format!("/v1/{list}{and}limit=1001"))?;
         }
-        for list in ["records?", "recovery?", "standing/wakes?"] {
+        for list in ["records?", "recovery?", "standing/wakes?", "facts?"] {
             refused(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;
         }
         // Occurrences count from 1: the one before the first is not unknown, it is no question.
@@ -52,6 +52,19 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
         }
         refused(server, &format!("/v1/runs/{RUN}?consistency=at-least=%2B0:0"))?;
         refused(server, "/v1/dead-letters/+0:1")
+    })
+}
+
+#[test]
+fn what_is_no_time_and_no_family_of_facts_is_refused() -> anyhow::Result<()> {
+    with_server(|server| {
+        for time in
+            ["", "yesterday", "2026-11-22", "2026-11-22T10:00:00", "1969-12-31T23:59:59Z", "2026-11-22T10:00:00+1:0"]
+        {
+            refused(server, &format!("/v1/runs/{RUN}/facts?at={time}"))?;
+            refused(server, &format!("/v1/runs/{RUN}/records?at={time}"))?;
+        }
+        refused(server, &format!("/v1/runs/{RUN}/facts?family=wake"))
     })
 }
 
@@ -69,6 +82,8 @@ fn a_cursor_of_another_list_is_refused_instead_of_answered_as_its_end_or_its_beg
         refused(server, &format!("/v1/runs/{IMPORTED}/records?cursor={records}"))?;
         refused(server, &format!("/v1/runs/{RUN}/recovery?cursor={records}"))?;
         refused(server, &format!("/v1/runs/{RUN}/standing/wakes?cursor={records}"))?;
+        refused(server, &format!("/v1/runs/{IMPORTED}/facts?cursor={records}"))?;
+        refused(server, &format!("/v1/runs/{IMPORTED}/records?at=2026-11-22T10:00:00Z&cursor={records}"))?;
         refused(server, &format!("/v1/runs/{RUN}/tail?until_end=true&from={effects}"))?;
         refused(server, &format!("/v1/tail?until_end=true&from={records}"))?;
         refused(server, "/v1/tail?until_end=true&from=at:0")?;

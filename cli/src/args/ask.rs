@@ -27,8 +27,9 @@ pub(crate) struct Runs {
 pub(crate) struct Show {
     #[command(flatten)]
     pub(crate) of: OfRun,
-    #[command(flatten)]
-    pub(crate) as_of: AsOf,
+    /// Only the records that state the facts which hold at a time (RFC 3339): calls, turns, proposals
+    #[arg(long, value_name = "TIME")]
+    pub(crate) as_of: Option<value::AsOf>,
     /// Do not mask content by its privacy class, where that is allowed
     #[arg(long)]
     pub(crate) raw: bool,

@@ -20,10 +20,10 @@ const SUMMARY: usize = 120;
 
 /// Prints the run as far as it is there.
 pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
-    let as_of = match &args.as_of.as_of {
-        None => None,
-        Some(AsOf::Position(place)) => Some(*place),
-        Some(AsOf::Time(_)) => return Err(Error::later("`runlog show --as-of` with a time")),
+    let (as_of, at) = match &args.as_of {
+        None => (None, None),
+        Some(AsOf::Position(place)) => (Some(*place), None),
+        Some(AsOf::Time(time)) => (None, Some(time.as_str())),
     };
     let mut cursor: Option<String> = None;
     loop {
@@ -32,6 +32,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
             .with("limit", PAGE)
             .with_some("cursor", cursor.as_deref())
             .with_some("as_of", as_of)
+            .with_some("at", at)
             .with_flag("raw", args.raw);
         let page: Lines = session.read(target, &args.reading).await?;
         for line in &page.records {

@@ -4,7 +4,7 @@ use super::{At, Changes, OfRun};
 use crate::store::{
     self, Index, Rows, approvals,
     evolving::{FactRow, StateRow, ended, fact, open},
-    messages, pools, proposals, wakes, write_backs,
+    facts, messages, pools, proposals, wakes, write_backs,
 };
 use runlog_schemas::{
     id::RunId,
@@ -58,8 +58,8 @@ pub(super) fn said<R: Rows>(
     at: At<'_>,
     changes: &mut Changes<'_, R>,
 ) {
-    let row =
-        FactRow { status: step.status.to_owned(), validity: record.validity, record_id: record.record_id.to_owned() };
+    let validity = facts::validity(&record);
+    let row = FactRow { status: step.status.to_owned(), validity, record_id: record.record_id.to_owned() };
     changes.put(fact(index, record.run_id, &step.key, at.offset, at.index), &row);
 }
 

@@ -4,6 +4,7 @@ use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
     effects::{EffectRow, Kind},
+    facts,
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
 use runlog_schemas::{id::RecordId, judge::CallStatus};
@@ -21,6 +22,7 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
         row.status_offset = at.offset;
         row.status_index = at.index;
         row.outcome_hash = Some(record.payload_hash());
+        row.ended = Some(facts::validity(&record));
         changes.put(key, &row);
     }
     Ok(())
@@ -48,6 +50,9 @@ fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'
         outcome_hash: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
         has_evidence: false,
+        requested: facts::validity(&record),
+        ended: None,
+        more_stated: false,
     };
     changes.put(key(run, record.record_id), &row);
     Ok(())

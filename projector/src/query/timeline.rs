@@ -43,7 +43,8 @@ pub fn page<R: Rows>(
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
     let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
-    lines(rows, contents, place, run_id, (&prefix, end.as_ref()), cursor, limit, raw)
+    let (found, next) = stored(rows, &prefix, end.as_ref(), cursor, limit)?;
+    lines(contents, place, run_id, found, next, raw)
 }
 
 /// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
@@ -57,27 +58,53 @@ pub fn at_offset<R: Rows>(
     raw: bool,
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
-    // A record is within its limit, and so are all of a batch.
-    Ok(lines(rows, contents, place, run_id, (&prefix, None), None, BATCH_RECORDS_MAX, raw)?.records)
+    // A record is within its limit, and so are all of a batch: content is not brought back for more than one.
+    let (found, next) = stored(rows, &prefix, None, None, BATCH_RECORDS_MAX)?;
+    Ok(lines(contents, place, run_id, found, next, raw)?.records)
 }
 
-#[allow(clippy::too_many_arguments, reason = "those of the two above")]
-fn lines<R: Rows>(
+/// A record, its place and the key of its row.
+type Found = (Vec<u8>, (Offset, u32), JournalRecord);
+
+fn stored<R: Rows>(
     rows: &R,
-    contents: &Contents,
-    place: Place<'_>,
-    run_id: RunId<&str>,
-    (prefix, end): (&Key, Option<&Key>),
+    prefix: &Key,
+    end: Option<&Key>,
     cursor: Option<&[u8]>,
     limit: usize,
-    raw: bool,
-) -> Result<Lines, Error> {
-    let (found, mut next) = super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
+) -> Result<(Vec<Found>, Option<Vec<u8>>), Error> {
+    super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
         Ok(Some((key.to_vec(), (offset, index), super::decode(&row)?)))
-    })?;
+    })
+}
+
+/// A page of the records that state the facts which hold at a time, behind `cursor`: what [`held`](super::facts::held) costs,
+/// and a decode per line.
+pub fn held<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    ask: super::facts::Ask,
+    cursor: Option<&[u8]>,
+    raw: bool,
+) -> Result<Lines, Error> {
+    let (found, next) =
+        super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| Ok((key.to_vec(), at, super::decode(row)?)))?;
+    lines(contents, place, run_id, found, next, raw)
+}
+
+fn lines(
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    found: Vec<Found>,
+    mut next: Option<Vec<u8>>,
+    raw: bool,
+) -> Result<Lines, Error> {
     let mut records = Vec::with_capacity(found.len());
     let mut brought = 0;
     let mut found = found.into_iter().peekable();

@@ -4,7 +4,7 @@ use super::{App, Ask, limit, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
-    query::{self, checkpoint, lookup, parse_cursor, recovery, timeline},
+    query::{self, checkpoint, facts, lookup, parse_cursor, parse_time, recovery, timeline},
 };
 use axum::{
     Json,
@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::num::NonZeroU32;
 
-fn no_run(run_id: RunId<&str>) -> Error {
+pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
 }
 
@@ -97,6 +97,8 @@ pub(super) async fn one(
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
+    /// Only what states the facts that hold then.
+    at: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
     #[serde(default)]
@@ -113,10 +115,26 @@ pub(super) async fn records(
 ) -> Result<Json<Lines>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
-    let moment = app.moment(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let at_millis = query.at.as_deref().map(parse_time).transpose()?;
+    let as_of = query.as_of.as_deref();
+    // What holds at a time is found in rows as of then; records stay where they are.
+    let moment = match at_millis {
+        Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
+        None => app.moment(run_id.borrow(), &ask, as_of).await?,
+    };
     app.read(move |app| {
         let store = app.0.store(moment.partition);
-        let (view, contents, place) = (store.view(), app.0.contents(moment.left()), app.place(moment.partition));
+        let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
+        if let Some(at_millis) = at_millis {
+            let rows = moment.rows(app, &store, run_id.borrow())?;
+            if query::runs::one(&rows, place, run_id.borrow(), app.0.log_now())?.is_none() {
+                return Err(no_run(run_id.borrow()));
+            }
+            let wanted = facts::Ask { at_millis, family: None, limit };
+            let cursor = cursor.as_deref();
+            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, query.raw).map(Json);
+        }
+        let view = store.view();
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
         let ask = timeline::Ask { limit, raw: query.raw, as_of: moment.as_of };
         let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor.as_deref())?;

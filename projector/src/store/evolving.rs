@@ -74,10 +74,10 @@ datum!(StateRow { state, journal_seq, began_offset, began_index, record_id, offs
 /// What a record said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FactRow {
-    /// The state.
+    /// The state; `retracted` of a retraction.
     pub status: String,
-    /// When that holds, where the record says so.
-    pub validity: Option<Validity>,
+    /// From when on that holds, or does not.
+    pub validity: Validity,
     /// The record.
     pub record_id: RecordId,
 }

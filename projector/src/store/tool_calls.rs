@@ -1,5 +1,8 @@
 //! `tool_calls`: calls by fingerprint and occurrence, by request, and in request order. A lookup is one get for the
 //! count, one for the occurrence, one for the call, and one per record whose content is returned.
+//!
+//! What a request and an end state of a call at a valid time stands in the call's row; what else is stated of it (the same
+//! completion again, a retraction) has rows of its own, and the call's row says that there are some.
 
 use super::{Index, Key};
 use runlog_schemas::{
@@ -7,6 +10,7 @@ use runlog_schemas::{
     datum::Sha256,
     id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{CallState, CallStatus},
+    record::Validity,
 };
 
 /// The request record id of occurrence k (from 1) of a fingerprint.
@@ -32,6 +36,16 @@ pub fn order_prefix(run_id: RunId<&str>) -> Key {
 /// How many requests of a fingerprint the run has.
 pub fn count(run_id: RunId<&str>, fingerprint: Fingerprint<&str>) -> Key {
     Key::new(Index::ToolCalls, 3).text(run_id).text(fingerprint)
+}
+
+/// What the record at a place states of a call, beside its request and its first end ([`Validity`]).
+pub fn stated(run_id: RunId<&str>, request_record_id: RecordId<&str>, offset: Offset, index: u32) -> Key {
+    stated_of(run_id, request_record_id).offset(offset).u32(index)
+}
+
+/// All of that, in log order.
+pub fn stated_of(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
+    Key::new(Index::ToolCalls, 4).text(run_id).text(request_record_id)
 }
 
 /// A call.
@@ -61,6 +75,12 @@ pub struct CallRow {
     pub idempotency_key: Option<String>,
     /// Whether a refused result is attached as evidence.
     pub has_evidence: bool,
+    /// From when on the request holds.
+    pub requested: Validity,
+    /// From when on its end holds.
+    pub ended: Option<Validity>,
+    /// Whether more was stated of it.
+    pub more_stated: bool,
 }
 datum!(CallRow {
     fingerprint,
@@ -75,6 +95,9 @@ datum!(CallRow {
     outcome_hash,
     idempotency_key,
     has_evidence,
+    requested,
+    ended,
+    more_stated,
 });
 
 impl CallRow {

@@ -1,5 +1,5 @@
-//! `turns`: conversation turns by message id, each time one is recorded. A turn is one seek: the last fact up to a position
-//! is what it was then. A run's turns in log order are its records.
+//! `turns`: conversation turns by message id, each time one is recorded or retracted. A turn is one seek: the last fact up to
+//! a position is what it was then. A run's turns in log order are its records.
 
 use super::{Index, Key};
 use runlog_schemas::{
@@ -18,14 +18,14 @@ pub fn of_message(run_id: RunId<&str>, message_id: &str) -> Key {
     Key::new(Index::Turns, 0).text(run_id).text(message_id)
 }
 
-/// A turn.
+/// A turn, or that it is retracted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TurnRow {
     /// The record.
     pub record_id: RecordId,
-    /// Its `journal_seq`.
+    /// Its `journal_seq`; 0 of a retraction.
     pub journal_seq: JournalSeq,
-    /// When it holds, where the record says so.
-    pub validity: Option<Validity>,
+    /// From when on it holds, or does not.
+    pub validity: Validity,
 }
 datum!(TurnRow { record_id, journal_seq, validity });

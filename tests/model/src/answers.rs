@@ -346,7 +346,7 @@ impl Model {
                 "checkpoint": self.checkpoint(seen.run_id, None),
                 "standing": Self::FAMILIES.map(standing),
                 "show": self.show(seen.run_id),
-                "facts": self.facts(seen.run_id, i64::MAX),
+                "facts": self.times(seen.run_id).into_iter().map(|at| self.facts(seen.run_id, at)).collect::<Vec<_>>(),
             }));
         }
         let offsets = self.partitions.iter().flat_map(|partition| &partition.log);

@@ -45,7 +45,7 @@ pub(crate) fn list<'a>(record: &'a Value, path: &str) -> &'a [Value] {
 }
 
 /// Whether the payload is hidden, so that the facts beside it say what it is.
-fn hidden(record: &Value) -> bool {
+pub(crate) fn hidden(record: &Value) -> bool {
     matches!(text(record, "/payload/type"), "encrypted" | "stored_payload")
 }
 

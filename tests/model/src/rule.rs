@@ -164,11 +164,15 @@ pub enum Rule {
     Retraction,
     /// At the same valid time an assertion wins over a retraction.
     AssertWins,
+    /// A retraction of what is applied behind it says nothing.
+    RetractionOfLater,
+    /// A decision that ends a call states that of it.
+    DecisionStates,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 78] = [
+    pub const ALL: [Self; 80] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -247,6 +251,8 @@ impl Rule {
         Self::Erasure,
         Self::Retraction,
         Self::AssertWins,
+        Self::RetractionOfLater,
+        Self::DecisionStates,
     ];
 }
 

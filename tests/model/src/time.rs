@@ -2,8 +2,8 @@
 
 use crate::{
     fold::Model,
-    record::{number, payload_type, text},
-    rule::Rule,
+    record::{answers, at, hidden, number, payload_type, text},
+    rule::{Rule, Rules},
     run::{Entry, Run},
 };
 use serde_json::{Value, json};
@@ -17,40 +17,61 @@ struct Statement<'a> {
     entry: &'a Entry,
 }
 
-/// The family and the key of the fact that a record asserts.
-fn fact(record: &Value) -> Option<(&'static str, String)> {
+/// The family and the key of the fact that an applied record states something of.
+fn fact(rules: &Rules, run: &Run, entry: &Entry) -> Option<(&'static str, String)> {
+    let record = &entry.record;
+    let key = |path: &str| match hidden(record) {
+        true => at(record, "/facts/key").and_then(Value::as_str).map(str::to_owned),
+        false => Some(text(record, path).to_owned()),
+    };
     Some(match payload_type(record) {
-        "tool_call_requested" => ("tool_call", text(record, "/record_id").to_owned()),
-        "tool_call_completed" | "tool_call_failed" => ("tool_call", crate::record::answers(record).to_owned()),
-        "conversation_turn" => ("conversation_turn", text(record, "/payload/message_id").to_owned()),
-        "code_edit_proposal" => ("code_edit_proposal", text(record, "/payload/request_id").to_owned()),
+        "tool_call_requested" => ("tool_call", entry.id.clone()),
+        "tool_call_completed" | "tool_call_failed" => ("tool_call", answers(record).to_owned()),
+        // A decision that ends a call; of other effects nothing is told here.
+        "effect_resolution" if matches!(text(record, "/payload/decision"), "done" | "adopt" | "give_up") => {
+            let requests = |other: &Entry| other.kind == "tool_call_requested" && other.id == answers(record);
+            let of_call = before(run, entry).any(requests);
+            rules.fires(Rule::DecisionStates, of_call).then(|| ("tool_call", answers(record).to_owned()))?
+        }
+        "conversation_turn" => ("conversation_turn", key("/payload/message_id")?),
+        "code_edit_proposal" => ("code_edit_proposal", key("/payload/request_id")?),
         _ => return None,
     })
 }
 
+/// The applied records in front of an entry.
+fn before<'a>(run: &'a Run, entry: &Entry) -> impl Iterator<Item = &'a Entry> {
+    let place = (entry.offset, entry.index);
+    run.applied().take_while(move |other| (other.offset, other.index) < place)
+}
+
 fn statement<'a>(model: &Model, run: &Run, entry: &'a Entry) -> Option<Statement<'a>> {
-    let record = &entry.record;
+    let (rules, record) = (&model.rules, &entry.record);
     let retraction = payload_type(record) == "retraction";
-    let about = if retraction {
+    let (family, key) = if retraction {
         let id = text(record, "/payload/retracted_record_id");
-        let retracted = run.applied().find(|other| other.id == id && fact(&other.record).is_some());
-        if !model.rules.fires(Rule::Retraction, retracted.is_some()) {
+        let named = |other: &&Entry| other.id == id && fact(rules, run, other).is_some();
+        let retracted = before(run, entry).find(named);
+        let later = run.applied().find(named).filter(|_| retracted.is_none());
+        // Switched off, it holds for what comes behind it, too.
+        let retracted = if rules.fires(Rule::RetractionOfLater, later.is_some()) { None } else { retracted.or(later) };
+        if !rules.fires(Rule::Retraction, retracted.is_some()) {
             return None;
         }
-        &retracted?.record
+        fact(rules, run, retracted?)?
     } else {
-        record
+        fact(rules, run, entry)?
     };
-    let (family, key) = fact(about)?;
-    let stated = crate::record::at(record, "/validity/at").and_then(Value::as_i64);
+    let stated = at(record, "/validity/at").and_then(Value::as_i64);
     let written = i64::try_from(number(record, "/timestamp_millis")).unwrap_or(i64::MAX);
-    let holds = !retraction && crate::record::at(record, "/validity/is_valid") != Some(&Value::Bool(false));
+    let holds = !retraction && at(record, "/validity/is_valid") != Some(&Value::Bool(false));
     Some(Statement { family, key, at: stated.unwrap_or(written), holds, entry })
 }
 
 impl Model {
     /// The facts of a run that hold at a time (milliseconds, inclusive): of each tool call, turn and proposal the latest
-    /// assertion, unless it was retracted since. At a tie the assertion wins, then what stands later in the log.
+    /// assertion, unless it was retracted since. At a tie the assertion wins, then what stands later in the log. By the place
+    /// of the record that states it.
     pub fn facts(&self, run_id: &str, at_millis: i64) -> Value {
         let Some(seen) = self.run(run_id) else { return json!({"facts": []}) };
         let stated: Vec<Statement<'_>> = seen
@@ -68,11 +89,36 @@ impl Model {
             if let Some(last) = self.latest_statement(stated.iter().filter(same))
                 && last.holds
             {
-                rows.push(json!({"family": first.family, "key": first.key, "at": last.at,
-                    "position": seen.position(last.entry), "payload_type": payload_type(&last.entry.record)}));
+                let place = (last.entry.offset, last.entry.index);
+                rows.push((
+                    place,
+                    json!({"family": first.family, "key": first.key, "at_millis": last.at,
+                    "position": seen.position(last.entry), "payload_type": payload_type(&last.entry.record),
+                    "record_id": last.entry.id, "journal_seq": number(&last.entry.record, "/journal_seq")}),
+                ));
             }
         }
-        json!({"facts": rows})
+        rows.sort_by_key(|(place, _)| *place);
+        json!({"facts": rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>()})
+    }
+
+    /// Times to ask about: at and before what is stated, and the end of time.
+    pub fn times(&self, run_id: &str) -> Vec<i64> {
+        let stated = self.fact_times(run_id);
+        let mut times: Vec<i64> = stated.iter().take(2).chain(stated.last()).flat_map(|at| [at - 1, *at]).collect();
+        times.push(i64::MAX);
+        times.dedup();
+        times
+    }
+
+    /// The times at which something is stated of a run's facts, each once.
+    fn fact_times(&self, run_id: &str) -> Vec<i64> {
+        let Some(seen) = self.run(run_id) else { return Vec::new() };
+        let stated = seen.run.applied().filter_map(|entry| statement(self, seen.run, entry));
+        let mut times: Vec<i64> = stated.map(|statement| statement.at).collect();
+        times.sort_unstable();
+        times.dedup();
+        times
     }
 
     fn latest_statement<'a, 'b: 'a>(&self, all: impl Iterator<Item = &'a Statement<'b>>) -> Option<&'a Statement<'b>> {

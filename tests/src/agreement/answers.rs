@@ -33,6 +33,12 @@ pub trait Answers {
     /// `show --raw`.
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>>;
 
+    /// The facts of a run that hold at a time.
+    fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// `show --raw --as-of` a time.
+    fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;
+
     /// What stands open of one run, or has ended.
     fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>>;
 

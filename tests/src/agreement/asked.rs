@@ -6,7 +6,8 @@ use runlog_projector::{
     Contents, Error,
     fold::Stop,
     query::{
-        self, Place, anomalies, checkpoint, dead_letters, effects, lookup, outcome, recovery, runs, standing, timeline,
+        self, Place, anomalies, checkpoint, dead_letters, effects, facts, lookup, outcome, recovery, runs, standing,
+        timeline,
     },
     store::{Index, Rows},
 };
@@ -134,6 +135,26 @@ impl<R: Rows> Answers for Asked<'_, R> {
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
         self.show_as_of(run_id, limit, None)
+    }
+
+    fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let ask = facts::Ask { at_millis, family: None, limit };
+        let found = all(|cursor| {
+            let Some(page) = facts::page(rows, place, run_id, ask, cursor)? else { return Ok((Vec::new(), None)) };
+            Ok((page.facts, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        found.into_iter().map(value).collect()
+    }
+
+    fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let (rows, place) = self.of(run_id);
+        let ask = facts::Ask { at_millis, family: None, limit };
+        let lines = all(|cursor| {
+            let page = timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, true)?;
+            Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
+        })?;
+        lines.into_iter().map(value).collect()
     }
 
     fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {

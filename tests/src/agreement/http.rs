@@ -187,6 +187,16 @@ impl Answers for Http<'_> {
         self.all(&of_run(run_id, &format!("records?raw=true&{}", self.fresh(run_id))), "records", limit)
     }
 
+    fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = format!("facts?at={}&{}", time(at_millis)?, self.fresh(run_id));
+        self.all(&of_run(run_id, &path), "facts", limit)
+    }
+
+    fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let path = format!("records?raw=true&at={}&{}", time(at_millis)?, self.fresh(run_id));
+        self.all(&of_run(run_id, &path), "records", limit)
+    }
+
     fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let path = format!("standing/{}?ended={ended}&{}", index.name(), self.fresh(run_id));
         self.all(&of_run(run_id, &path), "standing", limit)
@@ -251,4 +261,9 @@ fn without_writer(mut read_back: Value) -> Value {
         members.remove("writer_id");
     }
     read_back
+}
+
+/// RFC 3339, as a question has it.
+fn time(millis: i64) -> anyhow::Result<String> {
+    Ok(runlog_projector::query::time(u64::try_from(millis).context("a time before 1970")?))
 }

@@ -183,6 +183,7 @@ impl<A: Answers> Both<'_, A> {
                 self.equal(&format!("{family} of {run_id}, ended {ended}"), &model, told)?;
             }
         }
+        self.facts(run_id, id)?;
         Ok(())
     }
 
@@ -219,6 +220,20 @@ impl<A: Answers> Both<'_, A> {
             lines
         });
         self.equal(&format!("records of {run_id}"), &model, told)
+    }
+
+    fn facts(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
+        let limit = self.limit();
+        for at in self.model.times(run_id) {
+            let model = self.model.facts(run_id, at)["facts"].clone();
+            let told = self.product.facts(id, at, limit).map(|facts| without(facts, &["at", "status"]));
+            self.equal(&format!("facts of {run_id} at {at}"), &model, told)?;
+            let places: Value = model.as_array().into_iter().flatten().map(|fact| fact["position"].clone()).collect();
+            let lines = self.product.show_at(id, at, limit);
+            let told = lines.map(|lines| lines.into_iter().map(|line| line["position"].clone()).collect());
+            self.equal(&format!("records of {run_id} as of {at}"), &places, told)?;
+        }
+        Ok(())
     }
 
     fn outcomes(&mut self) -> Checked {

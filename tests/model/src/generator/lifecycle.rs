@@ -77,8 +77,14 @@ impl World {
         match self.random.weigh(Topic::Turn, if ended { &behind } else { &open }) {
             Topic::Run => self.run_lifecycle(run),
             Topic::Turn => self.turn(),
-            Topic::Request => self.request(),
-            Topic::Result => self.result(run),
+            Topic::Request => {
+                let said = self.request();
+                self.dated(said)
+            }
+            Topic::Result => {
+                let said = self.result(run);
+                self.dated(said)
+            }
             Topic::Attempt => self.attempt(run),
             Topic::Effect => self.effect(run),
             Topic::Checkpoint => self.checkpoint(run),
@@ -112,6 +118,14 @@ impl World {
         super::world::START_MILLIS + i64::try_from(self.random.below(4)).unwrap_or(0) * 1000
     }
 
+    /// Sometimes with a valid time of its own.
+    fn dated(&mut self, mut said: Value) -> Value {
+        if self.random.percent(25) {
+            said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(10)});
+        }
+        said
+    }
+
     fn run_lifecycle(&mut self, run: usize) -> Value {
         let begun = self.run(run).is_some_and(|run| run.of_type("run_lifecycle").next().is_some());
         let ends = self.random.percent(if begun { 75 } else { 5 });
@@ -128,7 +142,11 @@ impl World {
             said["validity"] = json!({"at": self.valid_time(), "is_valid": !self.random.percent(15)});
         }
         if self.random.percent(20) {
-            said = payloads::encrypted(&self.key_id(), "conversation_turn", &json!({}));
+            let facts = if self.random.percent(70) { json!({"key": message_id}) } else { json!({}) };
+            let hidden = payloads::encrypted(&self.key_id(), "conversation_turn", &facts);
+            if let (Some(said), Some(hidden)) = (said.as_object_mut(), hidden.as_object()) {
+                said.extend(hidden.clone());
+            }
         }
         said
     }

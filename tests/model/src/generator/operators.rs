@@ -116,8 +116,22 @@ impl World {
             facts.map(|entry| entry.id.clone()).collect()
         };
         let ids = self.run(run).map(ids).unwrap_or_default();
-        let id = self.random.pick(&ids).unwrap_or_else(|| "nobody's".to_owned());
+        let id = match self.random.pick(&ids) {
+            Some(id) if !self.random.percent(30) => id,
+            _ => self.not_yet(run),
+        };
         self.say(run, &json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said by mistake"}));
+    }
+
+    /// What an agent sent and nobody applied, which it may send again; or what it may send next.
+    fn not_yet(&mut self, run: usize) -> String {
+        let applied = |id: &str| self.run(run).is_some_and(|run| run.applied().any(|entry| entry.id == id));
+        let sent = self.agents.iter().filter(|agent| agent.run == run).flat_map(|agent| &agent.sent);
+        let ids = sent.map(|value| crate::record::text(value, "/record_id").to_owned());
+        let mut ids: Vec<String> = ids.filter(|id| !applied(id)).collect();
+        // The next one's, as far as anybody can tell.
+        ids.extend((3..6).map(|ahead| format!("record-{}", self.ids + ahead)));
+        self.random.pick(&ids).unwrap_or_default()
     }
 
     fn erase(&mut self) {

@@ -38,7 +38,7 @@ pub(super) struct World {
     pub(super) reader: Reader,
     seed: u64,
     steps: Vec<Step>,
-    ids: u64,
+    pub(super) ids: u64,
 }
 
 /// What happens next.

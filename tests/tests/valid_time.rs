@@ -1,0 +1,189 @@
+//! Which facts hold at a time, over HTTP and by the command, from what somebody publishes to what is shown.
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    command::Runlog,
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+const RUN: &str = "run";
+
+/// A time of one day, as it is typed.
+fn time(clock: &str) -> String {
+    format!("2026-11-22T{clock}:00Z")
+}
+
+/// The same as it is recorded: 2026-11-22T00:00:00Z is 1,795,305,600,000.
+fn millis(clock: &str) -> i64 {
+    let (hours, minutes) = clock.split_once(':').expect("HH:MM");
+    let number = |text: &str| text.parse::<i64>().expect("a number");
+    1_795_305_600_000 + (number(hours) * 60 + number(minutes)) * 60_000
+}
+
+fn said(id: &str, valid: Option<&str>, payload: Value) -> Value {
+    let mut record = json!({ "run_id": RUN, "record_id": id, "payload": payload });
+    if let Some(clock) = valid {
+        record["validity"] = json!({ "at": millis(clock), "is_valid": true });
+    }
+    record
+}
+
+fn turn(id: &str, message: &str, valid: &str) -> Value {
+    let payload = json!({ "type": "conversation_turn", "message_id": message, "kind": "user", "content": id });
+    said(id, Some(valid), payload)
+}
+
+fn request(id: &str, valid: &str) -> Value {
+    let payload = json!({ "type": "tool_call_requested", "request_id": id, "call_id": "c", "tool_name": "book",
+        "arguments": { "seat": 1 } });
+    said(id, Some(valid), payload)
+}
+
+fn completed(id: &str, request: &str, valid: &str) -> Value {
+    let payload = json!({ "type": "tool_call_completed", "request_record_id": request, "result": "ok" });
+    said(id, Some(valid), payload)
+}
+
+fn retraction(id: &str, of: &str, valid: &str) -> Value {
+    let payload = json!({ "type": "retraction", "retracted_record_id": of, "who": "jo", "why": "said by mistake" });
+    let mut record = said(id, Some(valid), payload);
+    record["validity"]["is_valid"] = false.into();
+    record
+}
+
+fn publish(runlog: &Runlog, records: &[Value]) -> anyhow::Result<()> {
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    for outcome in runlog.json_with_input(&["publish"], &lines.join("\n"))?.exits(0)?.documents()? {
+        ensure!(outcome["outcome"] == "applied", "{outcome}");
+    }
+    Ok(())
+}
+
+/// The records that state what holds at a time, by id: as the server lists facts, and as the command shows lines.
+fn held(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
+    let (status, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}", time(clock)))?;
+    ensure!(status == 200 && page["next_cursor"].is_null(), "{status} {page}");
+    let ids =
+        |items: &[Value]| items.iter().map(|item| item["record_id"].as_str().unwrap_or_default().to_owned()).collect();
+    let facts: Vec<String> = ids(page["facts"].as_array().context("facts")?);
+    let lines = server.runlog().json(&["show", RUN, "--as-of", &time(clock)])?.exits(0)?.documents()?;
+    let shown: Vec<String> = ids(&lines);
+    ensure!(facts == shown, "{clock}: facts {facts:?}, shown {shown:?}");
+    Ok(facts)
+}
+
+#[test]
+fn a_call_is_at_each_time_what_was_said_of_then_and_a_correction_never_reopens_it() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    publish(&runlog, &[request("q", "10:00"), completed("ok", "q", "10:10")])?;
+    for (clock, expected) in [("09:59", None), ("10:00", Some("q")), ("10:09", Some("q")), ("10:10", Some("ok"))] {
+        ensure!(held(&server, clock)? == Vec::from_iter(expected), "{clock}");
+    }
+    // It was done earlier than first said: the same completion once more, of another time.
+    publish(&runlog, &[completed("earlier", "q", "10:05")])?;
+    for (clock, expected) in [("10:04", "q"), ("10:05", "earlier"), ("10:09", "earlier"), ("10:10", "ok")] {
+        ensure!(held(&server, clock)? == [expected], "{clock}");
+    }
+    // Asked for again it is another call, which says nothing of the first.
+    publish(&runlog, &[request("again", "10:20")])?;
+    ensure!(held(&server, "10:20")? == ["ok", "again"]);
+    let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at={}&family=tool_call", time("10:20")))?;
+    let fact = &page["facts"][0];
+    ensure!(fact["family"] == "tool_call" && fact["key"] == "q" && fact["status"] == "completed", "{fact}");
+    ensure!(fact["at"] == "2026-11-22T10:10:00.000Z" && fact["at_millis"] == millis("10:10"), "{fact}");
+    let arguments = r#"{"seat":1}"#;
+    let lookup = ["lookup", RUN, "--tool", "book", "--args", arguments, "--occurrence", "1"];
+    ensure!(runlog.json(&lookup)?.exits(0)?.json()?["status"] == "completed");
+    // An operator's decision ends a call as well.
+    runlog
+        .json(&["effects", "resolve", RUN, "again", "--give-up", "--who", "jo", "--why", "nobody knows"])?
+        .exits(0)?;
+    let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at=2100-01-01T00:00:00%2B02:00"))?;
+    let given_up = &page["facts"][1];
+    ensure!(given_up["key"] == "again" && given_up["status"] == "give_up", "{page}");
+    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    Ok(())
+}
+
+#[test]
+fn a_retraction_ends_a_fact_from_its_time_on_and_at_a_tie_the_assertion_wins() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    publish(&runlog, &[turn("a", "m", "10:00"), retraction("tie", "a", "10:00"), retraction("gone", "a", "10:10")])?;
+    ensure!(held(&server, "10:00")? == ["a"] && held(&server, "10:09")? == ["a"], "asserted at the same time");
+    ensure!(held(&server, "10:10")?.is_empty(), "retracted");
+    publish(&runlog, &[turn("b", "m", "10:20"), turn("c", "m", "10:20")])?;
+    ensure!(held(&server, "10:20")? == ["c"], "said again, and once more");
+    // Of what is not there yet, of what states no fact, and of a whole batch: applied, and nothing more.
+    let inner = [turn("d", "n", "10:30"), turn("e", "o", "10:30")];
+    let batch = json!({ "run_id": RUN, "record_id": "batch", "payload": { "type": "batch", "records": inner } });
+    publish(&runlog, &[retraction("early", "d", "10:40"), batch, retraction("r1", "gone", "10:40")])?;
+    publish(&runlog, &[retraction("r2", "batch", "10:40"), retraction("r3", "nobody", "10:40")])?;
+    ensure!(held(&server, "10:40")? == ["c", "d", "e"], "{:?}", held(&server, "10:40")?);
+    let proposal = |id: &str, status: &str, valid: &str| {
+        said(id, Some(valid), json!({ "type": "code_edit_proposal", "request_id": "p", "diffs": [], "status": status }))
+    };
+    publish(&runlog, &[proposal("p1", "pending", "11:00"), proposal("p2", "approved", "11:10")])?;
+    publish(&runlog, &[retraction("r4", "p2", "11:20")])?;
+    for (clock, expected) in [("11:00", Some("p1")), ("11:10", Some("p2")), ("11:20", None)] {
+        let facts = held(&server, clock)?;
+        ensure!(facts.get(3).map(String::as_str) == expected, "{clock}: {facts:?}");
+    }
+    let (_, open) = server.get(&format!("/v1/runs/{RUN}/standing/proposals"))?;
+    ensure!(open["standing"][0]["status"] == "approved", "where it stands is not a matter of valid time: {open}");
+    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    Ok(())
+}
+
+#[test]
+fn facts_come_in_pages_and_a_page_goes_on_where_the_last_one_ended_whatever_is_written_between() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    let turns: Vec<Value> = (0..5).map(|n| turn(&format!("t{n}"), &format!("m{n}"), "10:00")).collect();
+    publish(&runlog, &turns)?;
+    let (mut found, mut cursor) = (Vec::new(), String::new());
+    for page_number in 0..4 {
+        let path = format!("/v1/runs/{RUN}/facts?at={}&limit=2{cursor}", time("10:00"));
+        let (_, page) = server.get(&path)?;
+        found.extend(page["facts"].as_array().context("facts")?.iter().map(|fact| fact["key"].clone()));
+        // One behind the cursor is retracted, one in front of it is said anew.
+        if page_number == 0 {
+            publish(&runlog, &[retraction("r", "t3", "10:00"), turn("new", "m0", "10:00"), turn("t5", "m5", "09:00")])?;
+        }
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    // At the tie m3 stands all the same; m0 is stated by a later record now, so it comes again.
+    ensure!(found == ["m0", "m1", "m2", "m3", "m4", "m0", "m5"], "{found:?}");
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_answered_as_of_a_time_says_so_and_lines_are_masked_as_usual() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    let (status, problem) = server.get(&format!("/v1/runs/nobody/facts?at={}", time("10:00")))?;
+    ensure!(status == 404 && problem["kind"] == "not_found", "{problem}");
+    ensure!(runlog.json(&["show", "nobody", "--as-of", &time("10:00")])?.exits(1)?.error_kind()? == "not_found");
+    let mut call = request("q", "10:00");
+    call["privacy"] = "content_refs_only".into();
+    publish(&runlog, &[call, turn("a", "m", "10:00")])?;
+    ensure!(runlog.json(&["show", RUN, "--as-of", "2026-13-01T00:00:00Z"])?.exits(2)?.error_kind()? == "usage");
+    for command in ["checkpoint", "recover"] {
+        let asked = runlog.json(&[command, RUN, "--as-of", &time("10:00")])?.exits(2)?;
+        ensure!(asked.error_kind()? == "usage", "{command}");
+    }
+    let shown = runlog.json(&["show", RUN, "--as-of", "2026-11-22T12:00:00+02:00"])?.exits(0)?.documents()?;
+    let masked = json!({ "masked": "content_refs_only" });
+    ensure!(shown.len() == 2 && shown[0]["payload"]["arguments"] == masked, "{shown:?}");
+    let raw = runlog.json(&["show", RUN, "--raw", "--as-of", &time("10:00")])?.exits(0)?.documents()?;
+    ensure!(raw[0]["payload"]["arguments"] == json!({ "seat": 1 }), "{raw:?}");
+    Ok(())
+}

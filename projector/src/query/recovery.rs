@@ -17,7 +17,7 @@ use runlog_schemas::{
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{CallStatus, RunStatus},
 };
-use std::ops::ControlFlow;
+use std::{cmp::Ordering, ops::ControlFlow};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ type Cursor = Option<Vec<u8>>;
 /// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
 ///
 /// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
-/// page that gave the cursor.
+/// page that gave the cursor: [`behind`] says what to ask instead.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -151,6 +151,20 @@ fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<O
         Ok(ControlFlow::Break(()))
     })?;
     Ok(last)
+}
+
+/// The offset that a cursor is of, where the run went on since: asked of the run as it was behind it, the cursor goes on.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Err(super::foreign_cursor()) };
+    let (offset, _) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    let offset = Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?;
+    match offset.cmp(&last_offset(rows, run_id, &run)?) {
+        Ordering::Less => Ok(Some(offset)),
+        Ordering::Equal => Ok(None),
+        Ordering::Greater => Err(super::foreign_cursor()),
+    }
 }
 
 /// The key in a cursor that is of the run as it is now.

@@ -18,8 +18,8 @@ use crate::{
     project::{self, At, Changes, Effect, OfRun},
     query,
     store::{
-        self, Commit, Key, Memory, Parts, Rows, View, Visit,
-        records::{RecordRow, delivered_of, prefix},
+        self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
+        records::{RecordRow, prefix},
     },
 };
 use runlog_schemas::{
@@ -65,7 +65,7 @@ impl Past {
     pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
         let run_id = self.run_id.clone();
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
-        let mut apart = Ahead::new(index, delivered_of(run_id.borrow()), self.next);
+        let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
             let (at, is_alone) = match (alone.offset()?, apart.offset()?) {
                 (record, Some(other)) if record.is_none_or(|record| other <= record) => (other, false),

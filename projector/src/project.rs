@@ -30,6 +30,7 @@ mod batch;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
+pub mod deliveries;
 pub mod effects;
 pub mod events;
 mod evolving;
@@ -252,7 +253,7 @@ pub fn record<R: Rows>(
         _ => one(record, at, changes)?,
     };
     if effect.is_kept_apart(record.kind) {
-        records::delivered(record, at, changes);
+        deliveries::kept(record, at, changes);
     }
     Ok(effect)
 }

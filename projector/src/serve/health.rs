@@ -43,6 +43,29 @@ impl App {
     }
 }
 
+impl App {
+    /// Records that nobody can read, or why the index does not say.
+    fn unread(&self, partition: PartitionId) -> Option<Finding> {
+        let store = self.0.store(partition);
+        let found = query::dead_letters::page(&store.view(), self.place(partition), None, query::LIMIT_MAX);
+        let (severity, what, fix) = match found {
+            Ok((letters, _)) => {
+                let what = match letters.len() {
+                    0 => return None,
+                    1 => format!("partition {partition} has a record that nobody can read"),
+                    count => format!("partition {partition} has {count} records that nobody can read"),
+                };
+                ("warning", what, "see `runlog dead-letter list`; find out which client writes them")
+            }
+            Err(error) => {
+                let what = format!("partition {partition} cannot be read: {}", error.problem().detail);
+                ("error", what, "do as it says, and check the disk's health")
+            }
+        };
+        Some(Finding { severity: severity.into(), what, fix: fix.into() })
+    }
+}
+
 /// What to do about a stop.
 fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
@@ -55,11 +78,21 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             "check that the schema registry can be reached and takes the credentials; the partition goes on by itself"
                 .into()
         }
-        "log_truncated" | "log_diverged" => {
-            "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
-             again, which rebuilds from what the log still has"
+        "log_truncated" => {
+            "the log has no longer what comes next here, so an index cannot be built from it either: keep the index, which \
+             answers at eventual; bring back a copy of the topic, or an index that had come further, and find out what \
+             deletes records: retention.ms and retention.bytes have to be -1"
                 .into()
         }
+        "log_diverged" => {
+            "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
+             again, which rebuilds from what the log has now"
+                .into()
+        }
+        "log_damaged" => "stop the server and bring the log's folder back from a copy".into(),
+        "index_damaged" => format!(
+            "stop the server, delete the folder that is named, and start again: partition {partition} is built from the log"
+        ),
         "cannot_rebuild" => format!(
             "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
             stop.offset
@@ -88,20 +121,7 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
             }),
             (None, None) => {}
         }
-        let store = app.0.store(health.partition);
-        let view = store.view();
-        let place = app.place(health.partition);
-        let (letters, _) = query::dead_letters::page(&view, place, None, query::LIMIT_MAX)?;
-        if !letters.is_empty() {
-            findings.push(Finding {
-                severity: "warning".into(),
-                what: match letters.len() {
-                    1 => format!("partition {} has a record that nobody can read", health.partition),
-                    count => format!("partition {} has {count} records that nobody can read", health.partition),
-                },
-                fix: "see `runlog dead-letter list`; find out which client writes them".into(),
-            });
-        }
+        findings.extend(app.unread(health.partition));
     }
     if app.0.paused() {
         findings.push(Finding {

@@ -6,7 +6,7 @@
 //!   05 effects       06 anomalies    07 dead_letters 08 contents
 //!   09 approvals     0a wakes        0b messages     0c pools
 //!   0d markers       0e write_backs  0f turns        10 proposals
-//!   11 events        12 keys
+//!   11 events        12 keys        13 horizons
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -32,6 +32,7 @@ pub mod effects;
 pub mod events;
 pub mod evolving;
 pub mod facts;
+pub mod horizons;
 mod key;
 pub mod keys;
 pub mod markers;
@@ -74,11 +75,12 @@ pub enum Index {
     Proposals = 16,
     Events = 17,
     Keys = 18,
+    Horizons = 19,
 }
 
 impl Index {
     /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 18] = [
+    pub const COMPARED: [Self; 19] = [
         Self::Runs,
         Self::Records,
         Self::ToolCalls,
@@ -97,6 +99,7 @@ impl Index {
         Self::Proposals,
         Self::Events,
         Self::Keys,
+        Self::Horizons,
     ];
 
     /// Its name, as `verify` prints it.
@@ -121,6 +124,7 @@ impl Index {
             Self::Proposals => "proposals",
             Self::Events => "events",
             Self::Keys => "idempotency_keys",
+            Self::Horizons => "horizons",
         }
     }
 }

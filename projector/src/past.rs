@@ -19,6 +19,7 @@ use crate::{
     query,
     store::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
+        horizons::{self, HorizonRow},
         records::{RecordRow, prefix},
     },
 };
@@ -88,6 +89,12 @@ impl Past {
             }
         }
         self.next = self.next.max(to.saturating_add(1));
+        // What retention takes away is gone from every past, too.
+        let mut changes = Changes::new(&self.rows);
+        if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
+            changes.put(horizons::key(), &row);
+        }
+        self.rows.commit(changes.rows())?;
         Ok(())
     }
 

@@ -35,6 +35,7 @@ pub mod effects;
 pub mod events;
 mod evolving;
 pub mod facts;
+pub mod horizons;
 pub mod keys;
 pub mod markers;
 pub mod pools;

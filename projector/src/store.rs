@@ -6,7 +6,7 @@
 //!   05 effects       06 anomalies    07 dead_letters 08 contents
 //!   09 approvals     0a wakes        0b messages     0c pools
 //!   0d markers       0e write_backs  0f turns        10 proposals
-//!   11 events        12 keys         13 deliveries
+//!   11 events        12 keys         13 deliveries   14 horizons
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -33,6 +33,7 @@ pub mod effects;
 pub mod events;
 pub mod evolving;
 pub mod facts;
+pub mod horizons;
 mod key;
 pub mod keys;
 pub mod markers;
@@ -76,11 +77,12 @@ pub enum Index {
     Events = 17,
     Keys = 18,
     Deliveries = 19,
+    Horizons = 20,
 }
 
 impl Index {
     /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 19] = [
+    pub const COMPARED: [Self; 20] = [
         Self::Runs,
         Self::Records,
         Self::ToolCalls,
@@ -100,6 +102,7 @@ impl Index {
         Self::Events,
         Self::Keys,
         Self::Deliveries,
+        Self::Horizons,
     ];
 
     /// Its name, as `verify` prints it.
@@ -125,6 +128,7 @@ impl Index {
             Self::Events => "events",
             Self::Keys => "idempotency_keys",
             Self::Deliveries => "deliveries",
+            Self::Horizons => "horizons",
         }
     }
 }

@@ -10,7 +10,7 @@ use runlog_projector::{
 use runlog_schemas::{
     draft::Draft,
     id::{Epoch, JournalSeq, Offset, PartitionId, RecordId, RunId, WriterSeq},
-    payload::wrapped::Batch,
+    payload::{lifetime::RetentionHorizon, wrapped::Batch},
     record::JournalRecord,
     refs::EntityKind,
 };
@@ -180,6 +180,11 @@ fn every_kind_of_record_is_rebuilt_as_it_stands() -> anyhow::Result<()> {
     let mut held = Agent::new("held").turn("held elsewhere");
     held.detach(0);
     journal.append(&held);
+    journal.fold(1)?;
+    // Of the partition's own kinds the one that has rows.
+    let (family, who, why) = ("conversation_turn".to_owned(), "jo".to_owned(), "policy".to_owned());
+    let horizon = RetentionHorizon { family, until_millis: i64::MAX, who, why };
+    journal.append(&JournalRecord::of_partition(id("horizon"), "agent", horizon.into()));
     journal.fold(1)?;
     // What is refused here is refused for what the examples are, and for no number.
     let refused: Vec<String> = journal.refused()?;

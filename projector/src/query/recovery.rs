@@ -7,6 +7,7 @@ use crate::{
     store::{
         self, Index, Rows,
         contents::{self, ContentRow},
+        horizons::Horizons,
         runs::RunRow,
         tool_calls::{CallRow, key, order_prefix},
     },
@@ -220,7 +221,7 @@ impl<'a> Reading<'a> {
 }
 
 /// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
-/// goes on from an older one.
+/// goes on from an older one. Nor is what a horizon took away: nobody looks for it.
 fn missing<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -228,11 +229,14 @@ fn missing<R: Rows>(
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
+    let horizons = Horizons::of(rows)?;
     let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
-        Ok((row.stored.payload_type != "loop_checkpoint").then_some((row, (offset, index))))
+        let family = &row.stored.payload_type;
+        let taken = horizons.taken(family, offset, row.logged_at_millis).is_some();
+        Ok((family != "loop_checkpoint" && !taken).then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found
         .iter()

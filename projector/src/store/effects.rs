@@ -134,7 +134,9 @@ pub struct EvidenceRow {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
     /// Its bytes, framed.
     pub framed: super::records::Bytes,
 }
-datum!(EvidenceRow { record_id, status, reason, offset, index, framed });
+datum!(EvidenceRow { record_id, status, reason, offset, index, logged_at_millis, framed });

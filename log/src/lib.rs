@@ -119,6 +119,12 @@ pub trait Log: Send + Sync + fmt::Debug {
         None
     }
 
+    /// What about the log's configuration, as it is now, could lose acknowledged records: a sentence each, for operators.
+    /// Blocks for the brokers' answer (Kafka), some seconds at the most.
+    fn weaknesses(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Appends `batch` to `partition`.
     ///
     /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken

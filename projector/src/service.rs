@@ -48,8 +48,6 @@ pub struct Config {
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
     pub ids: fn() -> String,
-    /// What whoever opened the log found wrong with its configuration, for the doctor.
-    pub weaknesses: Vec<String>,
     /// The clock, for records that the projector itself writes.
     pub clock: Clock,
     /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
@@ -67,10 +65,10 @@ impl Config {
     /// The defaults, with the indices under `dir`.
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
-        let (dir, weaknesses, schemas) = (dir.into(), Vec::new(), Arc::new(NoRegistry));
+        let (dir, schemas) = (dir.into(), Arc::new(NoRegistry));
         let (paused, partitions, content) = (false, None, None);
         let failpoints = Failpoints::default();
-        Self { dir, memory_bytes, paused, partitions, ids, weaknesses, clock, content, schemas, failpoints }
+        Self { dir, memory_bytes, paused, partitions, ids, clock, content, schemas, failpoints }
     }
 }
 
@@ -235,11 +233,6 @@ impl Projector {
     /// The content for one query, which may wait for it so long.
     pub fn contents(&self, wait: Duration) -> Contents {
         Contents::new(self.content().cloned(), wait)
-    }
-
-    /// What about the log's configuration could lose acknowledged records.
-    pub fn weaknesses(&self) -> &[String] {
-        &self.shared.config.weaknesses
     }
 
     /// A run's partition.

@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use runlog_schemas::{
     answer::{Doctor, Finding, PartitionHealth},
     id::PartitionId,
@@ -44,6 +44,26 @@ impl App {
 }
 
 impl App {
+    /// What about the log's configuration, as it is now, could lose records.
+    async fn weaknesses(&self) -> Vec<Finding> {
+        let asked = tokio::time::timeout(PATIENCE, self.read(|app| Ok(app.0.log().weaknesses()?))).await;
+        let unknown = |why: String| Finding {
+            severity: "warning".into(),
+            what: format!("the log's configuration cannot be looked at: {why}"),
+            fix: "check that the log can be reached, and that this user may describe the topic".into(),
+        };
+        let weak = |what| Finding {
+            severity: "error".into(),
+            what,
+            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
+        };
+        match asked {
+            Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
+            Ok(Err(error)) => vec![unknown(error.problem().detail)],
+            Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
+        }
+    }
+
     /// Records that nobody can read, or why the index does not say.
     fn unread(&self, partition: PartitionId) -> Option<Finding> {
         let store = self.0.store(partition);
@@ -81,7 +101,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
         "log_truncated" => {
             "the log has no longer what comes next here, so an index cannot be built from it either: keep the index, which \
              answers at eventual; bring back a copy of the topic, or an index that had come further, and find out what \
-             deletes records: retention.ms and retention.bytes have to be -1"
+             removes records: retention.ms and retention.bytes have to be -1"
                 .into()
         }
         "log_diverged" => {
@@ -104,7 +124,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 }
 
 pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error> {
-    let partitions = app.health().await;
+    let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
     let mut findings = Vec::new();
     for health in &partitions {
         let progress = app.0.progress(health.partition);
@@ -130,13 +150,7 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
             fix: "start it without --paused".into(),
         });
     }
-    for weakness in app.0.weaknesses() {
-        findings.push(Finding {
-            severity: "error".into(),
-            what: weakness.clone(),
-            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
-        });
-    }
+    findings.extend(weaknesses);
     let healthy = findings.iter().all(|finding| finding.severity != "error");
     Ok(Json(Doctor { healthy, partitions, findings }))
 }

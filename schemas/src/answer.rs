@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod absent;
+mod changes;
 mod events;
 mod facts;
 mod standing;
 
+pub use changes::Change;
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};
 pub use standing::{Standing, Standings};

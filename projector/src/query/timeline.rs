@@ -187,7 +187,7 @@ const CONTENT: [&str; 10] = [
 ];
 
 /// The payload as JSON; content is replaced by its class unless it may be shown.
-fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
+pub(crate) fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
     };

@@ -58,7 +58,7 @@ pub const EVIDENCE_MAX: usize = 16;
 pub const PENDING: &str = "pending";
 
 /// An effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
     /// What it is.
     pub kind: Kind,
@@ -122,7 +122,7 @@ impl EffectRow {
 }
 
 /// A refused result. Its content is kept here, since no other index has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
@@ -135,6 +135,7 @@ pub struct EvidenceRow {
     /// Its index.
     pub index: u32,
     /// Its bytes, framed.
+    #[serde(skip)]
     pub framed: super::records::Bytes,
 }
 datum!(EvidenceRow { record_id, status, reason, offset, index, framed });

@@ -62,7 +62,7 @@ pub(crate) enum Command {
     Runs(Runs),
     /// Show a run's timeline
     Show(Show),
-    /// Follow a run's timeline
+    /// Follow a run's timeline, or the changes of an index
     Tail(Tail),
     /// Ask what is known of a tool call
     Lookup(Lookup),

@@ -14,7 +14,7 @@
 use crate::{
     failpoint::{self, Failpoints},
     project::{self, At, Changes, OfRun},
-    store::{self, Commit, Store, meta},
+    store::{self, Commit, Rows, Store, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
@@ -23,7 +23,7 @@ use runlog_schemas::{
     payload::{Genesis, Payload, Skip},
     record::RecordKind,
 };
-use std::{collections::BTreeSet, ops::ControlFlow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
 
 /// Why a partition stands still until somebody acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +86,7 @@ impl<S: Commit> Fold<S> {
         let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
         let (next, skips, failpoints) = (progress.next_offset, BTreeSet::new(), Failpoints::default());
         let mut fold = Self { partition, journal, store, next, schemas, skips, failpoints };
-        let store = fold.store.clone();
-        store.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
-            fold.skips.extend(store::Parts::new(key).offset());
-            Ok(ControlFlow::Continue(()))
-        })?;
+        fold.skips = skips_of(&*fold.store)?;
         Ok(fold)
     }
 
@@ -166,10 +162,7 @@ impl<S: Commit> Fold<S> {
             return Ok(Step::Went);
         }
         let begun = changes.has(&meta::journal())?;
-        let (framed, restated) = match codec::restate(&delivery.value, &*self.schemas) {
-            Ok(framed) => (framed, Ok(())),
-            Err(why) => (delivery.value.as_slice().into(), Err(why)),
-        };
+        let (framed, restated) = restated(&delivery.value, &*self.schemas);
         let at = At {
             partition: self.partition,
             offset: delivery.offset,
@@ -240,6 +233,24 @@ impl<S: Commit> Fold<S> {
             return Step::Went;
         }
         Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
+    }
+}
+
+/// The offsets that a store knows to be voided.
+pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
+    let mut skips = BTreeSet::new();
+    rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+        skips.extend(store::Parts::new(key).offset());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(skips)
+}
+
+/// What was delivered as a single object, or as it is and why it is none.
+pub(crate) fn restated<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
+    match codec::restate(value, schemas) {
+        Ok(framed) => (framed, Ok(())),
+        Err(why) => (value.into(), Err(why)),
     }
 }
 

@@ -11,6 +11,7 @@
 #![deny(missing_docs)]
 
 mod append;
+pub mod changes;
 pub mod content;
 mod error;
 pub mod failpoint;

@@ -83,9 +83,13 @@ impl Past {
                 alone.take()?;
             }
             let Some(row) = row else { break };
-            let effect = self.take(at, &row)?;
+            let envelope = query::envelope(&row.framed.0)?;
+            let Some(record) = OfRun::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
+            let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
+            let at = At { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
+            let effect = self.take(record, at, |_, _| Ok(()))?;
             if is_alone && effect != Effect::Applied {
-                return Err(self.damaged(at, &effect));
+                return Err(self.damaged(at.offset, &effect));
             }
         }
         self.next = self.next.max(to.saturating_add(1));
@@ -98,20 +102,18 @@ impl Past {
         Ok(())
     }
 
-    /// Takes in what was delivered at an offset.
-    fn take(&mut self, offset: Offset, row: &RecordRow) -> Result<Effect, Error> {
-        let envelope = query::envelope(&row.framed.0)?;
-        let Some(record) = OfRun::new(&envelope) else { return Err(self.damaged(offset, &"a partition's record")) };
-        let at = At {
-            partition: self.partition,
-            offset,
-            index: 0,
-            logged_at_millis: row.logged_at_millis,
-            framed: &row.framed.0,
-        };
+    /// Takes in what was delivered behind all that it has of the run. `look` sees what is to change, and what is there.
+    pub(crate) fn take(
+        &mut self,
+        record: OfRun<'_, '_>,
+        at: At<'_>,
+        look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
+    ) -> Result<Effect, Error> {
         let mut changes = Changes::new(&self.rows);
         let effect = project::record(record, at, self.partitions, &mut changes)?;
+        look(&changes, &self.rows)?;
         self.rows.commit(changes.rows())?;
+        self.next = self.next.max(at.offset.saturating_add(1));
         Ok(effect)
     }
 

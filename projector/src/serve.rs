@@ -28,6 +28,7 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+mod changes;
 mod events;
 mod facts;
 mod fleet;
@@ -109,6 +110,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/standing/{list}", standing::one),
         Route::get("/v1/runs/{run}/facts", facts::list),
         Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
+        Route::get("/v1/indices/{index}/changes", changes::of_index),
         Route::get("/v1/tail", tail::every),
         Route::get("/v1/events", events::list),
         Route::get("/v1/effects", fleet::effects),

@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 mod absent;
+mod changes;
 mod events;
 mod facts;
 mod horizons;
 mod standing;
 
+pub use changes::Change;
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};

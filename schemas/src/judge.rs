@@ -49,7 +49,7 @@ impl Reason {
 }
 
 /// A run's numbers: all that judging the next record needs besides what that record names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Head {
     /// Whether the contract's `started` was applied.
     pub started: bool,
@@ -89,7 +89,7 @@ impl Default for Head {
 }
 
 /// What is remembered of a `record_id` that was judged: applied, or refused for its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Seen {
     /// The content hash it came with first.
     pub content_hash: ContentHash,

@@ -15,7 +15,7 @@ PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 # Refusals of requests that are as their schema says, by their words. No schema can say that a cursor comes from the page
 # before, that a position is in the log, which one of several parameters is needed, or what schemas/avsc says of payloads.
 UNSAID = re.compile(
-    "is not a cursor that this server gave|the cursor is of another list|not a cursor of this list"
+    "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor is of another list|not a cursor of this list"
     "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|offset [0-9]+ cannot be skipped"
     "|names either args or a fingerprint|is asked for by a position or a record_id|events are found by"
     # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
@@ -44,7 +44,7 @@ def before_call(context, case, kwargs):
     if asked.isdigit() and DEADLINE < int(asked) < 1 << 64:
         query["deadline_ms"] = DEADLINE
     # Without it the stream ends with the server.
-    if case.path.endswith("/tail") and str(query.get("until_end", False)).lower() == "false":
+    if case.path.endswith(("/tail", "/changes")) and str(query.get("until_end", False)).lower() == "false":
         query["until_end"] = "true"
 
 

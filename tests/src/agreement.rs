@@ -16,6 +16,7 @@ pub mod asked;
 pub mod difference;
 pub mod disk;
 pub mod earlier;
+pub mod followed;
 pub mod http;
 pub mod kafka;
 pub mod pure;
@@ -38,6 +39,8 @@ pub const NOT_IN_THE_PRODUCT: [Rule; 1] = [Rule::Erasure];
 const SAMPLES: u64 = 3;
 /// Every so many seeds are asked as of an earlier position, too.
 const EARLIER_EVERY: u64 = 4;
+/// Of every so many seeds, the changes of all indices are followed.
+const FOLLOWED_EVERY: u64 = 24;
 
 /// A model of what the product is to be, perhaps with another rule switched off.
 fn model(history: &History, broken: Option<Rule>) -> Model {
@@ -86,6 +89,10 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
         let end = at(history.events().len());
         let found = earlier(&model, &product.asked(), &history);
         answers += found.map_err(|found| end.over(found))?;
+    }
+    if seed.is_multiple_of(FOLLOWED_EVERY) {
+        let found = followed::rows(&product.asked(), product.folded());
+        found.map_err(|found| at(history.events().len()).over(found))?;
     }
     Ok(Checked { model, answers })
 }

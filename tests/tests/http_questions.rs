@@ -85,6 +85,7 @@ fn a_cursor_of_another_list_is_refused_instead_of_answered_as_its_end_or_its_beg
         refused(server, &format!("/v1/runs/{IMPORTED}/facts?cursor={records}"))?;
         refused(server, &format!("/v1/runs/{IMPORTED}/records?at=2026-11-22T10:00:00Z&cursor={records}"))?;
         refused(server, &format!("/v1/runs/{RUN}/tail?until_end=true&from={effects}"))?;
+        refused(server, &format!("/v1/indices/runs/changes?until_end=true&from={effects}"))?;
         refused(server, &format!("/v1/tail?until_end=true&from={records}"))?;
         refused(server, "/v1/tail?until_end=true&from=at:0")?;
         refused(server, &format!("/v1/anomalies?cursor={effects}"))?;

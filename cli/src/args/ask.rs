@@ -42,6 +42,9 @@ pub(crate) struct Tail {
     /// The run's id [default: all runs, each partition in its order]
     #[arg(value_name = "RUN", value_parser = value::run_id)]
     pub(crate) run: Option<RunId>,
+    /// Follow the changes of an index of all runs instead: tool_calls, effects or another one that verify names
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["run", "raw"])]
+    pub(crate) index: Option<String>,
     /// beginning, end, or the cursor of a line [default: end; with --until-end beginning]
     #[arg(long, value_name = "CURSOR")]
     pub(crate) from: Option<String>,

@@ -1,22 +1,25 @@
-//! `show` and `tail`: a run's records, one a line, as they come.
+//! `show` and `tail`: a run's records, or the changes of an index, one a line, as they come.
 
 use super::{Answer, Session};
 use crate::{
     Error, args,
-    client::{Event, Target},
+    client::{Event, Events, Target},
     text::{Cell, Text},
     value::AsOf,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Line, Lines, Problem},
+    answer::{Change, ErrorKind, Line, Lines, Problem},
     id::JournalSeq,
 };
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Records asked for at once.
 const PAGE: u32 = 500;
 /// How much of a payload is shown to people, characters.
 const SUMMARY: usize = 120;
+/// How much of a row, behind its key.
+const CHANGE: usize = 240;
 
 /// Prints the run as far as it is there.
 pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
@@ -46,18 +49,42 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
     }
 }
 
-/// Prints a run as it goes on, or all of them.
+/// Prints a run as it goes on, all of them, or an index.
 pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, Error> {
     let from = args.from.as_deref().unwrap_or(if args.until_end { "beginning" } else { "end" });
-    let target = args.run.as_ref().map_or_else(|| Target::new("/v1"), Target::run).path("/tail");
+    let target = match &args.index {
+        Some(index) => Target::new("/v1/indices").segment(index).path("/changes"),
+        None => args.run.as_ref().map_or_else(|| Target::new("/v1"), Target::run).path("/tail"),
+    };
     let target = target.with("from", from).with_flag("until_end", args.until_end).with_flag("raw", args.raw);
     let mut events = session.client.events(target).await?;
+    if args.index.is_some() {
+        follow(&mut events, args.until_end, |change: Change| {
+            session.output.answer(&change, changed)?;
+            Ok(change.cursor)
+        })
+        .await
+    } else {
+        follow(&mut events, args.until_end, |line: Line| {
+            session.output.answer(&line, if args.run.is_some() { human } else { human_of_all })?;
+            Ok(line.cursor)
+        })
+        .await
+    }
+}
+
+/// Prints what a stream brings, until it ends. `print` says the cursor behind each item.
+async fn follow<T: DeserializeOwned>(
+    events: &mut Events,
+    until_end: bool,
+    mut print: impl FnMut(T) -> Result<String, Error>,
+) -> Result<Answer, Error> {
     let mut last: Option<String> = None;
     let resumable = |error: Error, last: Option<String>| error.with("cursor", last);
     loop {
         let event = match events.next().await {
             Ok(Some(event)) => event,
-            Ok(None) if args.until_end => return Ok(Answer::Yes),
+            Ok(None) if until_end => return Ok(Answer::Yes),
             Ok(None) => {
                 let how = last.as_deref().map_or(String::new(), |cursor| format!(" with --from {cursor}"));
                 let what = format!("the server ended the stream; go on{how} when it is there again");
@@ -66,23 +93,35 @@ pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, 
             Err(error) => return Err(resumable(error, last)),
         };
         match received(&event)? {
-            Some(line) => {
-                session.output.answer(&line, if args.run.is_some() { human } else { human_of_all })?;
-                last = Some(line.cursor);
-            }
+            Some(item) => last = Some(print(item)?),
             None => return Ok(Answer::Yes),
         }
     }
 }
 
-/// The line of an event; none where it says that the end is reached.
-fn received(event: &Event) -> Result<Option<Line>, Error> {
+/// What an event brings; none where it says that the end is reached.
+fn received<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, Error> {
     let unfit = |error| Error::new(ErrorKind::Internal, "an event does not fit this version of runlog").because(error);
     match event.name.as_str() {
         "end" => Ok(None),
         "error" | "problem" => Err(serde_json::from_str::<Problem>(&event.data).map_err(unfit)?.into()),
         _ => serde_json::from_str(&event.data).map(Some).map_err(unfit),
     }
+}
+
+fn changed(change: &Change, text: &mut Text) {
+    let operation = Cell::from(&change.operation);
+    let operation = match change.operation.as_str() {
+        "insert" => operation.good(),
+        "delete" => operation.bad(),
+        _ => operation.warn(),
+    };
+    let row = change.new.as_ref().or(change.old.as_ref()).map_or("", |row| row.as_str());
+    text.columns([
+        (8, super::place(&change.position).dim()),
+        (7, operation),
+        (0, Cell::from(format!("{} {row}", change.key.as_str())).clip(CHANGE)),
+    ]);
 }
 
 fn human(line: &Line, text: &mut Text) {
@@ -166,8 +205,8 @@ mod tests {
     fn a_problem_in_a_stream_is_an_error_of_its_kind() {
         let data = r#"{"type":"about:blank#partition_stopped","title":"","status":503,"detail":"stopped","kind":"partition_stopped"}"#;
         let event = |name: &str, data: &str| Event { name: name.into(), data: data.into() };
-        assert_eq!(received(&event("error", data)).unwrap_err().kind(), ErrorKind::PartitionStopped);
-        assert_eq!(received(&event("end", "")).unwrap(), None);
-        assert_eq!(received(&event("", "nonsense")).unwrap_err().kind(), ErrorKind::Internal);
+        assert_eq!(received::<Line>(&event("error", data)).unwrap_err().kind(), ErrorKind::PartitionStopped);
+        assert_eq!(received::<Line>(&event("end", "")).unwrap(), None);
+        assert_eq!(received::<Line>(&event("", "nonsense")).unwrap_err().kind(), ErrorKind::Internal);
     }
 }

@@ -173,10 +173,7 @@ fn line(
         payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
-        payload: match &record.payload {
-            Content::There(content) => payload(content, record.body.privacy, raw)?,
-            Content::Dropped(by) => Json::from(serde_json::json!({ "dropped": at.at(*by, 0) })),
-        },
+        payload: shown(&record.payload, record.body.privacy, at, raw)?,
         missing_content,
     })
 }
@@ -194,6 +191,20 @@ const CONTENT: [&str; 10] = [
     "diffs",
     "bytes",
 ];
+
+/// A record's payload as it is shown: masked by its privacy class unless `raw`; what retention took away, in any case, as the
+/// position of the horizon.
+pub(crate) fn shown(
+    content: &Content<Payload>,
+    privacy: PrivacyClass,
+    at: Place<'_>,
+    raw: bool,
+) -> Result<Json, Error> {
+    match content {
+        Content::There(content) => payload(content, privacy, raw),
+        Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.at(*by, 0) }))),
+    }
+}
 
 /// The payload as JSON; content is replaced by its class unless it may be shown.
 fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {

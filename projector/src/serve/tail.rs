@@ -19,7 +19,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Line},
     id::{PartitionId, RunId},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
 /// Lines read at once.
@@ -70,24 +70,38 @@ pub(super) async fn one(
 }
 
 /// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
-fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
+pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     last.or(asked)
 }
 
-/// Lines that come one by one.
-trait Source: Send + 'static {
-    /// The next one; none at the end.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Line>, Error>> + Send;
+/// What an event tells.
+pub(super) trait Told: Serialize + Send {
+    /// Resumes behind it.
+    fn cursor(&self) -> &str;
 }
 
-/// Each line as an event whose id is its cursor. An error is the last one.
-fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+impl Told for Line {
+    fn cursor(&self) -> &str {
+        &self.cursor
+    }
+}
+
+/// Lines, or whatever is told, that come one by one.
+pub(super) trait Source: Send + 'static {
+    /// What comes.
+    type Item: Told;
+    /// The next one; none at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
+}
+
+/// Each item as an event whose id is its cursor. An error is the last one.
+pub(super) fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let events = stream::unfold(Some(source), |source| async move {
         let mut source = source?;
         match source.next().await {
-            Ok(Some(line)) => {
-                let event = Event::default().id(line.cursor.clone()).json_data(&line);
+            Ok(Some(item)) => {
+                let event = Event::default().id(item.cursor()).json_data(&item);
                 Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(source)))
             }
             Ok(None) => None,
@@ -101,6 +115,8 @@ fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallibl
 }
 
 impl Source for Tail {
+    type Item = Line;
+
     async fn next(&mut self) -> Result<Option<Line>, Error> {
         // Subscribed before reading: what is applied after the read wakes the wait.
         let mut progress = self.app.0.shared.subscribe(self.partition);

@@ -45,7 +45,7 @@ pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
 }
 
 /// An anomaly.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct AnomalyRow {
     /// The run that the record names.
     pub run_id: RunId,

@@ -59,7 +59,7 @@ pub fn page(run_id: RunId<&str>, number: u64) -> Key {
 }
 
 /// A checkpoint's place in the order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RankRow {
     /// Its id.
     pub checkpoint_id: String,
@@ -69,7 +69,7 @@ pub struct RankRow {
 datum!(RankRow { checkpoint_id, terminal });
 
 /// A checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CheckpointRow {
     /// Its id.
     pub checkpoint_id: String,
@@ -109,7 +109,7 @@ datum!(CheckpointRow {
 });
 
 /// A message list: the ranges of its pages, then those of its tail.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct List {
     /// Its length.
     pub messages: u64,
@@ -123,7 +123,7 @@ pub struct List {
 datum!(List { messages, bytes, pages, tail });
 
 /// A page of a list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct PageRef {
     /// The page's number within the run.
     pub page: u64,
@@ -135,7 +135,7 @@ pub struct PageRef {
 datum!(PageRef { page, messages, bytes });
 
 /// Neighbours in a run's array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Range {
     /// The first one's number.
     pub from: u64,
@@ -147,7 +147,7 @@ pub struct Range {
 datum!(Range { from, count, bytes });
 
 /// How far a run's array is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ArrayRow {
     /// The next message's number.
     pub messages: u64,
@@ -159,11 +159,12 @@ pub struct ArrayRow {
 datum!(ArrayRow { messages, bytes, pages });
 
 /// A message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MessageRow {
     /// Bytes of the messages before it in the array.
     pub bytes_before: u64,
     /// Its text; none where it is held, or where the record did not carry what its facts said.
+    #[serde(skip)]
     pub text: Option<Json>,
     /// Where its text is otherwise: the record's payload is in the content store.
     pub held: Option<HeldAt>,
@@ -175,7 +176,7 @@ pub struct MessageRow {
 datum!(MessageRow { bytes_before, text, held, offset, logged_at_millis });
 
 /// A message of a record whose payload is in the content store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct HeldAt {
     /// The record's offset.
     pub offset: Offset,

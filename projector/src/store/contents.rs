@@ -19,7 +19,7 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
 }
 
 /// A content that a record names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ContentRow {
     /// The record.
     pub record_id: RecordId,

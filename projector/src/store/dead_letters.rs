@@ -14,7 +14,7 @@ pub fn prefix() -> Key {
 }
 
 /// A dead letter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct DeadLetterRow {
     /// `not_framed`, `undecodable`, `too_large`.
     pub reason: String,

@@ -58,7 +58,7 @@ pub const EVIDENCE_MAX: usize = 16;
 pub const PENDING: &str = "pending";
 
 /// An effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
     /// What it is.
     pub kind: Kind,
@@ -122,7 +122,7 @@ impl EffectRow {
 }
 
 /// A refused result. Its content is kept here, since no other index has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
@@ -137,6 +137,7 @@ pub struct EvidenceRow {
     /// When the log took it, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
     /// Its bytes, framed.
+    #[serde(skip)]
     pub framed: super::records::Bytes,
 }
 datum!(EvidenceRow { record_id, status, reason, offset, index, logged_at_millis, framed });

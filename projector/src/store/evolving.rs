@@ -52,7 +52,7 @@ pub fn facts_of(index: Index, run_id: RunId<&str>, key: &str) -> Key {
 }
 
 /// Where something stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StateRow {
     /// The state.
     pub state: State,
@@ -72,7 +72,7 @@ pub struct StateRow {
 datum!(StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index });
 
 /// What a record said.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FactRow {
     /// The state; `retracted` of a retraction.
     pub status: String,

@@ -155,6 +155,13 @@ impl<'a> Parts<'a> {
         Some(u64::from_be_bytes(*number))
     }
 
+    /// The next hash.
+    pub fn hash(&mut self) -> Option<Sha256> {
+        let (hash, rest) = self.0.split_first_chunk::<32>()?;
+        self.0 = rest;
+        Some(Sha256(*hash))
+    }
+
     /// The next offset.
     pub fn offset(&mut self) -> Option<Offset> {
         Offset::new(self.u64()?).ok()

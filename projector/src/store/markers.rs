@@ -18,7 +18,7 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
 }
 
 /// A recovery marker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MarkerRow {
     /// The record.
     pub record_id: RecordId,

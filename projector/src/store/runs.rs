@@ -18,7 +18,7 @@ pub fn prefix(prefix: &str) -> Key {
 }
 
 /// A run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RunRow {
     /// What the judge needs.
     pub head: Head,

@@ -49,7 +49,7 @@ pub fn stated_of(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key 
 }
 
 /// A call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CallRow {
     /// Its fingerprint.
     pub fingerprint: Fingerprint,

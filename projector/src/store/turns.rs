@@ -19,7 +19,7 @@ pub fn of_message(run_id: RunId<&str>, message_id: &str) -> Key {
 }
 
 /// A turn, or that it is retracted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TurnRow {
     /// The record.
     pub record_id: RecordId,

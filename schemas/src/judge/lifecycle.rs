@@ -188,7 +188,7 @@ const POOL: &[Row] = &[
 ];
 
 /// Where something stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct State {
     /// The state's name.
     pub status: String,

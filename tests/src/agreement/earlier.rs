@@ -91,7 +91,7 @@ fn failed(question: &str, error: &dyn std::fmt::Display) -> Found {
     Found { question: question.to_owned(), path: String::new(), model: serde_json::Value::Null, product }
 }
 
-fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
+pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut all = BTreeMap::new();
     rows.scan(&[], &[], rocksdb::Direction::Forward, &mut |key, row| {
         all.insert(key.to_vec(), row.to_vec());

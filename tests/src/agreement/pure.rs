@@ -67,6 +67,12 @@ impl Product {
         self.lanes.iter_mut().try_for_each(Lane::settle)
     }
 
+    /// By partition, what of the log is folded.
+    pub fn folded(&self) -> impl Iterator<Item = &[Delivery]> {
+        let folded = |lane: &'_ Lane| lane.log.partition_point(|delivery| delivery.offset < lane.fold.next);
+        self.lanes.iter().map(move |lane| &lane.log[..folded(lane)])
+    }
+
     /// For questions.
     pub fn asked(&self) -> Asked<'_, Memory> {
         let part = |lane: &'_ Lane| Part { applied: Some(lane.fold.next), stopped: lane.stopped.clone() };

@@ -58,6 +58,8 @@ pub(in crate::serve) async fn every(
 }
 
 impl Source for All {
+    type Item = Line;
+
     async fn next(&mut self) -> Result<Option<Line>, Error> {
         loop {
             if let Some(line) = self.ready.pop_front() {

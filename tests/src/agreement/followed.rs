@@ -1,0 +1,78 @@
+//! The changes of all indices, delivery by delivery: whoever applies them has the rows that are there.
+
+use super::{asked::Asked, difference::Found, earlier::all, questions::Checked};
+use runlog_log::Delivery;
+use runlog_projector::{
+    changes::{
+        Changed, Deltas,
+        shown::{self, Shows},
+    },
+    fold,
+    query::Place,
+    store::{Index, Rows, horizons::Horizons},
+};
+use runlog_schemas::{codec::NoRegistry, datum::hex, id::PartitionId};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+/// Follows each partition over what is folded of its log, twice: once keeping its runs in memory, and once beginning anew at
+/// every delivery, as one does who goes on at a cursor. Both are given the same changes, each fits what came before it, and
+/// together they are the rows. Each has JSON, and no two rows have the same key in it.
+pub fn rows<'l, R: Rows>(product: &Asked<'_, R>, folded: impl Iterator<Item = &'l [Delivery]>) -> Checked {
+    let partitions = u32::try_from(product.rows.len()).unwrap_or(u32::MAX);
+    for (rows, log) in product.rows.iter().zip(folded) {
+        let failed = |error: &dyn std::fmt::Display| differs("the changes", format!("{error:#}"));
+        let skips = fold::skips_of(*rows).map_err(|error| failed(&error))?;
+        let mut kept = Deltas::new(partitions, Arc::new(NoRegistry), usize::MAX);
+        let mut anew = Deltas::new(partitions, Arc::new(NoRegistry), 0);
+        let mut followed = BTreeMap::new();
+        for delivery in log {
+            let delta = kept.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let again = anew.of(*rows, &skips, delivery).map_err(|error| failed(&error))?;
+            let place = format!("the changes of {}:{}", delivery.partition, delivery.offset);
+            if delta != again {
+                return Err(differs(&place, format!("kept {delta:?}, begun anew {again:?}")));
+            }
+            delta.rows.into_iter().try_for_each(|change| apply(&mut followed, &place, change))?;
+        }
+        let mut there = all(*rows);
+        there.retain(|key, _| ![Index::Meta as u8, Index::Horizons as u8].contains(&key[0]));
+        if there != followed {
+            let of = |a: &BTreeMap<Vec<u8>, Vec<u8>>, b: &BTreeMap<Vec<u8>, Vec<u8>>| {
+                a.iter().find(|(key, row)| b.get(*key) != Some(*row)).map(|(key, _)| hex(key))
+            };
+            let what = format!("there {:?}, followed {:?}", of(&there, &followed), of(&followed, &there));
+            return Err(differs("the rows that changes come to", what));
+        }
+        let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
+        let place = Place { topic: product.topic, partition: PartitionId::ZERO };
+        let shows = Shows { place, horizons: &horizons };
+        let mut keys = BTreeSet::new();
+        for (key, row) in &there {
+            shown::row_of(key, row, shows).map_err(|error| failed(&error))?;
+            let shown = shown::key(key).map_err(|error| failed(&error))?;
+            if !keys.insert((key[0], shown.to_string())) {
+                return Err(differs("keys as JSON", format!("{shown} twice")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn apply(followed: &mut BTreeMap<Vec<u8>, Vec<u8>>, place: &str, Changed { key, old, new }: Changed) -> Checked {
+    let before = match &new {
+        Some(row) => followed.insert(key.clone(), row.clone()),
+        None => followed.remove(&key),
+    };
+    if before == old && old != new {
+        return Ok(());
+    }
+    Err(differs(place, format!("{} was {before:?}, not {old:?}, and is {new:?}", hex(&key))))
+}
+
+fn differs(question: &str, what: String) -> Found {
+    let (path, model) = (String::new(), serde_json::Value::Null);
+    Found { question: question.to_owned(), path, model, product: what.into() }
+}

@@ -1,0 +1,246 @@
+//! The changes of an index, as somebody follows them: over HTTP and on the command line.
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    described::faults,
+    served::{self, CLAIMED, RUN},
+    server::{self, Launch, Server},
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use tempfile::tempdir;
+
+/// All indices, as `verify` names them, with how many rows they have.
+fn rows(server: &Server) -> anyhow::Result<BTreeMap<String, u64>> {
+    let found = server.runlog().answer(&["verify"])?;
+    let mut rows = BTreeMap::new();
+    for partition in found["partitions"].as_array().context("partitions")? {
+        for index in partition["indices"].as_array().context("indices")? {
+            let name = index["name"].as_str().context("a name")?.to_owned();
+            *rows.entry(name).or_default() += index["rows"].as_u64().context("a count")?;
+        }
+    }
+    Ok(rows)
+}
+
+/// The changes up to the end.
+fn changes(server: &Server, index: &str, from: &str) -> anyhow::Result<Vec<Value>> {
+    let (status, stream) = server.get(&format!("/v1/indices/{index}/changes?until_end=true&from={from}"))?;
+    ensure!(status == 200, "{index} from {from}: {status} {stream}");
+    let events = stream.as_str().unwrap_or_default();
+    ensure!(!events.contains("event: error"), "{index} from {from}: {events}");
+    let data = events.lines().filter_map(|line| line.strip_prefix("data: "));
+    Ok(data.map(serde_json::from_str).collect::<Result<_, _>>()?)
+}
+
+/// What comes of changes, by partition and key; each has to fit what came before it.
+fn applied(changes: &[Value]) -> anyhow::Result<BTreeMap<String, Value>> {
+    let mut rows = BTreeMap::new();
+    for change in changes {
+        let key = format!("{} {}", change["position"]["partition"], change["key"]);
+        let before = match &change["new"] {
+            Value::Null => rows.remove(&key),
+            row => rows.insert(key, row.clone()),
+        };
+        let fits = match change["operation"].as_str() {
+            Some("insert") => before.is_none() && change["old"].is_null(),
+            Some("update") => before.as_ref() == Some(&change["old"]) && !change["new"].is_null(),
+            Some("delete") => before.as_ref() == Some(&change["old"]),
+            _ => false,
+        };
+        ensure!(fits, "{change} behind {before:?}");
+    }
+    Ok(rows)
+}
+
+/// Changes partition by partition, without the cursors, which tell how partitions were mixed.
+fn apart(changes: &[Value]) -> BTreeMap<u64, Vec<Value>> {
+    let mut apart = BTreeMap::<_, Vec<_>>::new();
+    for change in changes {
+        let mut told = change.clone();
+        told["cursor"] = Value::Null;
+        apart.entry(change["position"]["partition"].as_u64().unwrap_or(u64::MAX)).or_default().push(told);
+    }
+    apart
+}
+
+fn cursor(change: &Value) -> anyhow::Result<&str> {
+    change["cursor"].as_str().with_context(|| format!("no cursor: {change}"))
+}
+
+#[test]
+fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_described() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let (_, document) = server.get("/openapi.json")?;
+    // One whose content is elsewhere.
+    let large = json!({ "run_id": "large", "record_id": "large", "payload": { "type": "conversation_turn",
+        "message_id": "m", "kind": "user", "content": "x".repeat(300 << 10) } });
+    let (_, outcome) = server.post("/v1/runs/large/records", &large)?;
+    ensure!(outcome["outcome"] == "applied", "{outcome}");
+    let rows = rows(&server)?;
+    let named = &document["components"]["schemas"]["IndexName"]["enum"];
+    ensure!(named.as_array().map(Vec::len) == Some(rows.len()), "{named}, {rows:?}");
+    for (index, count) in &rows {
+        ensure!(named.as_array().is_some_and(|named| named.contains(&json!(index))), "{index}: {named}");
+        let changes = changes(&server, index, "beginning")?;
+        let come_to = applied(&changes)?;
+        ensure!(come_to.len() as u64 == *count && *count > 0, "{index}: {} of {count}: {come_to:?}", come_to.len());
+        for change in &changes {
+            let faults = faults(&document, &document["components"]["schemas"]["Change"], change);
+            ensure!(faults.is_empty(), "{change}: {faults:?}");
+        }
+    }
+    // The evidence of the fenced process came to a pending effect that was there.
+    let effects = changes(&server, "effects", "beginning")?;
+    let late = effects.iter().find(|change| change["run_id"] == CLAIMED && change["operation"] == "update");
+    let late = late.context("evidence")?;
+    ensure!(
+        late["key"] == json!({ "rows": "pending", "run_id": CLAIMED, "kind": "tool_call", "id": "asked" }),
+        "{late}"
+    );
+    ensure!(late["old"]["evidence"] == json!([]) && late["new"]["evidence"][0]["reason"] == "fenced", "{late}");
+    // What is private is masked, as `show` does it.
+    let shown = server.runlog().json(&["show", RUN])?.exits(0)?.documents()?;
+    let records = changes(&server, "records", "beginning")?;
+    for line in shown {
+        let here =
+            |change: &&Value| change["key"]["rows"] == "records" && change["new"]["record_id"] == line["record_id"];
+        let change = records.iter().find(|change| here(change) && change["run_id"] == RUN).context("a record")?;
+        ensure!(change["new"]["payload"] == line["payload"], "{change} {line}");
+    }
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_stream_goes_on_at_any_cursor_with_neither_gap_nor_repeat_also_over_a_rebuilt_index() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let indices = ["effects", "tool_calls", "approvals"];
+    let whole = indices.map(|index| changes(&server, index, "beginning")).into_iter().collect::<Result<Vec<_>, _>>()?;
+    let goes_on = |server: &Server| -> anyhow::Result<()> {
+        for (index, whole) in indices.iter().zip(&whole) {
+            ensure!(whole.len() > 1, "{index} {whole:?}");
+            for (at, change) in whole.iter().enumerate() {
+                let rest = changes(server, index, cursor(change)?)?;
+                ensure!(apart(&rest) == apart(&whole[at + 1..]), "{index} behind {change}: {rest:?}");
+            }
+        }
+        Ok(())
+    };
+    goes_on(&server)?;
+    server.terminate()?;
+    std::fs::remove_dir_all(folder.path().join("index"))?;
+    let server = Launch::local(folder.path()).start()?;
+    // Caught up, it is what it was.
+    let (status, found) = server.get("/v1/runs?consistency=latest")?;
+    ensure!(status == 200, "{found}");
+    goes_on(&server)?;
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn what_comes_is_told_as_it_is_applied_and_the_command_follows_it() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let turn = |id: &str| {
+        json!({ "run_id": "r", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
+            "kind": "user", "content": id } })
+    };
+    let (_, first) = server.post("/v1/runs/r/records", &turn("a"))?;
+    ensure!(first["outcome"] == "applied", "{first}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let url = |from: &str| format!("{}/v1/indices/turns/changes?from={from}", server.url);
+    let client = server::client()?;
+    let told: anyhow::Result<Value> = runtime.block_on(async {
+        let mut stream = client.get(url("end")).send().await?;
+        let post = client.post(format!("{}/v1/runs/r/records", server.url)).json(&turn("b")).send();
+        ensure!(post.await?.status() == 200);
+        let mut text = String::new();
+        while let Some(bytes) = stream.chunk().await? {
+            text.push_str(std::str::from_utf8(&bytes)?);
+            let Some(end) = text.find("\n\n") else { continue };
+            let data = text[..end].lines().find_map(|line| line.strip_prefix("data: "));
+            let Some(data) = data else { continue };
+            ensure!(text.contains("id: turns:"), "{text}");
+            return Ok(serde_json::from_str(data)?);
+        }
+        anyhow::bail!("the stream ended: {text}")
+    });
+    let told = told?;
+    ensure!(told["key"]["message_id"] == "b" && told["operation"] == "insert" && told["old"].is_null(), "{told}");
+    // A browser says what it had last, whatever its URL says.
+    let behind: anyhow::Result<String> = runtime.block_on(async {
+        let request = client.get(format!("{}&until_end=true", url("beginning")));
+        Ok(request.header("last-event-id", cursor(&told)?).send().await?.text().await?)
+    });
+    ensure!(behind?.trim().is_empty(), "nothing came behind it");
+
+    let runlog = server.runlog();
+    let lines = runlog.json(&["tail", "--index", "turns", "--until-end"])?.exits(0)?.documents()?;
+    ensure!(lines == changes(&server, "turns", "beginning")?, "{lines:?}");
+    let rest = ["tail", "--index", "turns", "--until-end", "--from", cursor(&lines[0])?];
+    ensure!(runlog.json(&rest)?.exits(0)?.documents()? == lines[1..]);
+    let text = runlog.plain(&["tail", "--index", "turns", "--until-end"])?.exits(0)?.stdout;
+    ensure!(text.lines().count() == 2 && text.contains("insert"), "{text}");
+    ensure!(runlog.json(&["tail", "--index", "nothing", "--until-end"])?.exits(1)?.error_kind()? == "not_found");
+    ensure!(runlog.json(&["tail", "r", "--index", "turns"])?.exits(2)?.error_kind()? == "usage");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn a_cursor_that_nothing_follows_from_is_refused_and_a_skip_of_what_was_told_ends_the_stream() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let whole = changes(&server, "effects", "beginning")?;
+    let late = whole.iter().find(|change| change["run_id"] == CLAIMED && change["operation"] == "update");
+    let late = late.context("evidence")?;
+    let refused = |from: &str, expected: u16, kind: &str| -> anyhow::Result<()> {
+        let (status, problem) = server.get(&format!("/v1/indices/effects/changes?until_end=true&from={from}"))?;
+        ensure!(status == expected && problem["kind"] == kind, "{from}: {status} {problem}");
+        Ok(())
+    };
+    let (name, rest) = cursor(late)?.split_once(':').context("a cursor")?;
+    refused("nowhere", 400, "usage")?;
+    refused(&format!("tool_calls:{rest}"), 400, "usage")?;
+    refused(&format!("{name}:{rest}:0.0.0"), 400, "usage")?;
+    refused(&format!("{name}:0:{}", rest.split_once(':').context("a layout")?.1), 409, "conflict")?;
+
+    let skip = json!({ "partition": late["position"]["partition"], "offset": late["position"]["offset"], "who": "jo",
+        "why": "it is not to be" });
+    let (status, skipped) = server.post("/v1/skips", &skip)?;
+    ensure!(status == 200, "{skipped}");
+    let (_, stream) = server.get(&format!("/v1/indices/effects/changes?until_end=true&from={}", cursor(late)?))?;
+    let stream = stream.as_str().context("a stream")?;
+    ensure!(stream.contains("event: error") && stream.contains("from the beginning"), "{stream}");
+    let again = changes(&server, "effects", "beginning")?;
+    ensure!(applied(&again)?.len() as u64 == rows(&server)?["effects"], "what is there now");
+    ensure!(!again.iter().any(|change| change["position"] == late["position"]), "what was skipped is not told");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn so_many_streams_are_open_at_a_time_and_no_more() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let (runtime, client) = (tokio::runtime::Builder::new_current_thread().enable_all().build()?, server::client()?);
+    let url = format!("{}/v1/indices/runs/changes", server.url);
+    runtime.block_on(async {
+        let mut open = Vec::new();
+        for _ in 0..16 {
+            let stream = client.get(&url).send().await?;
+            ensure!(stream.status() == 200, "{}", stream.text().await?);
+            open.push(stream);
+        }
+        let refused = client.get(&url).send().await?;
+        ensure!(refused.status() == 503, "{}", refused.status());
+        ensure!(refused.text().await?.contains("unavailable"));
+        Ok(())
+    })?;
+    server.terminate()?;
+    Ok(())
+}

@@ -342,7 +342,10 @@ async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> 
     if fold.next > bounds.end {
         return stop(
             "log_diverged",
-            format!("the index ends at offset {}, the log already at {}: this is another log", fold.next, bounds.end),
+            format!(
+                "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
+                fold.next, bounds.end
+            ),
         );
     }
     let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;

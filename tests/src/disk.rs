@@ -1,10 +1,11 @@
 //! A small disk that can be full: a file system in memory, mounted over a folder. Only root may do that.
 
 use std::{
+    env,
     fs::{self, File},
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
-    process::Command,
+    process::{self, Command},
 };
 
 use anyhow::{Context, ensure};
@@ -24,8 +25,10 @@ impl Disk {
     /// Mounts one of so many bytes at `dir`, which is made where it is missing.
     pub fn mount(dir: &Path, bytes: u64) -> anyhow::Result<Self> {
         fs::create_dir_all(dir)?;
+        // By this name the scripts unmount what a killed run left behind.
+        let owner = env::var("RUNLOG_TEST_OWNER").unwrap_or(process::id().to_string());
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "runlog-test"]).arg(dir);
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), &format!("runlog-test-{owner}")]).arg(dir);
         let ran = mount.output().context("mount does not run")?;
         let said = String::from_utf8_lossy(&ran.stderr);
         ensure!(ran.status.success(), "no disk can be mounted at {}, which takes root: {said}", dir.display());

@@ -105,8 +105,9 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
                 .into()
         }
         "log_diverged" => {
-            "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
-             again, which rebuilds from what the log has now"
+            "check that this is the log that the index was built from; if so, it lost acknowledged records that the index may \
+             still have: look at them at eventual, then stop, delete the index folder and start again, which builds it from \
+             what the log has now"
                 .into()
         }
         "log_damaged" => "stop the server and bring the log's folder back from a copy".into(),

@@ -9,7 +9,7 @@ use crate::{
 };
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Request, State},
+    extract::{DefaultBodyLimit, Query, Request, State},
     handler::Handler,
     http::{StatusCode, Uri, header},
     middleware,
@@ -143,6 +143,7 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
+        .layer(middleware::from_fn(legible))
         .with_state(App(projector, Arc::new(Room::new())))
 }
 
@@ -163,6 +164,22 @@ fn respond(problem: Problem) -> Response {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         problem(&self)
+    }
+}
+
+/// Refuses a query that is not UTF-8: what replaces such bytes would ask for something else.
+async fn legible(request: Request, next: middleware::Next) -> Response {
+    let query = request.uri().query().unwrap_or_default();
+    let digit = |at: usize| query.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let (mut bytes, mut at) = (Vec::with_capacity(query.len()), 0);
+    while let Some(byte) = query.as_bytes().get(at) {
+        let escaped = if *byte == b'%' { digit(at + 1) } else { None };
+        bytes.push(escaped.unwrap_or(*byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    match std::str::from_utf8(&bytes) {
+        Ok(_) => next.run(request).await,
+        Err(error) => problem(&Error::new(ErrorKind::Usage, "the query is not UTF-8").because(error)),
     }
 }
 
@@ -196,6 +213,14 @@ async fn reshape(response: Response) -> Response {
 pub(crate) struct Ask {
     consistency: Option<String>,
     deadline_ms: Option<u64>,
+}
+
+/// What a question takes that is about nothing in particular. Clients say how long they wait with any question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {
+    #[serde(rename = "deadline_ms")]
+    _deadline_ms: Option<u64>,
 }
 
 impl Ask {
@@ -277,7 +302,7 @@ impl App {
     }
 }
 
-async fn journal(State(app): State<App>) -> Json<Journal> {
+async fn journal(State(app): State<App>, _: Query<Nothing>) -> Json<Journal> {
     let journal = app.0.journal();
     let written = hex(&schema::fingerprint());
     let schema_ids = match app.0.shared.config.schemas.framing() {

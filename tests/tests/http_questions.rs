@@ -28,6 +28,11 @@ fn a_parameter_that_a_list_does_not_have_is_refused() -> anyhow::Result<()> {
         for path in ["effects?run=x", "anomalies?pending=true", "dead-letters?run=x", "dead-letters?unsafe=true"] {
             refused(server, &format!("/v1/{path}"))?;
         }
+        for path in ["journal?run=x", "doctor?run=x", "runs?prefix=%ff", "events?family=%c3%28"] {
+            refused(server, &format!("/v1/{path}"))?;
+        }
+        let (status, problem) = server.post("/v1/verify?partition=1", &json!({}))?;
+        ensure!(status == 400 && problem["kind"] == "usage", "{status} {problem}");
         let (_, found) = server.get(&format!("/v1/anomalies?run={CLAIMED}"))?;
         ensure!(found["anomalies"].as_array().is_some_and(|found| found.len() == 1), "{found}");
         Ok(())

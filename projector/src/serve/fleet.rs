@@ -1,6 +1,6 @@
 //! Across all runs and partitions.
 
-use super::{App, Ask, parsed};
+use super::{App, Ask, Nothing, parsed};
 use crate::{
     Consistency, Error,
     query::{self, PartitionCursor, parse_partition_cursor},
@@ -216,7 +216,7 @@ pub(super) async fn skip(State(app): State<App>, Query(ask): Query<Ask>, body: S
     app.0.skip(body.partition, skip, ask.deadline()).await.map(Json)
 }
 
-pub(super) async fn verify(State(app): State<App>) -> Result<Json<Verification>, Error> {
+pub(super) async fn verify(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
     let begun = Instant::now();
     let mut verification = app.read(|app| app.0.verify()).await?;
     verification.seconds = begun.elapsed().as_secs_f64();

@@ -1,10 +1,10 @@
 //! Whether it works, and what is wrong where it does not.
 
-use super::App;
+use super::{App, Nothing};
 use crate::{Error, fold::Stop, query};
 use axum::{
     Json,
-    extract::State,
+    extract::{Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
@@ -124,7 +124,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
     }
 }
 
-pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error> {
+pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
     let mut findings = Vec::new();
     for health in &partitions {

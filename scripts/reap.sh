@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Ends what a test run leaves behind: its processes, known by RUNLOG_TEST_OWNER=PID in their environment, and its
-# containers, known by the label org.runlog.test=PID. PID is that of scripts/test.sh.
+# containers, known by the label org.runlog.test=PID, and its disks, mounted as runlog-test-PID. PID is that of
+# scripts/test.sh.
 #   reap.sh watch PID [MAKE]   waits until PID ends, or the process MAKE that started it, however they end; then as `now`
 #   reap.sh now PID            ends them
-#   reap.sh leftovers          removes the containers of all runs that are over
+#   reap.sh leftovers          removes the containers and disks of all runs that are over
 set -euo pipefail
 
 label=org.runlog.test
@@ -47,8 +48,19 @@ remove_containers() {
   done
 }
 
+# Owner and folder of every mounted disk.
+disks() { awk '$1 ~ /^runlog-test-/ { print substr($1, 13), $2 }' /proc/mounts; }
+
+unmount_disks() {
+  local owner folder
+  disks | while read -r owner folder; do
+    if [ "$owner" = "$1" ]; then umount -l "$folder" 2>/dev/null || true; fi
+  done
+}
+
 reap() {
   end_processes "$1"
+  unmount_disks "$1"
   remove_containers "$1"
 }
 
@@ -73,6 +85,9 @@ watch() {
 
 leftovers() {
   local id owner
+  disks | while read -r owner _; do
+    if [ -z "$(started "$owner")" ]; then unmount_disks "$owner"; fi
+  done
   timeout 30 docker ps -a --filter "label=$label" --format "{{.ID}} {{.Label \"$label\"}}" |
     while read -r id owner; do
       if [ -z "$(started "$owner")" ]; then

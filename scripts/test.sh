@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test.sh all    runs the tests tier after tier; needs Docker and the Kafka image
-# test.sh fast   leaves out the tiers that need Kafka or other languages, and what needs valgrind
+# test.sh fast   leaves out the tiers that need Kafka, other languages or root, and what needs valgrind
 # The tier of an integration test is told by the name of its file in tests/tests: kafka_*, recorded_*,
-# foreign_* (with a Python and a Java), all others plain.
+# foreign_* (with a Python and a Java), disk_* (which mount small disks: root only), all others plain.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -13,12 +13,12 @@ case $mode in all | fast) ;; *) echo "usage: $0 all|fast" >&2; exit 2 ;; esac
 
 compile_seconds=5400
 tiers=(unit plain recorded)
-declare -A seconds=([unit]=600 [plain]=1500 [recorded]=900 [foreign]=900 [kafka]=1800)
+declare -A seconds=([unit]=600 [plain]=1500 [recorded]=900 [foreign]=900 [disk]=900 [kafka]=1800)
 declare -A passed failed ignored note
 logs=$(mktemp -d)
 
 if [ "$mode" = all ]; then
-  tiers+=(foreign kafka)
+  tiers+=(foreign disk kafka)
   scripts/reap.sh leftovers
 fi
 
@@ -47,7 +47,7 @@ tests_of() {
     name=${file#tests/tests/}
     name=${name%.rs}
     name=${name%/main}
-    case $name in kafka_*) tier=kafka ;; recorded_*) tier=recorded ;; foreign_*) tier=foreign ;; *) tier=plain ;; esac
+    case $name in kafka_*) tier=kafka ;; recorded_*) tier=recorded ;; foreign_*) tier=foreign ;; disk_*) tier=disk ;; *) tier=plain ;; esac
     if [ "$tier" = "$1" ]; then printf -- '--test %s ' "$name"; fi
   done
 }
@@ -105,6 +105,13 @@ run_tier() {
         say "  tau-bench/*.json    github.com/sierra-research/tau-bench, historical_trajectories"
         say "  swe-agent/*.traj    github.com/SWE-agent/SWE-agent, tests/test_data and trajectories/demonstrations"
         note[$1]='no samples'
+        return
+      fi
+      ;;
+    disk)
+      if [ "$(id -u)" -ne 0 ]; then
+        say "only root may mount a disk, so the tests that fill one do not run"
+        note[$1]='not root'
         return
       fi
       ;;

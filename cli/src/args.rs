@@ -15,7 +15,7 @@ mod schema;
 pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
-    EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
+    EffectsAction, Lookup, Recover, Retention, Runs, Show, Tail, Verify,
 };
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
 
@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Anomalies(Anomalies),
     /// What could not be read
     DeadLetter(DeadLetter),
+    /// Take the content of old records away, or list what was taken away
+    Retention(Retention),
     /// Say what is wrong and what to do
     Doctor(Doctor),
     /// Build the indices again from the log, beside the live ones, and compare

@@ -16,7 +16,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, MissingContent, Outcome, Position},
+    answer::{Dropped, ErrorKind, MissingContent, Outcome, Position},
     id::PartitionId,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -32,6 +32,7 @@ mod lookup;
 mod pages;
 mod publish;
 mod recover;
+mod retention;
 mod runs;
 mod schema;
 mod serve;
@@ -115,6 +116,7 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
             DeadLetterAction::Show(args) => dead_letters::show(session, args).await,
             DeadLetterAction::Skip(args) => dead_letters::skip(session, args).await,
         },
+        Command::Retention(args) => retention::run(session, args).await,
         Command::Doctor(args) => doctor::run(session, args).await,
         Command::Verify(args) => verify::run(session, args).await,
         Command::Demo(_)
@@ -207,6 +209,23 @@ fn missing(contents: &[MissingContent], text: &mut Text) {
         ]
     };
     text.table(["WHAT", "POSITION", "REASON", "BYTES", "SHA256"], contents.iter().map(row).collect(), "none");
+}
+
+/// Content that retention took away; says nothing where there is none.
+fn dropped(contents: &[Dropped], text: &mut Text) {
+    if contents.is_empty() {
+        return;
+    }
+    text.title(format!("{} dropped by retention", contents.len()));
+    let row = |content: &Dropped| {
+        [
+            Cell::from(&content.payload_type),
+            place(&content.position),
+            place(&content.dropped),
+            (&content.record_id).into(),
+        ]
+    };
+    text.table(["WHAT", "POSITION", "HORIZON", "RECORD"], contents.iter().map(row).collect(), "none");
 }
 
 /// What became of one appended record.

@@ -112,7 +112,7 @@ impl From<runlog_log::Error> for Error {
         let kind = match source.kind() {
             runlog_log::Kind::Invalid => ErrorKind::Invalid,
             runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
-            runlog_log::Kind::OutOfRange => ErrorKind::Internal,
+            runlog_log::Kind::OutOfRange | runlog_log::Kind::Damaged => ErrorKind::Internal,
         };
         Self::new(kind, "the log did not take or give what was asked").because(source)
     }

@@ -15,6 +15,8 @@ pub enum Kind {
     OutOfRange,
     /// The log cannot be used any more by this process.
     Fatal,
+    /// What is stored is damaged, and nothing of it is passed over: bring it back from a copy.
+    Damaged,
 }
 
 /// Why a call on the log failed.

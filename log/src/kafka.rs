@@ -123,6 +123,11 @@ impl Log for KafkaLog {
         VALUE_BYTES_MAX
     }
 
+    fn weaknesses(&self) -> Result<Vec<String>, Error> {
+        let gone = || Error::new(Kind::Retry, &self.config.topic, "there is no such topic any more");
+        Ok(admin::weaknesses(&admin::describe(&self.config)?.ok_or_else(gone)?))
+    }
+
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
         let bytes = match self.limits().check(partition, &batch) {
             Ok(bytes) => bytes,

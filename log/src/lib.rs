@@ -119,6 +119,12 @@ pub trait Log: Send + Sync + fmt::Debug {
         None
     }
 
+    /// What about the log's configuration, as it is now, could lose acknowledged records: a sentence each, for operators.
+    /// Blocks for the brokers' answer (Kafka), some seconds at the most.
+    fn weaknesses(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+
     /// Appends `batch` to `partition`.
     ///
     /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken
@@ -148,7 +154,7 @@ pub trait Reader: Send {
     ///
     /// Returns at once with what is there; empty when the time ran out, and earlier when a [`Reader::position`] moved
     /// without a record. An error leaves the reader's positions as they were: what was not returned will be delivered
-    /// by a later call, except after `Kind::Fatal`, and after `OutOfRange` until the partition that it names is sought
+    /// by a later call, except after `Kind::Fatal`, and after `OutOfRange` or `Damaged` until the partition that it names is sought
     /// or released. Records come before an error that came after them: it is then returned by the next call.
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error>;
 

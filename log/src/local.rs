@@ -31,6 +31,7 @@ mod layout;
 mod queue;
 mod reader;
 mod store;
+mod wal;
 mod writer;
 
 use ends::Ends;
@@ -87,7 +88,7 @@ impl LocalLog {
     /// Opens the log in a directory, and creates it where there is none.
     ///
     /// Errors: `Kind::Retry` while another process, or another handle of this one, has the directory; `Kind::Invalid`
-    /// for another partition count or a layout of another version; `Kind::Fatal` for damaged data.
+    /// for another partition count or a layout of another version; `Kind::Damaged` for damaged data.
     pub fn open(config: LocalConfig) -> Result<Self, Error> {
         let LocalConfig { dir, topic, partitions, clock } = config;
         let (store, tails) = Store::open(dir, &topic, partitions)?;

@@ -19,7 +19,7 @@ use crate::{
     within,
 };
 use runlog_schemas::{
-    answer::{CallError, ErrorKind, MissingContent, Position},
+    answer::{CallError, Dropped, ErrorKind, MissingContent, Position},
     canonical,
     id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
@@ -312,6 +312,9 @@ impl<'a> Tool<'a> {
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
             return Err(lost(shared.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
         }
+        if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != "tool_call_requested") {
+            return Err(dropped_away(shared.run_id.borrow(), id.borrow(), &self.name, &found.status, dropped));
+        }
         shared.lock().await?.resume.answered(id.borrow());
         fetching.recorded = None;
         shared.config.count(metric::RECORDED);
@@ -445,6 +448,17 @@ fn lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, missi
          {bytes} bytes, is {reason} in the content store"
     );
     Error::new(kind, action, message)
+}
+
+/// The call ended, and retention took its answer away: it is not run again for that.
+fn dropped_away(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, dropped: &Dropped) -> Error {
+    let horizon = &dropped.dropped;
+    let message = format!(
+        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer was dropped by the \
+         retention horizon at partition {}, offset {}",
+        horizon.partition, horizon.offset
+    );
+    Error::new(ErrorKind::MissingContent, Action::Operator, message)
 }
 
 fn invalid(message: &str) -> Error {

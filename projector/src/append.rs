@@ -14,7 +14,7 @@ use runlog_schemas::{
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::Head,
     partition::murmur2,
-    payload::{EffectResolution, Payload, RunClaim, Skip},
+    payload::{EffectResolution, Payload, RunClaim, Skip, lifetime::RetentionHorizon},
     record::JournalRecord,
 };
 use std::time::{Duration, Instant};
@@ -362,11 +362,59 @@ impl Projector {
                 format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
             return Err(Error::new(ErrorKind::Invalid, message));
         }
-        let mut record =
-            JournalRecord::of_partition(RecordId::new((self.shared.config.ids)())?, "runlog", Payload::Skip(skip));
+        let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
+        self.past(appended, deadline).await
+    }
+
+    /// Takes content away from a partition, or from all of them, and waits until each is past its horizon. What was
+    /// appended before, again is harmless.
+    ///
+    /// Errors: `Usage` for a partition that there is none of; `Invalid` for a family that has no content; `PartitionStopped`
+    /// where one of them stands still: nothing is appended then. After any other error some may have it.
+    pub async fn retain(
+        &self,
+        partition: Option<PartitionId>,
+        horizon: RetentionHorizon,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        query::horizons::check(&horizon.family)?;
+        let all = PartitionId::all(self.journal().partitions);
+        let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+        if let (Some(partition), true) = (partition, wanted.is_empty()) {
+            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+        }
+        wanted.iter().try_for_each(|partition| self.running(*partition))?;
+        let begun = Instant::now();
+        let mut appended = Vec::with_capacity(wanted.len());
+        for partition in wanted {
+            appended.push(self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await?);
+        }
+        let mut outcomes = Vec::with_capacity(appended.len());
+        for one in appended {
+            outcomes.push(self.past(one, deadline.saturating_sub(begun.elapsed())).await?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Appends a record of a partition: where, and its id.
+    async fn append_of_partition(
+        &self,
+        partition: PartitionId,
+        payload: Payload,
+    ) -> Result<(PartitionId, Offset, RecordId), Error> {
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
         record.place.timestamp_millis = (self.shared.config.clock)();
         let offsets = self.log().append(partition, vec![self.entry(&record)?]).await?;
-        let at = offsets.first().copied().unwrap_or_default();
+        Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
+    }
+
+    /// Waits until a partition is past a record of its own.
+    async fn past(
+        &self,
+        (partition, at, record_id): (PartitionId, Offset, RecordId),
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
         let mut progress = self.shared.subscribe(partition);
         let past = progress.wait_for(|progress| progress.applied > at);
         match tokio::time::timeout(deadline, past).await {
@@ -377,7 +425,7 @@ impl Projector {
             position: self.position(partition, at, 0),
             outcome: "applied".into(),
             reason: None,
-            record_id: record.body.record_id.into(),
+            record_id: record_id.into(),
         })
     }
 }

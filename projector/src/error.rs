@@ -71,7 +71,12 @@ impl Error {
 
 impl From<store::Error> for Error {
     fn from(source: store::Error) -> Self {
-        Self::new(ErrorKind::Internal, "the index could not be read or written").because(source)
+        let kind = match source {
+            // It may have room again.
+            store::Error::Full { .. } => ErrorKind::Unavailable,
+            _ => ErrorKind::Internal,
+        };
+        Self::new(kind, "the index could not be read or written").because(source)
     }
 }
 
@@ -92,7 +97,7 @@ impl From<runlog_log::Error> for Error {
         let kind = match source.kind() {
             runlog_log::Kind::Invalid => ErrorKind::Invalid,
             runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
-            runlog_log::Kind::OutOfRange => ErrorKind::Internal,
+            runlog_log::Kind::OutOfRange | runlog_log::Kind::Damaged => ErrorKind::Internal,
         };
         Self::new(kind, "the log did not take or give what was asked").because(source)
     }

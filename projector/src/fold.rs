@@ -2,7 +2,7 @@
 //! code, so they cannot differ.
 //!
 //! ```text
-//!   delivery ─▶ voided? ─▶ restate ─▶ decode ─┬─▶ genesis, skip (the partition's own)
+//!   delivery ─▶ voided? ─▶ restate ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
 //!                                             ├─▶ project::record (a run's)
 //!                                             ├─▶ dead letter (unreadable, goes on)
 //!                                             ├─▶ stop (a schema that nobody here knows)
@@ -178,8 +178,11 @@ impl<S: Commit> Fold<S> {
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            Ok(record) if record.kind == RecordKind::RetentionHorizon => {
+                project::horizons::applied(&record, at, changes)?;
+                Ok(Step::Went)
+            }
             Ok(record) => {
-                // A retention horizon is no run's, and no index reads it yet.
                 if let Some(record) = OfRun::new(&record) {
                     project::record(record, at, self.journal.partitions, changes)?;
                 }

@@ -34,21 +34,19 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 }
 
 /// A projector over a Kafka topic, which is created as DESIGN's "Topics" wants it where it is missing.
-pub async fn kafka(mut config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
+pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let wanted = config.partitions;
-    let opened = tokio::task::spawn_blocking(move || -> Result<_, runlog_log::Error> {
+    let opened = tokio::task::spawn_blocking(move || {
         if admin::describe(&kafka)?.is_none() {
             let partitions = wanted.unwrap_or(KAFKA_PARTITIONS);
             tracing::info!(topic = kafka.topic, partitions, "creating the topic");
             admin::create_topic(&kafka, partitions)?;
         }
-        let weaknesses = admin::describe(&kafka)?.map(|info| admin::weaknesses(&info)).unwrap_or_default();
-        Ok((KafkaLog::connect(kafka)?, weaknesses))
+        KafkaLog::connect(kafka)
     });
-    let (log, weaknesses) = opened
+    let log = opened
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
-    config.weaknesses = weaknesses;
     let log: Arc<dyn Log> = Arc::new(log);
     Projector::start(config, log).await
 }

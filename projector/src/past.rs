@@ -18,8 +18,9 @@ use crate::{
     project::{self, At, Changes, Effect, OfRun},
     query,
     store::{
-        self, Commit, Key, Memory, Parts, Rows, View, Visit,
-        records::{RecordRow, delivered_of, prefix},
+        self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
+        horizons::{self, HorizonRow},
+        records::{RecordRow, prefix},
     },
 };
 use runlog_schemas::{
@@ -65,7 +66,7 @@ impl Past {
     pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
         let run_id = self.run_id.clone();
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
-        let mut apart = Ahead::new(index, delivered_of(run_id.borrow()), self.next);
+        let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
         loop {
             let (at, is_alone) = match (alone.offset()?, apart.offset()?) {
                 (record, Some(other)) if record.is_none_or(|record| other <= record) => (other, false),
@@ -92,6 +93,12 @@ impl Past {
             }
         }
         self.next = self.next.max(to.saturating_add(1));
+        // What retention takes away is gone from every past, too.
+        let mut changes = Changes::new(&self.rows);
+        if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
+            changes.put(horizons::key(), &row);
+        }
+        self.rows.commit(changes.rows())?;
         Ok(())
     }
 

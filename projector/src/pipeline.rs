@@ -157,7 +157,7 @@ impl Pipeline {
             match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
                 Ok(batch) => self.route(&batch),
                 Err(error) => {
-                    if !self.log_failed(&error) {
+                    if !self.log_failed(error) {
                         return;
                     }
                 }
@@ -274,9 +274,10 @@ impl Pipeline {
 
     fn store_failed(&mut self, partition: PartitionId, error: store::Error) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        let kind = if error.damaged() { "index_damaged" } else { "store" };
         let error = crate::Error::from(error).problem().detail;
         tracing::error!(%partition, next = %lane.fold.next, "{error}");
-        let stop = Stop { offset: lane.fold.next, kind: "store", error };
+        let stop = Stop { offset: lane.fold.next, kind, error };
         self.shared.report(partition, lane.fold.next, Some(stop));
         lane.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
@@ -298,13 +299,16 @@ impl Pipeline {
     }
 
     /// Whether the loop can go on.
-    fn log_failed(&mut self, error: &runlog_log::Error) -> bool {
+    fn log_failed(&mut self, error: runlog_log::Error) -> bool {
+        let at = error.partition();
         match error.kind() {
-            Kind::OutOfRange => {
+            Kind::OutOfRange | Kind::Damaged => {
+                let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };
+                let told = crate::Error::from(error).problem().detail;
                 for (partition, lane) in &mut self.lanes {
-                    if error.partition().is_none_or(|at| at == *partition) {
-                        let stop = Stop { offset: lane.fold.next, kind: "log_truncated", error: error.to_string() };
-                        tracing::error!(%partition, "{error}");
+                    if at.is_none_or(|at| at == *partition) {
+                        let stop = Stop { offset: lane.fold.next, kind, error: told.clone() };
+                        tracing::error!(%partition, "{told}");
                         self.shared.report(*partition, lane.fold.next, Some(stop.clone()));
                         lane.stopped = Some(stop);
                         self.reader.release(*partition).ok();

@@ -30,10 +30,12 @@ mod batch;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
+pub mod deliveries;
 pub mod effects;
 pub mod events;
 mod evolving;
 pub mod facts;
+pub mod horizons;
 pub mod keys;
 pub mod markers;
 pub mod pools;
@@ -252,7 +254,7 @@ pub fn record<R: Rows>(
         _ => one(record, at, changes)?,
     };
     if effect.is_kept_apart(record.kind) {
-        records::delivered(record, at, changes);
+        deliveries::kept(record, at, changes);
     }
     Ok(effect)
 }

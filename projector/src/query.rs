@@ -5,13 +5,14 @@
 
 use crate::{
     Error,
-    store::{self, Key, Rows, records::RecordRow},
+    store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Position},
+    answer::{Dropped, ErrorKind, Position},
     codec::{self, Envelope},
-    id::{Offset, PartitionId, RunId},
-    record::JournalRecord,
+    id::{Offset, PartitionId, RecordId, RunId},
+    payload::Payload,
+    record::{self, Body, JournalRecord},
 };
 use std::{ops::ControlFlow, str::FromStr};
 
@@ -21,6 +22,7 @@ pub mod dead_letters;
 pub mod effects;
 pub mod events;
 pub mod facts;
+pub mod horizons;
 pub mod lookup;
 pub mod outcome;
 pub mod recovery;
@@ -88,8 +90,71 @@ fn zone(text: &str) -> Option<(&str, i64)> {
     (hours < 24 && minutes < 60).then_some((local, ahead * (hours * 60 + minutes)))
 }
 
-/// Decodes a stored record whole.
-pub fn decode(row: &RecordRow) -> Result<JournalRecord, Error> {
+/// Content that a record came with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content<T> {
+    /// It may be answered with.
+    There(T),
+    /// A retention horizon took it away, the one at that offset.
+    Dropped(Offset),
+}
+
+/// A stored record as answers may have it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its place in its writer's order.
+    pub place: record::Place,
+    /// Its envelope.
+    pub body: Body,
+    /// What it says.
+    pub payload: Content<Payload>,
+}
+
+impl Stored {
+    /// That its content was taken away, for the record at `at`; none where it is there.
+    pub fn dropped(&self, place: Place<'_>, at: (Offset, u32)) -> Option<Dropped> {
+        match self.payload {
+            Content::There(_) => None,
+            Content::Dropped(by) => {
+                Some(dropped(place, self.body.record_id.borrow(), &self.body.facts.payload_type, at, by))
+            }
+        }
+    }
+}
+
+/// That the content of a record was taken away by the horizon at the offset `by`.
+pub(crate) fn dropped(
+    place: Place<'_>,
+    record_id: RecordId<&str>,
+    payload_type: &str,
+    at: (Offset, u32),
+    by: Offset,
+) -> Dropped {
+    Dropped {
+        record_id: record_id.to_owned(),
+        payload_type: payload_type.to_owned(),
+        position: place.at(at.0, at.1),
+        dropped: place.at(by, 0),
+    }
+}
+
+/// Decodes the stored record at an offset whole. This is the only way to its content, so that none is answered with that a
+/// horizon took away.
+pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
+    let JournalRecord { place, body, payload } = whole(row)?;
+    let payload = match horizons.taken(&body.facts.payload_type, offset, row.logged_at_millis) {
+        Some(by) => Content::Dropped(by),
+        None => Content::There(payload),
+    };
+    Ok(Stored { place, body, payload })
+}
+
+/// Decodes the envelope of a stored record, for answers without content.
+pub fn summary(row: &RecordRow) -> Result<(record::Place, Body), Error> {
+    whole(row).map(|record| (record.place, record.body))
+}
+
+fn whole(row: &RecordRow) -> Result<JournalRecord, Error> {
     let damaged = |error: &dyn std::fmt::Display| {
         Error::new(
             ErrorKind::Internal,
@@ -113,12 +178,12 @@ pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
 /// The stored record at a place, which an index row named.
 pub fn record<R: Rows>(
     rows: &R,
+    horizons: &Horizons,
     run_id: RunId<&str>,
-    offset: Offset,
-    index: u32,
-) -> Result<Option<JournalRecord>, Error> {
+    (offset, index): (Offset, u32),
+) -> Result<Option<Stored>, Error> {
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
-    row.as_ref().map(decode).transpose()
+    row.map(|row| decode(&row, offset, horizons)).transpose()
 }
 
 /// One page of rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an

@@ -33,6 +33,7 @@ mod events;
 mod facts;
 mod fleet;
 mod health;
+mod horizons;
 mod moment;
 mod openapi;
 mod runs;
@@ -117,6 +118,8 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/dead-letters", fleet::dead_letters),
         Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
         Route::post("/v1/skips", fleet::skip),
+        Route::get("/v1/horizons", horizons::list),
+        Route::post("/v1/horizons", horizons::append),
         Route::post("/v1/verify", fleet::verify),
         Route::get("/v1/doctor", health::doctor),
         Route::get("/healthz", || async { "ok\n" }),

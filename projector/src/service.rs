@@ -48,8 +48,6 @@ pub struct Config {
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
     pub ids: fn() -> String,
-    /// What whoever opened the log found wrong with its configuration, for the doctor.
-    pub weaknesses: Vec<String>,
     /// The clock, for records that the projector itself writes.
     pub clock: Clock,
     /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
@@ -67,10 +65,10 @@ impl Config {
     /// The defaults, with the indices under `dir`.
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
-        let (dir, weaknesses, schemas) = (dir.into(), Vec::new(), Arc::new(NoRegistry));
+        let (dir, schemas) = (dir.into(), Arc::new(NoRegistry));
         let (paused, partitions, content) = (false, None, None);
         let failpoints = Failpoints::default();
-        Self { dir, memory_bytes, paused, partitions, ids, weaknesses, clock, content, schemas, failpoints }
+        Self { dir, memory_bytes, paused, partitions, ids, clock, content, schemas, failpoints }
     }
 }
 
@@ -237,11 +235,6 @@ impl Projector {
         Contents::new(self.content().cloned(), wait)
     }
 
-    /// What about the log's configuration could lose acknowledged records.
-    pub fn weaknesses(&self) -> &[String] {
-        &self.shared.config.weaknesses
-    }
-
     /// A run's partition.
     pub fn partition_of(&self, run_id: RunId<&str>) -> PartitionId {
         partition_of(run_id, self.shared.journal.partitions)
@@ -349,7 +342,10 @@ async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> 
     if fold.next > bounds.end {
         return stop(
             "log_diverged",
-            format!("the index ends at offset {}, the log already at {}: this is another log", fold.next, bounds.end),
+            format!(
+                "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
+                fold.next, bounds.end
+            ),
         );
     }
     let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;

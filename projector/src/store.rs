@@ -6,7 +6,7 @@
 //!   05 effects       06 anomalies    07 dead_letters 08 contents
 //!   09 approvals     0a wakes        0b messages     0c pools
 //!   0d markers       0e write_backs  0f turns        10 proposals
-//!   11 events        12 keys
+//!   11 events        12 keys         13 deliveries   14 horizons
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -28,10 +28,12 @@ pub mod approvals;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
+pub mod deliveries;
 pub mod effects;
 pub mod events;
 pub mod evolving;
 pub mod facts;
+pub mod horizons;
 mod key;
 pub mod keys;
 pub mod markers;
@@ -74,11 +76,13 @@ pub enum Index {
     Proposals = 16,
     Events = 17,
     Keys = 18,
+    Deliveries = 19,
+    Horizons = 20,
 }
 
 impl Index {
     /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 18] = [
+    pub const COMPARED: [Self; 20] = [
         Self::Runs,
         Self::Records,
         Self::ToolCalls,
@@ -97,6 +101,8 @@ impl Index {
         Self::Proposals,
         Self::Events,
         Self::Keys,
+        Self::Deliveries,
+        Self::Horizons,
     ];
 
     /// Its name, as `verify` prints it.
@@ -121,6 +127,8 @@ impl Index {
             Self::Proposals => "proposals",
             Self::Events => "events",
             Self::Keys => "idempotency_keys",
+            Self::Deliveries => "deliveries",
+            Self::Horizons => "horizons",
         }
     }
 }
@@ -128,7 +136,28 @@ impl Index {
 /// Why the indices could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// RocksDB failed: disk full, a torn file, another process in the folder.
+    /// The disk is full. What was committed stays, and RocksDB goes on by itself some seconds after there is room for a
+    /// memtable.
+    #[error("the disk under the index store in {dir} is full; make room, more than 16 MiB, and it goes on by itself")]
+    Full {
+        /// The database's folder.
+        dir: PathBuf,
+        /// RocksDB's own words.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// Files are not what was written.
+    #[error(
+        "the index store in {dir} is damaged; stop the server, delete this folder, and start again: it is built from the log"
+    )]
+    Torn {
+        /// The database's folder.
+        dir: PathBuf,
+        /// RocksDB's own words.
+        #[source]
+        source: rocksdb::Error,
+    },
+    /// RocksDB failed otherwise: another process in the folder, a disk that fails.
     #[error("index store in {dir}")]
     Rocks {
         /// The database's folder.
@@ -160,6 +189,25 @@ pub enum Error {
         /// The version of this build.
         expected: u32,
     },
+}
+
+/// The system's words for a disk that is full: RocksDB's own kind for it is lost on its way through C.
+const NO_SPACE: &str = "No space left on device";
+
+impl Error {
+    fn of(dir: &Path, source: rocksdb::Error) -> Self {
+        let dir = dir.to_owned();
+        match source.kind() {
+            rocksdb::ErrorKind::Corruption => Self::Torn { dir, source },
+            _ if source.as_ref().contains(NO_SPACE) => Self::Full { dir, source },
+            _ => Self::Rocks { dir, source },
+        }
+    }
+
+    /// Whether it is built anew from the log, and nothing else helps.
+    pub fn damaged(&self) -> bool {
+        matches!(self, Self::Torn { .. } | Self::Damaged { .. })
+    }
 }
 
 /// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
@@ -268,7 +316,7 @@ pub fn seen(
 impl Store {
     /// Opens or creates the database in `dir`.
     pub fn open(dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        let rocks = |source| Error::Rocks { dir: dir.to_owned(), source };
+        let rocks = |source| Error::of(dir, source);
         std::fs::create_dir_all(dir).ok();
         let db = rocksdb::DB::open(&options(budget, mode), dir).map_err(rocks)?;
         let store = Self { db, dir: dir.to_owned(), mode };
@@ -286,7 +334,7 @@ impl Store {
     }
 
     fn rocks(&self, source: rocksdb::Error) -> Error {
-        Error::Rocks { dir: self.dir.clone(), source }
+        Error::of(&self.dir, source)
     }
 
     /// The folder.
@@ -358,7 +406,7 @@ impl std::fmt::Debug for View<'_> {
 
 impl View<'_> {
     fn rocks(&self, source: rocksdb::Error) -> Error {
-        Error::Rocks { dir: self.dir.to_owned(), source }
+        Error::of(self.dir, source)
     }
 }
 

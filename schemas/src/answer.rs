@@ -13,11 +13,13 @@ mod absent;
 mod changes;
 mod events;
 mod facts;
+mod horizons;
 mod standing;
 
 pub use changes::Change;
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};
+pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use standing::{Standing, Standings};
 
 /// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
@@ -123,7 +125,8 @@ pub struct Line {
     /// The writer's clock, RFC 3339.
     pub timestamp: String,
     /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
-    /// claim check, `stored_payload`, unless raw was asked for.
+    /// claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
+    /// `{"dropped": POSITION}` alone, the horizon's.
     pub payload: Json,
     /// Raw was asked for, and the payload could not be had: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,6 +192,9 @@ pub struct Lookup {
     /// Arguments, result or failure that could not be had. The status holds: what is completed stays completed.
     #[serde(default)]
     pub missing_content: Vec<MissingContent>,
+    /// Records whose arguments, result or failure a retention horizon took away: those are null. The status holds here, too.
+    #[serde(default)]
+    pub dropped: Vec<Dropped>,
 }
 
 /// A checkpoint.

@@ -32,8 +32,8 @@ use runlog_model::{Event, History, Model, Rule, history};
 use runlog_projector::store::Rows;
 use std::collections::BTreeSet;
 
-/// Rules of the model that the product does not have yet: nothing takes content away.
-pub const NOT_IN_THE_PRODUCT: [Rule; 2] = [Rule::Retention, Rule::Erasure];
+/// Rules of the model that the product does not have yet: nothing erases content.
+pub const NOT_IN_THE_PRODUCT: [Rule; 1] = [Rule::Erasure];
 
 /// How often a history is looked at, its end included.
 const SAMPLES: u64 = 3;
@@ -44,7 +44,7 @@ const FOLLOWED_EVERY: u64 = 24;
 
 /// A model of what the product is to be, perhaps with another rule switched off.
 fn model(history: &History, broken: Option<Rule>) -> Model {
-    let mut off = vec![Rule::Retention, Rule::Erasure];
+    let mut off = NOT_IN_THE_PRODUCT.to_vec();
     off.extend(broken);
     Model::new(history.journal.clone()).breaking(&off)
 }

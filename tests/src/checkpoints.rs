@@ -9,7 +9,7 @@ use runlog_projector::{
     Contents,
     fold::{Fold, Step},
     project, query,
-    store::{self, Budget, Index, Mode, Rows, Store, Visit, meta},
+    store::{self, Budget, Index, Mode, Rows, Store, Visit, horizons::Horizons, meta},
 };
 use runlog_schemas::{
     codec,
@@ -159,7 +159,14 @@ impl Journal {
     /// A checkpoint by id, whole, and what reading it took.
     pub fn load(&self, run_id: &str, id: &str) -> anyhow::Result<(Option<LoopCheckpoint>, Read)> {
         let counted = Counted { rows: &self.store, read: Cell::default() };
-        let found = match query::checkpoint::load(&counted, &Contents::none(), PLACE, RunId::new(run_id)?, id)? {
+        let found = match query::checkpoint::load(
+            &counted,
+            &Contents::none(),
+            &Horizons::default(),
+            PLACE,
+            RunId::new(run_id)?,
+            id,
+        )? {
             query::checkpoint::Loaded::Valid(_, checkpoint) => Some(*checkpoint),
             query::checkpoint::Loaded::Invalid => None,
             query::checkpoint::Loaded::Lost(lost) => anyhow::bail!("{lost:?}"),

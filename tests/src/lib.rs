@@ -10,6 +10,7 @@ pub mod command;
 pub mod content;
 pub mod cut;
 pub mod described;
+pub mod disk;
 pub mod every_kind;
 pub mod foreign;
 pub mod kafka;

@@ -134,6 +134,40 @@ fn what_was_answered_behind_a_record_is_answered_again_as_of_it() -> anyhow::Res
     Ok(())
 }
 
+#[test]
+fn the_pages_of_a_recovery_are_of_the_state_that_the_first_one_was_of() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let mut story = Story { server: &server, steps: Vec::new() };
+    let claim = story.step("claimed", "claims", &json!({ "claimed_by": "one" }), "applied")?;
+    let mut call = |nth: usize| -> anyhow::Result<()> {
+        let asked = json!({ "type": "tool_call_requested", "request_id": format!("r{nth}"), "call_id": "c", "tool_name": "book",
+            "arguments": { "seat": nth } });
+        let done = json!({ "type": "tool_call_completed", "request_record_id": format!("a{nth}"), "result": nth });
+        story.step("asked", "records", &by(&claim, &format!("a{nth}"), asked), "applied")?;
+        story.step("done", "records", &by(&claim, &format!("d{nth}"), done), "applied")?;
+        Ok(())
+    };
+    (0..3).try_for_each(&mut call)?;
+    let page = |more: &str| server.get(&format!("/v1/runs/{RUN}/recovery?{more}")).map(|(_, page)| page);
+    let whole = page("")?;
+    let mut pages = vec![page("limit=1")?];
+    // It goes on between any two pages.
+    while let Some(cursor) = pages[pages.len() - 1]["next_cursor"].as_str() {
+        call(2 + pages.len())?;
+        let next = page(&format!("limit=1&cursor={cursor}"))?;
+        pages.push(next);
+        ensure!(pages.len() < 20, "it ends");
+    }
+    let completed = pages.iter().flat_map(|page| page["completed"].as_array().into_iter().flatten().cloned());
+    ensure!(completed.collect::<Value>() == whole["completed"] && pages.len() > 2, "{pages:?}");
+    for member in ["position", "hash", "next_journal_seq", "epoch"] {
+        ensure!(pages.iter().all(|page| page[member] == whole[member]), "{member}: {pages:?}");
+    }
+    server.terminate()?;
+    Ok(())
+}
+
 /// Runs a command about the trip as of a position: its exit code and the document.
 fn as_of(runlog: &Runlog, arguments: &[&str], position: &str) -> anyhow::Result<(i32, Value)> {
     let ran = runlog.json(&[arguments, &["--as-of", position]].concat())?;
@@ -198,7 +232,7 @@ fn a_moment_that_cannot_be_answered_is_refused_and_one_before_the_run_knows_noth
         let message = found["error"]["message"].as_str().unwrap_or_default();
         let named = message.contains(&format!("in partition {partition}"));
         ensure!(code == 2 && found["error"]["kind"] == "usage" && named, "{arguments:?}: {found}");
-        // A timeline has facts, which have a valid time; what else is known of a run has none.
+        // A time is valid time, which only what `show` tells has.
         if arguments[0] != "show" {
             let (code, found) = as_of(&runlog, arguments, "2026-11-22T12:00:00Z")?;
             ensure!(code == 2 && found["error"]["kind"] == "usage", "{arguments:?}: {found}");

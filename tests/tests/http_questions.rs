@@ -37,7 +37,7 @@ fn a_parameter_that_a_list_does_not_have_is_refused() -> anyhow::Result<()> {
 #[test]
 fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
     with_server(|server| {
-        for list in ["runs", "effects", "anomalies", "dead-letters", "events?family=wake"] {
+        for list in ["runs", "effects", "anomalies", "dead-letters", "horizons", "events?family=wake"] {
             let and = if list.contains('?') { '&' } else { '?' };
             refused(server, &format!("/v1/{list}{and}limit=0"))?;
             refused(server, &format!("/v1/{list}{and}limit=1001"))?;
@@ -91,6 +91,7 @@ fn a_cursor_of_another_list_is_refused_instead_of_answered_as_its_end_or_its_beg
         refused(server, &format!("/v1/anomalies?cursor={effects}"))?;
         refused(server, &format!("/v1/effects?cursor={events}"))?;
         refused(server, "/v1/effects?cursor=99:")?;
+        refused(server, &format!("/v1/horizons?cursor={effects}"))?;
         refused(server, &format!("/v1/runs?prefix=zzz&cursor={runs}"))?;
         refused(server, &format!("/v1/runs/{RUN}/records?cursor=%2B1"))?;
         let (_, all) = server.get("/v1/effects")?;
@@ -113,6 +114,7 @@ fn an_array_does_not_pass_for_an_object_by_the_order_of_its_items() -> anyhow::R
         for (path, body) in [
             (format!("/v1/runs/{CLAIMED}/claims"), json!(["three"])),
             ("/v1/skips".to_owned(), json!([0, 1, "jo", "no reason"])),
+            ("/v1/horizons".to_owned(), json!([0, "wake", "2026-11-22T10:00:00Z", "jo", "no reason"])),
             (format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), json!(["give_up", null, "jo", "no reason"])),
         ] {
             let (status, problem) = server.post(&path, &body)?;

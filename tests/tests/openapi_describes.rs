@@ -39,6 +39,7 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
         ("/v1/events", format!("/v1/events?run={RUN}&limit=1000")),
         ("/v1/effects", "/v1/effects?limit=1000".to_owned()),
         ("/v1/anomalies", "/v1/anomalies".to_owned()),
+        ("/v1/horizons", "/v1/horizons".to_owned()),
         ("/v1/dead-letters", "/v1/dead-letters".to_owned()),
         ("/v1/dead-letters/{at}", format!("/v1/dead-letters/{at}")),
         ("/v1/doctor", "/v1/doctor".to_owned()),
@@ -70,12 +71,15 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
             "kind": "user", "content": "hello" } })
     };
     let decision = json!({ "decision": "adopt", "who": "jo", "why": "it was booked" });
+    let horizon =
+        json!({ "family": "tool_call_completed", "until": "2100-01-01T00:00:00Z", "who": "jo", "why": "policy" });
     let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "nobody can read it" });
     vec![
         ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), turn("a")),
         ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), json!([turn("a"), turn("b")])),
         ("/v1/runs/{run}/claims", "/v1/runs/new/claims".to_owned(), json!({})),
         ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
+        ("/v1/horizons", "/v1/horizons".to_owned(), horizon),
         ("/v1/skips", "/v1/skips".to_owned(), skip),
         ("/v1/verify", "/v1/verify".to_owned(), json!({})),
     ]
@@ -151,17 +155,24 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
     let server = served::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
     let mut asked = BTreeSet::new();
-    for (path, url) in questions(&server)? {
-        let (status, answer) = server.get(&url)?;
+    let questions = questions(&server)?;
+    for (path, url) in &questions {
+        let (status, answer) = server.get(url)?;
         ensure!(status == 200, "{url}: {status} {answer}");
-        described(&document, "get", path, &answer).context(url)?;
-        asked.insert(("get", path.to_owned()));
+        described(&document, "get", path, &answer).context(url.clone())?;
+        asked.insert(("get", (*path).to_owned()));
     }
     for (path, url, body) in deeds() {
         let (status, answer) = server.post(&url, &body)?;
         ensure!(status == 200, "{url}: {status} {answer}");
         described(&document, "post", path, &answer).context(url)?;
         asked.insert(("post", path.to_owned()));
+    }
+    // And once more, with content gone; so is the dead letter, which was skipped.
+    for (path, url) in questions.iter().filter(|(path, _)| *path != "/v1/dead-letters/{at}") {
+        let (status, answer) = server.get(url)?;
+        ensure!(status == 200, "{url}: {status} {answer}");
+        described(&document, "get", path, &answer).context(url.clone())?;
     }
     let in_json = |operation: &Value| operation["responses"]["200"]["content"].get("application/json").is_some();
     for (path, item) in document["paths"].as_object().context("paths")? {

@@ -4,7 +4,12 @@ use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
 use runlog_projector::store::{Budget, Commit, Index, Mode, Rows, Store};
-use runlog_schemas::{id::PartitionId, judge::Head, payload::Payload};
+use runlog_schemas::{
+    id::PartitionId,
+    judge::Head,
+    payload::{Payload, lifetime::RetentionHorizon},
+    record::JournalRecord,
+};
 use runlog_tests::{
     agent::{Agent, entry, run_in},
     every_kind::{examples, number},
@@ -66,6 +71,14 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
         number(&mut record, &Head::default());
         records.push((PARTITION.into(), entry(&record)));
     }
+    let horizon = RetentionHorizon {
+        family: "conversation_turn".to_owned(),
+        until_millis: i64::MAX,
+        who: "jo".to_owned(),
+        why: "policy".to_owned(),
+    };
+    let id = "horizon".to_owned().try_into()?;
+    records.push((PARTITION.into(), entry(&JournalRecord::of_partition(id, "test", horizon.into()))));
     let mut noise = entry(&Agent::new("noise").turn(""));
     noise.value = b"not avro".to_vec();
     records.push((PARTITION.into(), noise));

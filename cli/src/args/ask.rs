@@ -3,7 +3,7 @@
 use super::{AsOf, DeadLetterSkip, OfRun, Page, Reading, Resolve, Wait};
 use crate::value;
 use clap::{Args, Subcommand};
-use runlog_schemas::id::{JournalSeq, RunId};
+use runlog_schemas::id::{JournalSeq, PartitionId, RunId};
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
@@ -163,6 +163,29 @@ pub(crate) struct DeadLetterShow {
     /// Partition and offset
     #[arg(value_name = "P:O")]
     pub(crate) place: value::Place,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Retention {
+    /// The payload type whose content goes; left out, the horizons that stand are listed
+    #[arg(value_name = "FAMILY", requires_all = ["until", "who", "why"])]
+    pub(crate) family: Option<String>,
+    /// That of the records which the log took before this time (RFC 3339)
+    #[arg(long, value_name = "TIME", requires = "family")]
+    pub(crate) until: Option<String>,
+    /// Who decides
+    #[arg(long, value_name = "W", requires = "family")]
+    pub(crate) who: Option<String>,
+    /// Why
+    #[arg(long, value_name = "T", requires = "family")]
+    pub(crate) why: Option<String>,
+    /// Of one partition [default: all]
+    #[arg(long, value_name = "N", requires = "family")]
+    pub(crate) partition: Option<PartitionId>,
+    #[command(flatten)]
+    pub(crate) page: Page,
     #[command(flatten)]
     pub(crate) reading: Reading,
 }

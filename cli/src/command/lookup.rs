@@ -45,6 +45,7 @@ fn human(found: &Lookup, text: &mut Text) {
         ("position", found.position.as_ref().map(super::place).into()),
     ]);
     super::missing(&found.missing_content, text);
+    super::dropped(&found.dropped, text);
 }
 
 #[cfg(test)]

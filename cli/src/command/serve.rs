@@ -162,7 +162,6 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         paused: settings.paused,
         partitions: settings.partitions,
         ids: crate::random_id,
-        weaknesses: Vec::new(),
         clock: crate::now_millis,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,

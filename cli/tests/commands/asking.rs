@@ -200,9 +200,7 @@ fn text_for_people_says_the_same_and_nothing_on_stderr() {
 
 #[test]
 fn what_comes_later_and_what_is_mistyped_end_with_2_and_say_so() {
-    for arguments in
-        [&["rebuild"][..], &["snapshot", "create"], &["bench"], &["show", "r", "--as-of", "2026-11-22T12:00:00Z"]]
-    {
+    for arguments in [&["rebuild"][..], &["snapshot", "create"], &["bench"]] {
         let document = run(&[&["--json"], arguments].concat()).is(2);
         assert_eq!(document["error"]["kind"], "usage", "{document}");
         assert!(document["error"]["message"].as_str().unwrap().contains("comes with a later version"), "{document}");

@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
     sync::RwLock,
 };
@@ -15,7 +15,7 @@ use rocksdb::{
     LogLevel, Options, ReadOptions, WriteBatch, WriteOptions,
 };
 
-use super::{PARTITIONS_DEFAULT, PARTITIONS_MAX, layout};
+use super::{PARTITIONS_DEFAULT, PARTITIONS_MAX, layout, wal};
 use crate::{Delivery, Error, Kind, Offset, PartitionId};
 
 const MEMTABLES_BYTES_MAX: usize = 32 << 20;
@@ -28,6 +28,13 @@ const TABLE_BYTES: u64 = 64 << 20;
 const OPEN_FILES_MAX: i32 = 256;
 /// The disk has room again when this many bytes can be written to it.
 const PROBE_BYTES: usize = 4 << 20;
+
+/// The system's words for a disk that is full.
+const NO_SPACE: &str = "No space left on device";
+/// What to do about it.
+const FULL: &str = "make room on its disk, appends are taken again by themselves";
+/// What to do where bytes are not what was written.
+const DAMAGED: &str = "it is damaged, and nothing is passed over: bring this folder back from a copy";
 
 /// The last record of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +167,10 @@ impl Store {
         });
         let removed = fs::remove_file(&path);
         written.and(removed).map_err(|source| {
-            let what = format!("the directory {} cannot be written", self.dir.display());
+            let mut what = format!("the directory {} cannot be written", self.dir.display());
+            if source.kind() == io::ErrorKind::StorageFull {
+                what = format!("{what}; {FULL}");
+            }
             Error::new(Kind::Retry, &self.topic, what).because(source)
         })
     }
@@ -196,7 +206,8 @@ impl Store {
     }
 
     fn damaged(&self, partition: PartitionId, what: &str) -> Error {
-        Error::new(Kind::Fatal, &self.topic, format!("{what} in {}", self.dir.display())).at(partition)
+        let what = format!("{what} in {}; {DAMAGED}", self.dir.display());
+        Error::new(Kind::Damaged, &self.topic, what).at(partition)
     }
 
     fn error(&self, what: &str, source: rocksdb::Error) -> Error {
@@ -204,7 +215,25 @@ impl Store {
     }
 }
 
+/// Opens the database; once more where only the end of what was being written was in the way.
 fn open_database(dir: &Path, topic: &str) -> Result<DB, Error> {
+    match try_open(dir, topic) {
+        Err(damaged) if damaged.kind() == Kind::Damaged => match wal::cut_torn_end(dir) {
+            Ok(Some((file, bytes))) => {
+                tracing::warn!(topic, file = %file.display(), bytes, "the end of the local log was torn and is cut off");
+                try_open(dir, topic)
+            }
+            Ok(None) => Err(damaged),
+            Err(error) => {
+                tracing::warn!(topic, %error, "the end of the local log could not be looked at");
+                Err(damaged)
+            }
+        },
+        opened => opened,
+    }
+}
+
+fn try_open(dir: &Path, topic: &str) -> Result<DB, Error> {
     let options = options();
     let exists = dir.join("CURRENT").exists();
     let names = if exists { DB::list_cf(&options, dir) } else { Ok(vec!["default".into()]) };
@@ -233,7 +262,7 @@ fn stored_partitions(db: &DB, dir: &Path, topic: &str) -> Result<Option<u32>, Er
             let what = format!("the log in {dir} has layout {version}, and this program knows {}", layout::VERSION);
             Err(Error::new(Kind::Invalid, topic, what))
         }
-        _ => Err(Error::new(Kind::Fatal, topic, format!("the layout entry does not decode in {dir}"))),
+        _ => Err(Error::new(Kind::Damaged, topic, format!("the layout entry does not decode in {dir}; {DAMAGED}"))),
     }
 }
 
@@ -252,10 +281,17 @@ fn create(db: &mut DB, topic: &str, partitions: u32) -> Result<u32, Error> {
 }
 
 fn error(topic: &str, what: impl Into<String>, source: rocksdb::Error) -> Error {
-    let kind = match source.kind() {
-        ErrorKind::Corruption | ErrorKind::NotSupported | ErrorKind::InvalidArgument => Kind::Fatal,
-        _ => Kind::Retry,
+    let (kind, advice) = match source.kind() {
+        ErrorKind::Corruption => (Kind::Damaged, DAMAGED),
+        ErrorKind::NotSupported | ErrorKind::InvalidArgument => (Kind::Fatal, ""),
+        // RocksDB's own kind for this is lost on its way through C: the system's words are not.
+        ErrorKind::IOError if source.as_ref().contains(NO_SPACE) => (Kind::Retry, FULL),
+        _ => (Kind::Retry, ""),
     };
+    let mut what = what.into();
+    if !advice.is_empty() {
+        what = format!("{what}; {advice}");
+    }
     Error::new(kind, topic, what).because(source)
 }
 

@@ -121,6 +121,22 @@ fn a_torn_tail_is_cut_off_and_the_log_goes_on() {
 }
 
 #[test]
+fn a_garbled_tail_is_cut_off_and_nothing_before_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = open(&dir).unwrap();
+    append(&log, 0, &["whole"]).unwrap();
+    append(&log, 0, &["garbled"]).unwrap();
+    drop(log);
+    let mut bytes = fs::read(wal(&dir)).unwrap();
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    fs::write(wal(&dir), bytes).unwrap();
+    let log = open(&dir).unwrap();
+    assert_eq!(append(&log, 0, &["after"]).unwrap(), [1]);
+    assert_eq!(values(&log, 0), ["whole", "after"]);
+}
+
+#[test]
 fn damage_before_the_tail_is_not_passed_over() {
     let dir = tempfile::tempdir().unwrap();
     let log = open(&dir).unwrap();
@@ -133,5 +149,5 @@ fn damage_before_the_tail_is_not_passed_over() {
     bytes[at] ^= 1;
     fs::write(wal(&dir), bytes).unwrap();
     let error = open(&dir).unwrap_err();
-    assert_eq!(error.kind(), Kind::Fatal, "{error:?}");
+    assert_eq!(error.kind(), Kind::Damaged, "{error:?}");
 }

@@ -35,7 +35,7 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
         Kind::Retry => (ErrorKind::Unavailable, Action::Retry, true),
         Kind::Invalid => (ErrorKind::Invalid, Action::FixTheInput, true),
         Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
-        Kind::OutOfRange | Kind::Fatal => (ErrorKind::Unavailable, Action::Reopen, false),
+        Kind::OutOfRange | Kind::Fatal | Kind::Damaged => (ErrorKind::Unavailable, Action::Reopen, false),
     };
     AppendFailed { error: Error::new(kind, action, format!("the log did not take the record: {error}")), untouched }
 }

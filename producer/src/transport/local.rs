@@ -3,7 +3,11 @@
 use super::{AppendFailed, Appended, Ask, run_of};
 use crate::{Action, Config, Error};
 use runlog_content::Store;
-use runlog_projector::{Consistency, Projector, journal, open, query};
+use runlog_projector::{
+    Consistency, Projector, journal, open,
+    past::{BYTES_MAX, Limits, Past},
+    query,
+};
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
     id::{PartitionId, RecordId, RunId},
@@ -127,7 +131,15 @@ impl Local {
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::Place { topic: projector.log().topic(), partition };
-            query::recovery::one(&store.view(), &contents, place, run_id.borrow(), ask, cursor.as_deref())
+            let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
+            // All pages are of one state of the run: where it went on, the next ones are of what it was.
+            let behind = cursor.map(|cursor| query::recovery::behind(&view, run, cursor)).transpose()?.flatten();
+            let Some(offset) = behind else {
+                return query::recovery::one(&view, &contents, place, run, ask, cursor);
+            };
+            let mut then = Past::new(run_id.clone(), partition, projector.journal().partitions);
+            then.fold(&view, offset, Limits { bytes: BYTES_MAX, until: None })?;
+            query::recovery::one(then.rows(), &contents, place, run, ask, cursor)
         })
         .await
     }

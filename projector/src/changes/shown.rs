@@ -4,7 +4,7 @@
 
 use crate::{
     Error,
-    query::{self, time, timeline},
+    query::{self, Place, time, timeline},
     store::{
         self, Index, Parts,
         anomalies::AnomalyRow,
@@ -13,6 +13,7 @@ use crate::{
         dead_letters::DeadLetterRow,
         effects::{EffectRow, Kind},
         evolving::{FactRow, StateRow},
+        horizons::Horizons,
         markers::MarkerRow,
         records::RecordRow,
         runs::RunRow,
@@ -44,12 +45,24 @@ enum Part {
 
 use Part::{Hash, Number, Small, Text};
 
+/// What decides of a record's content how it is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Shows<'a> {
+    /// Where the records are.
+    pub place: Place<'a>,
+    /// What retention took away of them.
+    pub horizons: &'a Horizons,
+}
+
+/// A row as JSON, of its key and its bytes.
+type Read = fn(&[u8], &[u8], Shows<'_>) -> Result<Value, Error>;
+
 /// Rows that are keyed alike.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
     parts: &'static [Part],
-    row: fn(&[u8], &[u8]) -> Result<Value, Error>,
+    row: Read,
 }
 
 const RUN: Part = Text("run_id");
@@ -64,7 +77,7 @@ fn shape(index: Index, order: u8) -> Option<Shape> {
         (Index::Runs, 0) => shape("runs", &[RUN], row::<RunRow>),
         (Index::Records, 0) => shape("records", &[RUN, OFFSET, INDEX], record),
         (Index::Records, 1) => shape("by_id", &[RUN, RECORD], row::<Seen>),
-        (Index::Records, 2) => shape("delivered", &[RUN, OFFSET], record),
+        (Index::Deliveries, 0) => shape("deliveries", &[RUN, OFFSET], record),
         (Index::ToolCalls, 0) => {
             shape("by_fingerprint", &[RUN, Text("fingerprint"), Small("occurrence")], row::<RecordId>)
         }
@@ -122,9 +135,9 @@ fn event(order: u8) -> Option<Shape> {
     Some(Shape { name, parts, row: row::<RunId> })
 }
 
-/// The index of a name that `verify` prints.
+/// The index of a name that `verify` prints; none for what is no run's, whose rows follow from no run.
 pub fn index(name: &str) -> Option<Index> {
-    Index::COMPARED.into_iter().find(|index| index.name() == name)
+    Index::COMPARED.into_iter().find(|index| index.name() == name && *index != Index::Horizons)
 }
 
 /// The index that a key is of.
@@ -158,8 +171,8 @@ pub fn key(key: &[u8]) -> Result<Value, Error> {
 /// A row as JSON, by its key.
 ///
 /// Errors: `Internal` for a row that does not decode.
-pub fn row_of(key: &[u8], row: &[u8]) -> Result<Value, Error> {
-    (shape_of(key)?.row)(key, row)
+pub fn row_of(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
+    (shape_of(key)?.row)(key, row, shows)
 }
 
 fn shape_of(key: &[u8]) -> Result<Shape, Error> {
@@ -171,21 +184,23 @@ fn no_key(key: &[u8]) -> Error {
     Error::new(ErrorKind::Internal, format!("no index has the key {}", hex(key)))
 }
 
-fn row<T: Datum + Serialize>(key: &[u8], row: &[u8]) -> Result<Value, Error> {
+fn row<T: Datum + Serialize>(key: &[u8], row: &[u8], _: Shows<'_>) -> Result<Value, Error> {
     let row: T = store::decode(key, row)?;
     serde_json::to_value(row)
         .map_err(|error| Error::new(ErrorKind::Internal, "a row does not serialise").because(error))
 }
 
 /// A row that says no more than its key.
-fn mark(_: &[u8], _: &[u8]) -> Result<Value, Error> {
+fn mark(_: &[u8], _: &[u8], _: Shows<'_>) -> Result<Value, Error> {
     Ok(json!({}))
 }
 
 /// A record as `show` shows it.
-fn record(key: &[u8], row: &[u8]) -> Result<Value, Error> {
+fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
     let row: RecordRow = store::decode(key, row)?;
-    let record = query::decode(&row)?;
+    let mut parts = Parts::new(key);
+    let offset = parts.text().and_then(|_| parts.offset()).ok_or_else(|| no_key(key))?;
+    let record = query::decode(&row, offset, shows.horizons)?;
     let (place, body) = (&record.place, &record.body);
     Ok(json!({
         "logged_at": time(row.logged_at_millis.max(0).cast_unsigned()),
@@ -196,6 +211,6 @@ fn record(key: &[u8], row: &[u8]) -> Result<Value, Error> {
         "payload_type": body.facts.payload_type,
         "epoch": place.writer_epoch,
         "timestamp": time(place.timestamp_millis),
-        "payload": timeline::payload(&record.payload, body.privacy, false)?.to_value(),
+        "payload": timeline::shown(&record.payload, body.privacy, shows.place, false)?.to_value(),
     }))
 }

@@ -40,6 +40,7 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
         created_at_millis: facts.created_at_millis.unwrap_or_default(),
         offset: at.offset,
         index: at.index,
+        logged_at_millis: at.logged_at_millis,
         records: run.head.records,
         pruned: false,
         own_from,
@@ -68,7 +69,9 @@ fn bring<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, end: &mut ArrayRow, changes
     for (nth, size) in (0..).zip(record.facts.message_bytes.iter().copied().map(u64::from)) {
         let text = texts.next().filter(|text| text.as_str().len() as u64 == size);
         let held = stored.then_some(HeldAt { offset: at.offset, index: at.index, nth });
-        changes.put(message(record.run_id, end.messages), &MessageRow { bytes_before: end.bytes, text, held });
+        let (offset, logged_at_millis) = (at.offset, at.logged_at_millis);
+        let row = MessageRow { bytes_before: end.bytes, text, held, offset, logged_at_millis };
+        changes.put(message(record.run_id, end.messages), &row);
         end.messages += 1;
         end.bytes += size;
     }

@@ -179,6 +179,7 @@ pub fn evidence<R: Rows>(
         reason,
         offset: at.offset,
         index: at.index,
+        logged_at_millis: at.logged_at_millis,
         framed: super::framed(at),
     });
     // Whoever decided that it did not happen asserted that the old process was dead, and here it is.

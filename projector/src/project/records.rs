@@ -1,9 +1,9 @@
-//! `records`: every applied record, whole, and its id; and what else was delivered and did something.
+//! `records`: every applied record, whole, and its id.
 
 use super::{At, Changes, OfRun};
 use crate::store::{
     Rows,
-    records::{RecordRow, by_id, delivered as delivered_at, key},
+    records::{RecordRow, by_id, key},
 };
 use runlog_schemas::judge::Seen;
 
@@ -19,10 +19,4 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
 pub fn batch<R: Rows>(batch: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) {
     let seen = Seen { content_hash: batch.content_hash(), offset: at.offset, index: 0, refused: None };
     changes.put(by_id(batch.run_id, batch.record_id), &seen);
-}
-
-/// Keeps what was delivered and does not stand as one applied record of its own.
-pub fn delivered<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) {
-    let row = RecordRow { logged_at_millis: at.logged_at_millis, framed: super::framed(at) };
-    changes.put(delivered_at(record.run_id, at.offset), &row);
 }

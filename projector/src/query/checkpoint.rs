@@ -1,12 +1,13 @@
 //! Where an agent's loop stood.
 
-use super::Place;
+use super::{Content, Place};
 use crate::{
     Contents, Error,
     content::Lost,
     store::{
         self, Rows,
         checkpoints::{CheckpointRow, MessageRow, Range, RankRow, by_id, message, message_prefix, page, prefix},
+        horizons::Horizons,
         runs::RunRow,
     },
 };
@@ -31,9 +32,10 @@ pub struct Latest {
     pub missing: Vec<MissingContent>,
 }
 
-/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: a seek
-/// from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that this build
-/// knows, its content and that of its messages present, the hash right, and no more covered than the run has.
+/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two gets, a
+/// seek from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that this build
+/// knows, its content and that of its messages present and not taken away, the hash right, and no more covered than the run
+/// has. Each one in front of it whose own content a horizon took away costs a step and a get.
 ///
 /// Errors: `Unavailable` where the content store does not say whether it has one: an older one is no answer then.
 pub fn latest<R: Rows>(
@@ -48,10 +50,11 @@ pub fn latest<R: Rows>(
     let Some(run) = run else { return Ok(latest) };
     let covers_max = at_or_before.unwrap_or(JournalSeq::MAX).min(run.head.next_journal_seq.saturating_sub(1));
     let from = prefix(run_id).u64(covers_max.get()).last();
+    let horizons = Horizons::of(rows)?;
     // A checkpoint is nearly always valid: the first is read before more are looked at.
     for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
-        for id in ids(rows, run_id, from.bytes(), limit)?.into_iter().skip(passed) {
-            match load(rows, contents, place, run_id, &id)? {
+        for id in ids(rows, &horizons, run_id, from.bytes(), limit)?.into_iter().skip(passed) {
+            match load(rows, contents, &horizons, place, run_id, &id)? {
                 Loaded::Valid(row, checkpoint) => {
                     latest.found = Some((row, *checkpoint));
                     return Ok(latest);
@@ -65,11 +68,27 @@ pub fn latest<R: Rows>(
     Ok(latest)
 }
 
-/// The ids of up to `limit` checkpoints from a rank on, the greatest first.
-fn ids<R: Rows>(rows: &R, run_id: RunId<&str>, from: &[u8], limit: usize) -> Result<Vec<String>, store::Error> {
+/// The payload type of checkpoints.
+const LOOP_CHECKPOINT: &str = "loop_checkpoint";
+
+/// The ids of up to `limit` checkpoints from a rank on whose own content is there, the greatest first.
+fn ids<R: Rows>(
+    rows: &R,
+    horizons: &Horizons,
+    run_id: RunId<&str>,
+    from: &[u8],
+    limit: usize,
+) -> Result<Vec<String>, store::Error> {
     let mut ids = Vec::new();
     rows.scan(prefix(run_id).bytes(), from, rocksdb::Direction::Reverse, &mut |key, row| {
-        ids.push(store::decode::<RankRow>(key, row)?.checkpoint_id);
+        let id = store::decode::<RankRow>(key, row)?.checkpoint_id;
+        if horizons.concern(LOOP_CHECKPOINT)
+            && let Some(row) = rows.get::<CheckpointRow>(&by_id(run_id, &id))?
+            && horizons.taken(LOOP_CHECKPOINT, row.offset, row.logged_at_millis).is_some()
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        ids.push(id);
         Ok(if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     Ok(ids)
@@ -93,13 +112,14 @@ pub enum Loaded {
 pub fn load<R: Rows>(
     rows: &R,
     contents: &Contents,
+    horizons: &Horizons,
     place: Place<'_>,
     run_id: RunId<&str>,
     id: &str,
 ) -> Result<Loaded, Error> {
     let row: Option<CheckpointRow> = rows.get(&by_id(run_id, id))?;
     let Some(row) = row.filter(|row| !row.pruned) else { return Ok(Loaded::Invalid) };
-    let mut held = Held { rows, contents, place, run_id, last: None };
+    let mut held = Held { rows, contents, horizons, place, run_id, last: None };
     let mut checkpoint = match held.checkpoint((row.offset, row.index))? {
         Ok(Some(checkpoint)) if checkpoint.schema_version <= LOOP_CHECKPOINT_SCHEMA_VERSION => checkpoint,
         Ok(_) => return Ok(Loaded::Invalid),
@@ -125,25 +145,31 @@ type OrLost<T> = Result<T, Box<Lost>>;
 struct Held<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
+    horizons: &'a Horizons,
     place: Place<'a>,
     run_id: RunId<&'a str>,
     last: Option<((Offset, u32), Vec<Json>)>,
 }
 
 impl<R: Rows> Held<'_, R> {
-    /// The checkpoint that the record at a place carries, its payload brought back where it is stored.
+    /// The checkpoint that the record at a place carries, its payload brought back where it is stored; none where it was
+    /// taken away.
     fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
-        let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(Ok(None)) };
-        Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, record.payload) {
+        let Some(record) = super::record(self.rows, self.horizons, self.run_id, at)? else { return Ok(Ok(None)) };
+        let Content::There(payload) = record.payload else { return Ok(Ok(None)) };
+        Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, payload) {
             Ok(Payload::LoopCheckpoint(checkpoint)) => Ok(Some(checkpoint)),
             Ok(_) => Ok(None),
             Err(lost) => Err(lost),
         })
     }
 
-    /// The text of a message, wherever it is; none where no record carries it.
+    /// The text of a message, wherever it is; none where no record carries it, or where it was taken away.
     fn text(&mut self, row: MessageRow) -> Result<OrLost<Option<Json>>, Error> {
-        let MessageRow { text, held, .. } = row;
+        let MessageRow { text, held, offset, logged_at_millis, .. } = row;
+        if self.horizons.taken(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {
+            return Ok(Ok(None));
+        }
         let (None, Some(held)) = (&text, held) else { return Ok(Ok(text)) };
         let at = (held.offset, held.index);
         if self.last.as_ref().is_none_or(|(last, _)| *last != at) {

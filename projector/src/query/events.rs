@@ -12,7 +12,6 @@ use runlog_schemas::{
     answer::{ErrorKind, Event},
     codec,
     id::{Offset, RunId},
-    record::JournalRecord,
     refs::EntityKind,
 };
 use std::ops::ControlFlow;
@@ -166,7 +165,7 @@ fn event(
     if !taken {
         return Ok(None);
     }
-    let JournalRecord { place: numbers, body, .. } = super::decode(row)?;
+    let (numbers, body) = super::summary(row)?;
     Ok(Some(Event {
         position: place.at(offset, index),
         run_id: run_id.to_owned(),

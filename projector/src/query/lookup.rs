@@ -1,11 +1,12 @@
 //! "Was this done already?"
 
-use super::Place;
+use super::{Content, Place, Stored};
 use crate::{
     Contents, Error,
     store::{
         self, Rows,
         effects::{EffectRow, Kind},
+        horizons::Horizons,
         tool_calls::{CallRow, by_fingerprint, count, key},
     },
 };
@@ -15,8 +16,9 @@ use runlog_schemas::{
     payload::Payload,
 };
 
-/// Occurrence `occurrence` (from 1; none asks for the last) of a fingerprint: three gets, and one per record whose
-/// content is returned. Content that cannot be had is told beside the status, which holds all the same.
+/// Occurrence `occurrence` (from 1; none asks for the last) of a fingerprint: four gets, and one per record whose
+/// content is returned. Content that cannot be had, and content that was taken away, is told beside the status, which holds
+/// all the same.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -29,7 +31,7 @@ pub fn one<R: Rows>(
     let wanted = occurrence.unwrap_or(occurrences);
     let mut answer = unknown(fingerprint.to_owned(), (wanted > 0).then_some(wanted), occurrences);
     let Some(id) = rows.get::<RecordId>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
-    Fill { rows, contents, place, run_id, id: id.borrow() }.fill(&mut answer)?;
+    Fill { rows, contents, horizons: Horizons::of(rows)?, place, run_id, id: id.borrow() }.fill(&mut answer)?;
     Ok(answer)
 }
 
@@ -44,7 +46,7 @@ pub fn by_request<R: Rows>(
     let Some(row) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(None) };
     let occurrences: u32 = rows.get(&count(run_id, row.fingerprint.borrow()))?.unwrap_or(0);
     let mut answer = unknown(row.fingerprint, Some(row.occurrence), occurrences);
-    Fill { rows, contents, place, run_id, id }.fill(&mut answer)?;
+    Fill { rows, contents, horizons: Horizons::of(rows)?, place, run_id, id }.fill(&mut answer)?;
     Ok(Some(answer))
 }
 
@@ -60,6 +62,7 @@ fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) 
         error: None,
         position: None,
         missing_content: Vec::new(),
+        dropped: Vec::new(),
     }
 }
 
@@ -67,6 +70,7 @@ fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) 
 struct Fill<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
+    horizons: Horizons,
     place: Place<'a>,
     run_id: RunId<&'a str>,
     id: RecordId<&'a str>,
@@ -79,22 +83,38 @@ impl<R: Rows> Fill<'_, R> {
         answer.tool_name = Some(call.tool_name.clone());
         answer.position = Some(self.place.at(call.status_offset, call.status_index));
         let requested = (call.request_offset, call.request_index);
-        if let Some(Payload::ToolCallRequested(request)) = self.payload(requested, answer)? {
+        if let Some(record) = self.record(requested)?
+            && let Some(Payload::ToolCallRequested(request)) = self.payload(record, requested, answer)
+        {
             answer.arguments = request.arguments;
         }
         let ended = (call.status_offset, call.status_index);
-        if ended != requested
-            && let Some(payload) = self.payload(ended, answer)?
-        {
-            self.outcome(payload, answer)?;
+        if ended == requested {
+            return Ok(());
+        }
+        let Some(record) = self.record(ended)? else { return Ok(()) };
+        let facts = &record.body.facts;
+        // What was decided is known even where why is not any more.
+        if facts.payload_type == "effect_resolution" && facts.status.as_deref() == Some("adopt") {
+            return self.adopted(answer);
+        }
+        if let Some(payload) = self.payload(record, ended, answer) {
+            outcome(payload, answer);
         }
         Ok(())
     }
 
-    /// The payload of the record at a place; none where it cannot be had, which the answer then says.
-    fn payload(&self, at: (Offset, u32), answer: &mut Lookup) -> Result<Option<Payload>, Error> {
-        let Some(record) = super::record(self.rows, self.run_id, at.0, at.1)? else { return Ok(None) };
-        Ok(self.open(record.body.record_id.borrow(), at, record.payload, answer))
+    fn record(&self, at: (Offset, u32)) -> Result<Option<Stored>, Error> {
+        super::record(self.rows, &self.horizons, self.run_id, at)
+    }
+
+    /// The payload of the record at a place; none where it cannot be had or was taken away, which the answer then says.
+    fn payload(&self, record: Stored, at: (Offset, u32), answer: &mut Lookup) -> Option<Payload> {
+        answer.dropped.extend(record.dropped(self.place, at));
+        match record.payload {
+            Content::There(payload) => self.open(record.body.record_id.borrow(), at, payload, answer),
+            Content::Dropped(_) => None,
+        }
     }
 
     fn open(
@@ -113,34 +133,36 @@ impl<R: Rows> Fill<'_, R> {
         }
     }
 
-    /// What the record that ended a call says.
-    fn outcome(&self, payload: Payload, answer: &mut Lookup) -> Result<(), Error> {
-        match payload {
-            Payload::ToolCallCompleted(done) => answer.result = done.result,
-            Payload::ToolCallFailed(failed) => {
-                answer.error = Some(CallError { kind: failed.error_kind, message: failed.error_message });
-            }
-            Payload::EffectResolution(resolution) => match resolution.decision.as_str() {
-                "done" => answer.result = resolution.result,
-                "adopt" => self.adopted(answer)?,
-                _ => answer.error = Some(CallError { kind: "given_up".into(), message: resolution.why }),
-            },
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// What the evidence says that a decision adopted.
     fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
         let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, Kind::ToolCall, self.id))?;
         let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
-        let Ok(payload) = super::envelope(&evidence.framed.0)?.payload() else { return Ok(()) };
-        match self.open(evidence.record_id.borrow(), (evidence.offset, evidence.index), payload, answer) {
-            // Only a result is ever evidence, so that this ends here.
-            Some(payload @ (Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_))) => {
-                self.outcome(payload, answer)
-            }
-            _ => Ok(()),
+        let at = (evidence.offset, evidence.index);
+        let record = super::envelope(&evidence.framed.0)?;
+        let payload_type = &record.facts.payload_type;
+        if let Some(by) = self.horizons.taken(payload_type, at.0, evidence.logged_at_millis) {
+            answer.dropped.push(super::dropped(self.place, record.record_id, payload_type, at, by));
+            return Ok(());
         }
+        let Ok(payload) = record.payload() else { return Ok(()) };
+        if let Some(payload) = self.open(evidence.record_id.borrow(), at, payload, answer) {
+            outcome(payload, answer);
+        }
+        Ok(())
+    }
+}
+
+/// What the record that ended a call says.
+fn outcome(payload: Payload, answer: &mut Lookup) {
+    match payload {
+        Payload::ToolCallCompleted(done) => answer.result = done.result,
+        Payload::ToolCallFailed(failed) => {
+            answer.error = Some(CallError { kind: failed.error_kind, message: failed.error_message });
+        }
+        Payload::EffectResolution(resolution) if resolution.decision == "done" => answer.result = resolution.result,
+        Payload::EffectResolution(resolution) => {
+            answer.error = Some(CallError { kind: "given_up".into(), message: resolution.why });
+        }
+        _ => {}
     }
 }

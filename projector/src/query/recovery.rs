@@ -7,6 +7,7 @@ use crate::{
     store::{
         self, Index, Rows,
         contents::{self, ContentRow},
+        horizons::Horizons,
         runs::RunRow,
         tool_calls::{CallRow, key, order_prefix},
     },
@@ -17,7 +18,7 @@ use runlog_schemas::{
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{CallStatus, RunStatus},
 };
-use std::ops::ControlFlow;
+use std::{cmp::Ordering, ops::ControlFlow};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ type Cursor = Option<Vec<u8>>;
 /// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
 ///
 /// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
-/// page that gave the cursor.
+/// page that gave the cursor: [`behind`] says what to ask instead.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -153,6 +154,20 @@ fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<O
     Ok(last)
 }
 
+/// The offset that a cursor is of, where the run went on since: asked of the run as it was behind it, the cursor goes on.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Err(super::foreign_cursor()) };
+    let (offset, _) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    let offset = Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?;
+    match offset.cmp(&last_offset(rows, run_id, &run)?) {
+        Ordering::Less => Ok(Some(offset)),
+        Ordering::Equal => Ok(None),
+        Ordering::Greater => Err(super::foreign_cursor()),
+    }
+}
+
 /// The key in a cursor that is of the run as it is now.
 fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
     let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
@@ -206,7 +221,7 @@ impl<'a> Reading<'a> {
 }
 
 /// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
-/// goes on from an older one.
+/// goes on from an older one. Nor is what a horizon took away: nobody looks for it.
 fn missing<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -214,11 +229,14 @@ fn missing<R: Rows>(
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
+    let horizons = Horizons::of(rows)?;
     let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
         let row: ContentRow = store::decode(key, row)?;
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
-        Ok((row.stored.payload_type != "loop_checkpoint").then_some((row, (offset, index))))
+        let family = &row.stored.payload_type;
+        let taken = horizons.taken(family, offset, row.logged_at_millis).is_some();
+        Ok((family != "loop_checkpoint" && !taken).then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found
         .iter()

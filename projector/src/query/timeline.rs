@@ -1,9 +1,9 @@
 //! A run's records in log order.
 
-use super::{Place, time};
+use super::{Content, Place, Stored, time};
 use crate::{
     Contents, Error,
-    store::{self, Key, Parts, Rows, records::RecordRow},
+    store::{self, Key, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
     answer::{Line, Lines, MissingContent},
@@ -11,7 +11,6 @@ use runlog_schemas::{
     id::{Offset, RunId},
     json::Json,
     payload::{Payload, wrapped::BATCH_RECORDS_MAX},
-    record::JournalRecord,
     refs::PrivacyClass,
 };
 use serde_json::Value;
@@ -31,8 +30,8 @@ pub struct Ask {
     pub as_of: Option<Offset>,
 }
 
-/// A page of the timeline behind `cursor`: one seek, then a step and a decode per record; with `raw`, content is brought
-/// back too, and the page may be shorter for it.
+/// A page of the timeline behind `cursor`: a get, one seek, then a step and a decode per record; with `raw`, content is
+/// brought back too, and the page may be shorter for it.
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -64,7 +63,7 @@ pub fn at_offset<R: Rows>(
 }
 
 /// A record, its place and the key of its row.
-type Found = (Vec<u8>, (Offset, u32), JournalRecord);
+type Found = (Vec<u8>, (Offset, u32), Stored);
 
 fn stored<R: Rows>(
     rows: &R,
@@ -73,11 +72,12 @@ fn stored<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Found>, Option<Vec<u8>>), Error> {
+    let horizons = Horizons::of(rows)?;
     super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
-        Ok(Some((key.to_vec(), (offset, index), super::decode(&row)?)))
+        Ok(Some((key.to_vec(), (offset, index), super::decode(&row, offset, &horizons)?)))
     })
 }
 
@@ -92,8 +92,10 @@ pub fn held<R: Rows>(
     cursor: Option<&[u8]>,
     raw: bool,
 ) -> Result<Lines, Error> {
-    let (found, next) =
-        super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| Ok((key.to_vec(), at, super::decode(row)?)))?;
+    let horizons = Horizons::of(rows)?;
+    let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
+        Ok((key.to_vec(), at, super::decode(row, at.0, &horizons)?))
+    })?;
     lines(contents, place, run_id, found, next, raw)
 }
 
@@ -110,14 +112,17 @@ fn lines(
     let mut found = found.into_iter().peekable();
     while let Some((key, at, mut record)) = found.next() {
         let mut missing = None;
-        if raw && let Payload::StoredPayload(stored) = &record.payload {
+        if raw
+            && let Content::There(payload) = &record.payload
+            && let Payload::StoredPayload(stored) = payload
+        {
             brought += stored.bytes;
-            match contents.open(place, record.body.record_id.borrow(), at, record.payload.clone()) {
-                Ok(payload) => record.payload = payload,
+            match contents.open(place, record.body.record_id.borrow(), at, payload.clone()) {
+                Ok(payload) => record.payload = Content::There(payload),
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        records.push(line(run_id, &record, place.at(at.0, at.1), hex(&key), raw, missing)?);
+        records.push(line(run_id, &record, place, at, hex(&key), raw, missing)?);
         if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
             next = Some(key);
             break;
@@ -148,8 +153,9 @@ pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Er
 
 fn line(
     run_id: RunId<&str>,
-    record: &JournalRecord,
-    position: runlog_schemas::answer::Position,
+    record: &Stored,
+    at: Place<'_>,
+    (offset, index): (Offset, u32),
     cursor: String,
     raw: bool,
     missing_content: Option<MissingContent>,
@@ -157,7 +163,7 @@ fn line(
     let place = &record.place;
     Ok(Line {
         cursor,
-        position,
+        position: at.at(offset, index),
         run_id: run_id.to_owned(),
         journal_seq: place.journal_seq,
         writer_seq: place.writer_seq,
@@ -167,7 +173,7 @@ fn line(
         payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
-        payload: payload(&record.payload, record.body.privacy, raw)?,
+        payload: shown(&record.payload, record.body.privacy, at, raw)?,
         missing_content,
     })
 }
@@ -186,8 +192,22 @@ const CONTENT: [&str; 10] = [
     "bytes",
 ];
 
+/// A record's payload as it is shown: masked by its privacy class unless `raw`; what retention took away, in any case, as the
+/// position of the horizon.
+pub(crate) fn shown(
+    content: &Content<Payload>,
+    privacy: PrivacyClass,
+    at: Place<'_>,
+    raw: bool,
+) -> Result<Json, Error> {
+    match content {
+        Content::There(content) => payload(content, privacy, raw),
+        Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.at(*by, 0) }))),
+    }
+}
+
 /// The payload as JSON; content is replaced by its class unless it may be shown.
-pub(crate) fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
+fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
     };

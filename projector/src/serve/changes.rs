@@ -9,11 +9,11 @@ use crate::{
     changes::{
         Changed, Deltas, KEPT_BYTES,
         cursor::{At, Cursor},
-        shown,
+        shown::{self, Shows},
     },
     fold,
     follow::{Follower, From},
-    store::Index,
+    store::{Index, horizons::Horizons},
 };
 use axum::{
     extract::{Path, Query, State},
@@ -76,8 +76,12 @@ pub(super) async fn of_index(
     Query(query): Query<ChangesQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
-    let index = shown::index(&name)
-        .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no index {name:?}; `verify` names them")))?;
+    let index = shown::index(&name).ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("no index {name:?} has changes to tell; `verify` names indices, all but `horizons` have"),
+        )
+    })?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     app.all_fresh(&ask).await?;
     let partitions = app.0.journal().partitions;
@@ -151,6 +155,7 @@ impl Folding {
             let store = app.0.store(partition);
             let view = store.view();
             let skips = fold::skips_of(&view)?;
+            let horizons = Horizons::of(&view)?;
             if !self.cursor.at[partition.index()].holds(&skips) {
                 let message = format!(
                     "a record of partition {partition} was skipped whose changes were given, and the index was built \
@@ -162,7 +167,8 @@ impl Folding {
                 let delta = self.deltas.of(&view, &skips, record)?;
                 let index = self.cursor.index as u8;
                 let rows = delta.rows.into_iter().filter(|row| row.key.first() == Some(&index));
-                self.told(app, record, delta.run_id.as_ref(), rows.collect(), &skips, &mut ready)?;
+                let shows = Shows { place: app.place(partition), horizons: &horizons };
+                ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
             }
         }
         Ok(ready)
@@ -171,13 +177,13 @@ impl Folding {
     /// Tells the changes of a delivery that were not given, and goes on behind it.
     fn told(
         &mut self,
-        app: &App,
         delivery: &Delivery,
         run_id: Option<&RunId>,
         rows: Vec<Changed>,
         skips: &BTreeSet<Offset>,
-        ready: &mut VecDeque<Change>,
-    ) -> Result<(), Error> {
+        shows: Shows<'_>,
+    ) -> Result<Vec<Change>, Error> {
+        let mut told = Vec::new();
         let (lane, offset) = (delivery.partition.index(), delivery.offset);
         let behind = At::new(offset.saturating_add(1), skips);
         let before = self.cursor.at[lane];
@@ -192,12 +198,12 @@ impl Folding {
                 _ => "update",
             };
             let json = |row: Option<&Vec<u8>>| -> Result<Option<Json>, Error> {
-                row.map(|bytes| shown::row_of(&key, bytes).map(Json::from)).transpose()
+                row.map(|bytes| shown::row_of(&key, bytes, shows).map(Json::from)).transpose()
             };
-            ready.push_back(Change {
+            told.push(Change {
                 cursor: self.cursor.to_string(),
                 index: self.cursor.index.name().to_owned(),
-                position: app.0.position(delivery.partition, offset, 0),
+                position: shows.place.at(offset, 0),
                 operation: operation.to_owned(),
                 run_id: run_id.cloned(),
                 key: Json::from(shown::key(&key)?),
@@ -206,6 +212,6 @@ impl Folding {
             });
         }
         self.cursor.at[lane] = behind;
-        Ok(())
+        Ok(told)
     }
 }

@@ -8,7 +8,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use runlog_schemas::{
     answer::{Doctor, Finding, PartitionHealth},
     id::PartitionId,
@@ -43,6 +43,49 @@ impl App {
     }
 }
 
+impl App {
+    /// What about the log's configuration, as it is now, could lose records.
+    async fn weaknesses(&self) -> Vec<Finding> {
+        let asked = tokio::time::timeout(PATIENCE, self.read(|app| Ok(app.0.log().weaknesses()?))).await;
+        let unknown = |why: String| Finding {
+            severity: "warning".into(),
+            what: format!("the log's configuration cannot be looked at: {why}"),
+            fix: "check that the log can be reached, and that this user may describe the topic".into(),
+        };
+        let weak = |what| Finding {
+            severity: "error".into(),
+            what,
+            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
+        };
+        match asked {
+            Ok(Ok(weaknesses)) => weaknesses.into_iter().map(weak).collect(),
+            Ok(Err(error)) => vec![unknown(error.problem().detail)],
+            Err(_) => vec![unknown(format!("no answer within {PATIENCE:?}"))],
+        }
+    }
+
+    /// Records that nobody can read, or why the index does not say.
+    fn unread(&self, partition: PartitionId) -> Option<Finding> {
+        let store = self.0.store(partition);
+        let found = query::dead_letters::page(&store.view(), self.place(partition), None, query::LIMIT_MAX);
+        let (severity, what, fix) = match found {
+            Ok((letters, _)) => {
+                let what = match letters.len() {
+                    0 => return None,
+                    1 => format!("partition {partition} has a record that nobody can read"),
+                    count => format!("partition {partition} has {count} records that nobody can read"),
+                };
+                ("warning", what, "see `runlog dead-letter list`; find out which client writes them")
+            }
+            Err(error) => {
+                let what = format!("partition {partition} cannot be read: {}", error.problem().detail);
+                ("error", what, "do as it says, and check the disk's health")
+            }
+        };
+        Some(Finding { severity: severity.into(), what, fix: fix.into() })
+    }
+}
+
 /// What to do about a stop.
 fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
@@ -55,11 +98,22 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             "check that the schema registry can be reached and takes the credentials; the partition goes on by itself"
                 .into()
         }
-        "log_truncated" | "log_diverged" => {
-            "check that this is the topic that the index was built from; if so, stop, delete the index folder and start \
-             again, which rebuilds from what the log still has"
+        "log_truncated" => {
+            "the log has no longer what comes next here, so an index cannot be built from it either: keep the index, which \
+             answers at eventual; bring back a copy of the topic, or an index that had come further, and find out what \
+             removes records: retention.ms and retention.bytes have to be -1"
                 .into()
         }
+        "log_diverged" => {
+            "check that this is the log that the index was built from; if so, it lost acknowledged records that the index may \
+             still have: look at them at eventual, then stop, delete the index folder and start again, which builds it from \
+             what the log has now"
+                .into()
+        }
+        "log_damaged" => "stop the server and bring the log's folder back from a copy".into(),
+        "index_damaged" => format!(
+            "stop the server, delete the folder that is named, and start again: partition {partition} is built from the log"
+        ),
         "cannot_rebuild" => format!(
             "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
             stop.offset
@@ -71,7 +125,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 }
 
 pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error> {
-    let partitions = app.health().await;
+    let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
     let mut findings = Vec::new();
     for health in &partitions {
         let progress = app.0.progress(health.partition);
@@ -88,20 +142,7 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
             }),
             (None, None) => {}
         }
-        let store = app.0.store(health.partition);
-        let view = store.view();
-        let place = app.place(health.partition);
-        let (letters, _) = query::dead_letters::page(&view, place, None, query::LIMIT_MAX)?;
-        if !letters.is_empty() {
-            findings.push(Finding {
-                severity: "warning".into(),
-                what: match letters.len() {
-                    1 => format!("partition {} has a record that nobody can read", health.partition),
-                    count => format!("partition {} has {count} records that nobody can read", health.partition),
-                },
-                fix: "see `runlog dead-letter list`; find out which client writes them".into(),
-            });
-        }
+        findings.extend(app.unread(health.partition));
     }
     if app.0.paused() {
         findings.push(Finding {
@@ -110,13 +151,7 @@ pub(super) async fn doctor(State(app): State<App>) -> Result<Json<Doctor>, Error
             fix: "start it without --paused".into(),
         });
     }
-    for weakness in app.0.weaknesses() {
-        findings.push(Finding {
-            severity: "error".into(),
-            what: weakness.clone(),
-            fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
-        });
-    }
+    findings.extend(weaknesses);
     let healthy = findings.iter().all(|finding| finding.severity != "error");
     Ok(Json(Doctor { healthy, partitions, findings }))
 }

@@ -341,7 +341,15 @@ pub(super) async fn recovery(
         limit: limit(query.limit)?,
         pending: recovery::PENDING_MAX,
     };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let mut moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
+        // All pages are of one state of the run: where it went on, the next ones are of what it was.
+        let (partition, run) = (moment.partition, run_id.clone());
+        let look = move |app: &App| recovery::behind(&app.0.store(partition).view(), run.borrow(), &cursor);
+        if let Some(offset) = app.read(look).await? {
+            moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
+        }
+    }
     app.read(move |app| {
         let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
         let rows = moment.rows(app, &store, run_id.borrow())?;

@@ -83,6 +83,8 @@ pub struct CheckpointRow {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
     /// Records of the run applied up to it, itself included.
     pub records: u64,
     /// Whether a prune hides it.
@@ -99,6 +101,7 @@ datum!(CheckpointRow {
     created_at_millis,
     offset,
     index,
+    logged_at_millis,
     records,
     pruned,
     own_from,
@@ -165,8 +168,12 @@ pub struct MessageRow {
     pub text: Option<Json>,
     /// Where its text is otherwise: the record's payload is in the content store.
     pub held: Option<HeldAt>,
+    /// The offset of the record that brought it.
+    pub offset: Offset,
+    /// When the log took that, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
 }
-datum!(MessageRow { bytes_before, text, held });
+datum!(MessageRow { bytes_before, text, held, offset, logged_at_millis });
 
 /// A message of a record whose payload is in the content store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

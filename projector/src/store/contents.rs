@@ -25,5 +25,7 @@ pub struct ContentRow {
     pub record_id: RecordId,
     /// What it names.
     pub stored: StoredPayload,
+    /// When the log took the record, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
 }
-datum!(ContentRow { record_id, stored });
+datum!(ContentRow { record_id, stored, logged_at_millis });

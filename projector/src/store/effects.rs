@@ -134,8 +134,10 @@ pub struct EvidenceRow {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
+    /// When the log took it, milliseconds since the Unix epoch.
+    pub logged_at_millis: i64,
     /// Its bytes, framed.
     #[serde(skip)]
     pub framed: super::records::Bytes,
 }
-datum!(EvidenceRow { record_id, status, reason, offset, index, framed });
+datum!(EvidenceRow { record_id, status, reason, offset, index, logged_at_millis, framed });

@@ -1,10 +1,5 @@
 //! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a step
 //! per record; a record by position or id is one get (two with its content).
-//!
-//! Beside them what else was delivered to a run and did something: what was refused, a repeat that took a number or told a
-//! refusal again, a batch as it came. Applied records and these are together all that a run's rows come from, so that they
-//! can be folded again to any offset ([`past`](crate::past)). A record that is applied alone has no such row; a batch is
-//! kept twice, whole and as its records.
 
 use super::{Index, Key};
 use runlog_schemas::{
@@ -25,16 +20,6 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
 /// What is remembered of a record id (`judge::Seen`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(Index::Records, 1).text(run_id).text(record_id)
-}
-
-/// What was delivered at an offset and does not stand there as one applied record of its own.
-pub fn delivered(run_id: RunId<&str>, offset: Offset) -> Key {
-    delivered_of(run_id).offset(offset)
-}
-
-/// All of that of a run, in log order.
-pub fn delivered_of(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Records, 2).text(run_id)
 }
 
 /// A stored record.

@@ -37,6 +37,17 @@ impl Seen<'_> {
         }
     }
 
+    /// That the content of a record that came in an entry was taken away.
+    fn dropped(&self, entry: &Entry, record: &Value, index: u32) -> Option<Value> {
+        let (how, offset) = self.partition.taken_from(&self.model.rules, entry, record)?;
+        Some(json!({
+            "record_id": text(record, "/record_id"),
+            "payload_type": payload_type(record),
+            "position": self.model.position(self.number, entry.offset, index),
+            how: self.model.position(self.number, offset, 0),
+        }))
+    }
+
     fn gone(&self, at: usize) -> bool {
         self.partition.taken_by(&self.model.rules, &self.run.entries[at]).is_some()
     }
@@ -112,7 +123,7 @@ impl Model {
     pub fn lookup(&self, run_id: &str, fingerprint: &str, occurrence: Option<u32>) -> Value {
         let unknown = |occurrences: usize| {
             json!({"status": "unknown", "fingerprint": fingerprint, "occurrence": occurrence, "occurrences": occurrences,
-                   "tool_name": null, "arguments": null, "result": null, "error": null, "position": null})
+                   "tool_name": null, "arguments": null, "result": null, "error": null, "position": null, "dropped": []})
         };
         let Some(seen) = self.run(run_id) else { return unknown(0) };
         let calls: Vec<Effect> =
@@ -120,21 +131,32 @@ impl Model {
         let wanted = occurrence.unwrap_or(u32::try_from(calls.len()).unwrap_or(u32::MAX));
         let Some(call) = calls.iter().find(|call| call.occurrence == Some(wanted)) else { return unknown(calls.len()) };
         let request = &seen.run.entries[call.request];
-        let (result, error) = effects::outcome(seen.run, call);
-        let told = |value: Value| match call.content {
-            Some(at) if !value.is_null() => seen.content(&seen.run.entries[at], value),
-            _ => value,
-        };
+        let (mut result, mut error) = effects::outcome(seen.run, call);
+        let mut arguments = payload_member(&request.record, "arguments");
+        let mut dropped: Vec<Value> = Vec::new();
+        if let Some(row) = seen.dropped(request, &request.record, request.index) {
+            arguments = Value::Null;
+            dropped.push(row);
+        }
+        let adopted = call.adopted.map(|adopted| &call.evidence[adopted]);
+        if let Some(entry) = call.content.map(|at| &seen.run.entries[at]) {
+            let (record, index) = adopted.map_or((&*entry.record, entry.index), |one| (&one.result, one.index));
+            if let Some(row) = seen.dropped(entry, record, index) {
+                (result, error) = (Value::Null, Value::Null);
+                dropped.push(row);
+            }
+        }
         json!({
             "status": call.status,
             "fingerprint": fingerprint,
             "occurrence": wanted,
             "occurrences": calls.len(),
             "tool_name": call.tool_name,
-            "arguments": seen.content(request, payload_member(&request.record, "arguments")),
-            "result": told(result),
-            "error": told(error),
+            "arguments": arguments,
+            "result": result,
+            "error": error,
             "position": seen.position(&seen.run.entries[call.set_by]),
+            "dropped": dropped,
         })
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Checkpoint {
     pub(crate) covers: u64,
     /// The whole message list; none where it was made of something that is not there.
     pub(crate) messages: Option<Vec<Value>>,
+    /// The entries that brought them, one each.
+    pub(crate) brought: Vec<usize>,
     pub(crate) pruned: bool,
     /// The contract's own checkpoints have no list, and are never answered.
     pub(crate) of_loop: bool,
@@ -41,6 +43,7 @@ pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Checkpoint> {
                     id: text(record, "/payload/checkpoint_id").to_owned(),
                     covers: number(record, "/payload/covers_journal_seq"),
                     messages: messages(record, base),
+                    brought: brought(record, base, at),
                     pruned: false,
                     of_loop: kind == "loop_checkpoint",
                     behind_end: end.is_some_and(|end| end < at),
@@ -70,7 +73,7 @@ fn prune(rules: &Rules, run: &Run, checkpoints: &mut [Checkpoint], record: &Valu
 }
 
 /// A span's part of the list it names; none where it is not within it.
-fn part<'a>(span: &Value, base: &'a [Value], own: &'a [Value]) -> Option<&'a [Value]> {
+fn part<'a, T>(span: &Value, base: &'a [T], own: &'a [T]) -> Option<&'a [T]> {
     let whole = if span["from_base"] == Value::Bool(true) { base } else { own };
     let from = usize::try_from(number(span, "/from")).ok()?;
     let end = from.checked_add(usize::try_from(number(span, "/count")).ok()?)?;
@@ -84,12 +87,22 @@ fn messages(record: &Value, base: Option<&Checkpoint>) -> Option<Vec<Value>> {
         None if based => return None,
         None => &[],
     };
-    let own = list(record, "/payload/messages");
+    resolve(record, base, list(record, "/payload/messages"))
+}
+
+/// The entries that brought the messages of a checkpoint, itself one of them.
+fn brought(record: &Value, base: Option<&Checkpoint>, at: usize) -> Vec<usize> {
+    let own = vec![at; list(record, "/payload/messages").len()];
+    resolve(record, base.map(|base| base.brought.as_slice()).unwrap_or_default(), &own).unwrap_or_default()
+}
+
+/// What a checkpoint's spans make of its base's list and its own; none where they are not within those.
+fn resolve<T: Clone>(record: &Value, base: &[T], own: &[T]) -> Option<Vec<T>> {
     let spans = list(record, "/payload/spans");
     if spans.is_empty() {
         return Some(base.iter().chain(own).cloned().collect());
     }
-    let parts: Option<Vec<&[Value]>> = spans.iter().map(|span| part(span, base, own)).collect();
+    let parts: Option<Vec<&[T]>> = spans.iter().map(|span| part(span, base, own)).collect();
     Some(parts?.concat())
 }
 
@@ -125,6 +138,10 @@ pub(crate) fn latest(rules: &Rules, run: &Run, covers: u64, gone: impl Fn(usize)
         .into_iter()
         .filter(|checkpoint| checkpoint.of_loop && !checkpoint.pruned && checkpoint.covers <= covers)
         .filter(|checkpoint| is_valid(rules, run, checkpoint) && !gone(checkpoint.at))
+        .filter(|checkpoint| {
+            let lost = checkpoint.brought.iter().any(|at| *at != checkpoint.at && gone(*at));
+            !rules.fires(Rule::RetentionOfMessages, lost)
+        })
         .collect();
     valid.sort_by_key(|checkpoint| rank(run, checkpoint));
     valid.pop()

@@ -7,6 +7,7 @@ use crate::{
     rule::{Rule, Rules},
     run::{Entry, Place, Reason, Run, Verdict},
 };
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a partition stands still whose reader is behind the log's start.
@@ -215,7 +216,7 @@ fn is_genesis(journal: &Journal, what: &What) -> bool {
 }
 
 /// A record of the partition itself. Skips are collected beforehand, and a genesis behind the first changes nothing.
-fn own(partition: &mut Partition, delivery: &Delivery, record: &serde_json::Value) {
+fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
     if payload_type(record) == "retention_horizon" {
         partition.taken.push(Taken::Horizon {
             family: text(record, "/payload/family").to_owned(),
@@ -271,13 +272,26 @@ impl Partition {
 
     /// The record that took the content of an entry away, by its offset.
     pub(crate) fn taken_by(&self, rules: &Rules, entry: &Entry) -> Option<(&'static str, u64)> {
-        let record = &entry.record;
-        self.taken.iter().find_map(|taken| match taken {
-            Taken::Horizon { family, until_millis, offset } => {
-                let there =
-                    family == payload_type(record) && entry.log_millis < *until_millis && entry.offset < *offset;
-                rules.fires(Rule::Retention, there).then_some(("dropped", *offset))
+        self.taken_from(rules, entry, &entry.record)
+    }
+
+    /// The same of a record that came in an entry: itself, or what was within it.
+    pub(crate) fn taken_from(&self, rules: &Rules, entry: &Entry, record: &Value) -> Option<(&'static str, u64)> {
+        let dropped = self.taken.iter().filter_map(|taken| match taken {
+            Taken::Horizon { family, until_millis, offset } if family == payload_type(record) => {
+                let behind = rules.fires(Rule::RetentionInFront, entry.offset >= *offset);
+                let later = rules.fires(Rule::RetentionUntil, entry.log_millis >= *until_millis);
+                rules.fires(Rule::Retention, !behind && !later).then_some((*until_millis, *offset))
             }
+            _ => None,
+        });
+        let dropped: Vec<(i64, u64)> = dropped.collect();
+        if let (Some(first), Some(furthest)) = (dropped.first(), dropped.iter().max()) {
+            let named = rules.fires(Rule::RetentionFurthest, first != furthest);
+            return Some(("dropped", if named { furthest.1 } else { first.1 }));
+        }
+        self.taken.iter().find_map(|taken| match taken {
+            Taken::Horizon { .. } => None,
             Taken::Erasure { run_id, key_ids, offset } => {
                 let key = text(record, "/key_id");
                 let named = key_ids.is_empty() || key_ids.iter().any(|other| other == key);

@@ -158,6 +158,14 @@ pub enum Rule {
     Truncated,
     /// A horizon takes content away.
     Retention,
+    /// Not from what stands behind it.
+    RetentionInFront,
+    /// Not from what the log took later than it says.
+    RetentionUntil,
+    /// A checkpoint whose inherited messages are gone is not answered.
+    RetentionOfMessages,
+    /// Of several horizons the one with the latest time is named.
+    RetentionFurthest,
     /// An erasure takes content away.
     Erasure,
     /// A retraction ends a fact from its valid time on.
@@ -172,7 +180,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 80] = [
+    pub const ALL: [Self; 84] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -248,6 +256,10 @@ impl Rule {
         Self::Redelivered,
         Self::Truncated,
         Self::Retention,
+        Self::RetentionInFront,
+        Self::RetentionUntil,
+        Self::RetentionOfMessages,
+        Self::RetentionFurthest,
         Self::Erasure,
         Self::Retraction,
         Self::AssertWins,

@@ -3,11 +3,15 @@
 use super::{asked::Asked, difference::Found, earlier::all, questions::Checked};
 use runlog_log::Delivery;
 use runlog_projector::{
-    changes::{Changed, Deltas, shown},
+    changes::{
+        Changed, Deltas,
+        shown::{self, Shows},
+    },
     fold,
-    store::{Index, Rows},
+    query::Place,
+    store::{Index, Rows, horizons::Horizons},
 };
-use runlog_schemas::{codec::NoRegistry, datum::hex};
+use runlog_schemas::{codec::NoRegistry, datum::hex, id::PartitionId};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -34,7 +38,7 @@ pub fn rows<'l, R: Rows>(product: &Asked<'_, R>, folded: impl Iterator<Item = &'
             delta.rows.into_iter().try_for_each(|change| apply(&mut followed, &place, change))?;
         }
         let mut there = all(*rows);
-        there.retain(|key, _| key[0] != Index::Meta as u8);
+        there.retain(|key, _| ![Index::Meta as u8, Index::Horizons as u8].contains(&key[0]));
         if there != followed {
             let of = |a: &BTreeMap<Vec<u8>, Vec<u8>>, b: &BTreeMap<Vec<u8>, Vec<u8>>| {
                 a.iter().find(|(key, row)| b.get(*key) != Some(*row)).map(|(key, _)| hex(key))
@@ -42,9 +46,12 @@ pub fn rows<'l, R: Rows>(product: &Asked<'_, R>, folded: impl Iterator<Item = &'
             let what = format!("there {:?}, followed {:?}", of(&there, &followed), of(&followed, &there));
             return Err(differs("the rows that changes come to", what));
         }
+        let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
+        let place = Place { topic: product.topic, partition: PartitionId::ZERO };
+        let shows = Shows { place, horizons: &horizons };
         let mut keys = BTreeSet::new();
         for (key, row) in &there {
-            shown::row_of(key, row).map_err(|error| failed(&error))?;
+            shown::row_of(key, row, shows).map_err(|error| failed(&error))?;
             let shown = shown::key(key).map_err(|error| failed(&error))?;
             if !keys.insert((key[0], shown.to_string())) {
                 return Err(differs("keys as JSON", format!("{shown} twice")));

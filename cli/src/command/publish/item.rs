@@ -64,7 +64,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         }
         Payload::RetentionHorizon(_) => {
             return Err(invalid(
-                "a retention horizon belongs to a partition, and this version appends none",
+                "a retention horizon belongs to a partition; `runlog retention` appends it",
                 "/payload/type",
             ));
         }

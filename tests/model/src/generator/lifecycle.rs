@@ -344,7 +344,7 @@ impl World {
         let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
         let committed = of(&|standing| standing.state == "committed" && standing.key.epoch == Some(epoch));
         let phases = [(8, "staged"), (5, "committed"), (4, "rejected")];
-        if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(40)) {
+        if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(50)) {
             return json!({"payload": payloads::write_back("rejected", txn)});
         }
         let (txn, phase) = match (self.random.pick(&left), self.random.pick(&over)) {

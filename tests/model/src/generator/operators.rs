@@ -24,7 +24,7 @@ impl World {
             (46, Act::Resolve),
             (14, Act::Retract),
             (7, Act::Erase),
-            (6, Act::Horizon),
+            (11, Act::Horizon),
             (16, Act::Skip),
             (8, Act::WrongPartition),
         ];
@@ -159,9 +159,22 @@ impl World {
     }
 
     fn horizon(&mut self) {
-        let partition = self.any_partition();
-        let family = self.random.pick(&["tool_call_completed", "tool_call_requested", "conversation_turn"]);
-        let until = self.now - i64::try_from(self.random.below(40)).unwrap_or(0);
+        let families = [
+            (4, "tool_call_completed"),
+            (2, "tool_call_failed"),
+            (2, "tool_call_requested"),
+            (2, "conversation_turn"),
+            (5, "loop_checkpoint"),
+            (1, "effect_resolution"),
+            (1, "code_edit_proposal"),
+        ];
+        let (partition, family) = match self.horizon {
+            Some(again) if self.random.percent(50) => again,
+            _ => (self.any_partition(), self.random.weigh("tool_call_completed", &families)),
+        };
+        self.horizon = Some((partition, family));
+        // Sometimes a time to come: what is behind the horizon stays all the same.
+        let until = self.now + 20 - i64::try_from(self.random.below(60)).unwrap_or(0);
         let payload =
             json!({"type": "retention_horizon", "family": family, "until_millis": until, "who": "jo", "why": "policy"});
         self.own(partition, payload);

@@ -39,6 +39,8 @@ pub(super) struct World {
     seed: u64,
     steps: Vec<Step>,
     pub(super) ids: u64,
+    /// Where the last horizon was, and of what.
+    pub(super) horizon: Option<(u32, &'static str)>,
 }
 
 /// What happens next.
@@ -74,6 +76,7 @@ impl World {
             seed,
             steps: Vec::new(),
             ids: 0,
+            horizon: None,
         }
     }
 

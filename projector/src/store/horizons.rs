@@ -1,0 +1,111 @@
+//! `horizons`: from which records retention took the content away. One row for the partition: whoever reads a record's
+//! content looks here first, which is one get for all of an answer.
+//!
+//! Rows of other indices keep the content all the same: it is left out of answers, and not yet removed.
+
+use super::{Error, Index, Key, Rows};
+use runlog_schemas::{datum, id::Offset};
+
+/// The row (`Vec<HorizonRow>`); none where nothing was ever taken away.
+pub fn key() -> Key {
+    Key::new(Index::Horizons, 0)
+}
+
+/// What one horizon takes away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HorizonRow {
+    /// Of records with this payload type.
+    pub family: String,
+    /// That stand before this offset, which is the horizon's own.
+    pub offset: Offset,
+    /// And that the log took before this time, milliseconds since the Unix epoch.
+    pub until_millis: i64,
+    /// Who decided.
+    pub who: String,
+    /// Why.
+    pub why: String,
+}
+datum!(HorizonRow { family, offset, until_millis, who, why });
+
+impl HorizonRow {
+    /// Whether whatever `other` takes away, of the same family, this one does too.
+    fn covers(&self, other: &Self) -> bool {
+        self.family == other.family && self.offset >= other.offset && self.until_millis >= other.until_millis
+    }
+}
+
+/// All horizons that matter: what another one takes away too is left out. By family, there in log order, so that the times
+/// go down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Horizons(Vec<HorizonRow>);
+
+impl Horizons {
+    /// Those of a partition. One get.
+    pub fn of<R: Rows>(rows: &R) -> Result<Self, Error> {
+        Ok(Self::new(rows.get(&key())?))
+    }
+
+    /// Those of a row.
+    pub fn new(row: Option<Vec<HorizonRow>>) -> Self {
+        Self(row.unwrap_or_default())
+    }
+
+    /// The row.
+    pub fn row(&self) -> &Vec<HorizonRow> {
+        &self.0
+    }
+
+    /// Adds one that stands behind all of them in the log.
+    pub fn add(&mut self, horizon: HorizonRow) {
+        self.0.retain(|other| !horizon.covers(other));
+        self.0.push(horizon);
+        self.0.sort_by(|one, other| (&one.family, one.offset).cmp(&(&other.family, other.offset)));
+    }
+
+    /// Whether anything is taken away from records of a payload type.
+    pub fn concern(&self, family: &str) -> bool {
+        self.0.iter().any(|horizon| horizon.family == family)
+    }
+
+    /// The horizon that took a record's content away, by its offset. Of several it is the one with the latest time, and of
+    /// those the last in the log.
+    pub fn taken(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
+        let takes = |horizon: &&HorizonRow| {
+            horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis
+        };
+        self.0.iter().find(takes).map(|horizon| horizon.offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn horizon(family: &str, offset: u64, until_millis: i64) -> HorizonRow {
+        let (who, why) = ("jo".to_owned(), "policy".to_owned());
+        HorizonRow {
+            family: family.to_owned(),
+            offset: Offset::from(u32::try_from(offset).unwrap()),
+            until_millis,
+            who,
+            why,
+        }
+    }
+
+    #[test]
+    fn of_several_horizons_those_stay_that_take_something_away_that_no_other_does() {
+        let mut all = Horizons::default();
+        for (family, offset, until) in [("a", 10, 50), ("b", 20, 90), ("a", 30, 50), ("a", 40, 20), ("a", 50, 20)] {
+            all.add(horizon(family, offset, until));
+        }
+        let kept: Vec<_> =
+            all.row().iter().map(|one| (one.family.as_str(), one.offset.get(), one.until_millis)).collect();
+        assert_eq!(kept, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
+        let taken = |family: &str, offset: u32, logged: i64| all.taken(family, offset.into(), logged).map(Offset::get);
+        assert_eq!(taken("a", 5, 10), Some(30), "the one with the latest time");
+        assert_eq!(taken("a", 35, 10), Some(50), "behind the first one");
+        assert_eq!((taken("a", 35, 20), taken("a", 5, 50), taken("a", 50, 10)), (None, None, None), "exclusive");
+        assert_eq!((taken("b", 19, 89), taken("c", 1, 1)), (Some(20), None));
+        assert!(all.concern("b") && !all.concern("c"));
+    }
+}

@@ -1,0 +1,103 @@
+//! What the doctor says of a topic that somebody changes while a server runs on it, and of one that lost records.
+
+use anyhow::{Context, ensure};
+use rdkafka::{
+    ClientConfig, Offset, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, AlterConfig, ResourceSpecifier},
+    client::DefaultClientContext,
+};
+use runlog_log::kafka::{KafkaConfig, admin as topic};
+use runlog_tests::{
+    kafka::Broker,
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use std::{
+    future::Future,
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::tempdir;
+
+/// How long an altered topic may take to be known, and how often it is looked at.
+const ALTER_WAIT: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
+
+fn admin(config: &KafkaConfig) -> anyhow::Result<AdminClient<DefaultClientContext>> {
+    Ok(ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?)
+}
+
+fn wait<F: Future>(future: F) -> anyhow::Result<F::Output> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+}
+
+/// The topic's `retention.ms`.
+fn described(config: &KafkaConfig) -> anyhow::Result<Option<String>> {
+    Ok(topic::describe(config)?.and_then(|info| info.configs.get("retention.ms").cloned()))
+}
+
+/// Appends a record of a run.
+fn say(server: &Server, id: &str) -> anyhow::Result<()> {
+    let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": id });
+    let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
+    let (status, said) = server.post("/v1/runs/r/records", &record)?;
+    ensure!(status == 200 && said["outcome"] == "applied", "{status} {said}");
+    Ok(())
+}
+
+/// The findings that are errors.
+fn errors(doctor: &Value) -> Vec<&Value> {
+    doctor["findings"].as_array().into_iter().flatten().filter(|finding| finding["severity"] == "error").collect()
+}
+
+#[test]
+fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked() -> anyhow::Result<()> {
+    let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
+    let server = Launch::kafka(folder.path(), &config).partitions(1).start()?;
+    server.runlog().json(&["doctor"])?.exits(0)?;
+    let weaker = AlterConfig::new(ResourceSpecifier::Topic(&config.topic)).set("retention.ms", "604800000");
+    let client = admin(&config)?;
+    for altered in wait(client.alter_configs([&weaker], &AdminOptions::new()))?? {
+        altered.map_err(|(_, code)| code).context("the topic is altered")?;
+    }
+    // A broker takes a moment to know.
+    let begun = Instant::now();
+    while described(&config)?.as_deref() != Some("604800000") {
+        ensure!(begun.elapsed() < ALTER_WAIT, "the topic is not altered: {:?}", described(&config));
+        thread::sleep(LOOK);
+    }
+    let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;
+    let told = errors(&doctor).iter().any(|finding| {
+        finding["what"].as_str().is_some_and(|what| what.starts_with("retention.ms is 604800000, not -1"))
+    });
+    ensure!(told, "{doctor}");
+    Ok(())
+}
+
+#[test]
+fn an_index_that_the_logs_start_overtook_is_kept_and_not_to_be_deleted() -> anyhow::Result<()> {
+    let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
+    let launch = Launch::kafka(folder.path(), &config).partitions(1);
+    let server = launch.start()?;
+    say(&server, "first")?;
+    server.kill()?;
+    // Another server appends what this one's index never gets.
+    let other = tempdir()?;
+    let elsewhere = Launch::kafka(other.path(), &config).start()?;
+    (0..5).try_for_each(|number| say(&elsewhere, &format!("later-{number}")))?;
+    let mut until = TopicPartitionList::new();
+    until.add_partition_offset(&config.topic, 0, Offset::Offset(5))?;
+    let client = admin(&config)?;
+    wait(client.delete_records(&until, &AdminOptions::new()))??;
+    let server = launch.start()?;
+    let doctor = server.runlog().json(&["doctor"])?.exits(1)?.json()?;
+    let found = errors(&doctor);
+    let fix = found.first().and_then(|finding| finding["fix"].as_str()).context("a finding")?;
+    ensure!(fix.contains("keep the index") && fix.contains("retention.ms") && !fix.contains("delete"), "{doctor}");
+    let (status, run) = server.get("/v1/runs/r?consistency=eventual")?;
+    ensure!(status == 200 && run["records"] == 1, "what it has is answered: {status} {run}");
+    let (status, said) = server.get("/v1/runs/r")?;
+    ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
+    // The one that had come further goes on.
+    say(&elsewhere, "last")
+}

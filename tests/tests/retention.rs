@@ -1,0 +1,281 @@
+//! Content that retention took away, from what an operator types to what agents and people get.
+
+use anyhow::{Context, ensure};
+use runlog_producer::{Answer, Config, Error, Journal, Json, Run, Runlog};
+use runlog_schemas::answer::ErrorKind;
+use runlog_tests::{
+    command::Runlog as Command,
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+
+const RUN: &str = "run";
+const FAR: &str = "2100-01-01T00:00:00Z";
+
+fn said(id: &str, payload: Value) -> Value {
+    json!({ "run_id": RUN, "record_id": id, "payload": payload })
+}
+
+fn turn(id: &str) -> Value {
+    said(id, json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": "secret" }))
+}
+
+fn request(id: &str) -> Value {
+    let arguments = json!({ "call": id });
+    said(
+        id,
+        json!({ "type": "tool_call_requested", "request_id": id, "call_id": "c", "tool_name": "book", "arguments": arguments }),
+    )
+}
+
+fn completed(id: &str, request: &str) -> Value {
+    said(id, json!({ "type": "tool_call_completed", "request_record_id": request, "result": { "secret": 1 } }))
+}
+
+fn failed(id: &str, request: &str) -> Value {
+    let payload = json!({ "type": "tool_call_failed", "request_record_id": request, "error_kind": "full",
+        "error_message": "secret" });
+    said(id, payload)
+}
+
+fn checkpoint(id: &str, base: Option<&str>, covers: u64) -> Value {
+    let mut payload = json!({ "type": "loop_checkpoint", "checkpoint_id": id, "checkpoint_seq": covers,
+        "covers_journal_seq": covers, "messages": [{ "role": "user", "content": id }], "schema_version": 1,
+        "session_id": "s", "turn": 1, "tool_calls_count": 0, "created_at_millis": 1 });
+    if let Some(base) = base {
+        let list = [base, id].map(|content| json!({ "role": "user", "content": content }));
+        payload["base"] = base.into();
+        payload["state_hash"] = runlog_model::state_hash(&list, &Value::Null).into();
+    }
+    said(id, payload)
+}
+
+fn publish(runlog: &Command, records: &[Value]) -> anyhow::Result<()> {
+    let lines: Vec<String> = records.iter().map(Value::to_string).collect();
+    for outcome in runlog.json_with_input(&["publish"], &lines.join("\n"))?.exits(0)?.documents()? {
+        ensure!(outcome["outcome"] == "applied", "{outcome}");
+    }
+    Ok(())
+}
+
+/// Takes the content of a family away, and says where the horizon of the run's partition stands.
+fn drop_content(server: &Server, family: &str, until: &str) -> anyhow::Result<Value> {
+    let typed = ["retention", family, "--until", until, "--who", "jo", "--why", "policy"];
+    let outcomes = server.runlog().json(&typed)?.exits(0)?.json()?;
+    let outcomes = outcomes["outcomes"].as_array().context("outcomes")?;
+    ensure!(outcomes.len() == server.partitions as usize, "one for each partition: {outcomes:?}");
+    let (_, run) = server.get(&format!("/v1/runs/{RUN}"))?;
+    let own = |outcome: &&Value| outcome["position"]["partition"] == run["position"]["partition"];
+    Ok(outcomes.iter().find(own).context("the run's partition")?["position"].clone())
+}
+
+fn lookup(server: &Server, request: &str) -> anyhow::Result<Value> {
+    let arguments = json!({ "call": request }).to_string();
+    server.runlog().json(&["lookup", RUN, "--tool", "book", "--args", &arguments])?.exits(0)?.json()
+}
+
+/// All that is answered of the run.
+fn answers(server: &Server) -> anyhow::Result<Value> {
+    let mut answers = Vec::new();
+    for command in [
+        &["show", RUN][..],
+        &["show", RUN, "--raw"],
+        &["tail", RUN, "--until-end", "--raw"],
+        &["show", RUN, "--raw", "--as-of", FAR],
+    ] {
+        answers.push(server.runlog().json(command)?.exits(0)?.documents()?.into());
+    }
+    for path in ["recovery?full=true", "calls/q", "calls/f", "facts"] {
+        let (status, mut answer) = server.get(&format!("/v1/runs/{RUN}/{path}"))?;
+        ensure!(status == 200, "{path}: {answer}");
+        if let Some(answer) = answer.as_object_mut() {
+            answer.remove("at");
+        }
+        answers.push(answer);
+    }
+    answers.push(server.get(&format!("/v1/events?run={RUN}"))?.1);
+    Ok(answers.into())
+}
+
+#[test]
+fn content_in_front_of_a_horizon_is_gone_from_every_answer_and_nothing_else_is() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path());
+    let server = launch.start()?;
+    let runlog = server.runlog();
+    publish(&runlog, &[turn("t"), request("q"), completed("ok", "q"), request("f"), failed("no", "f"), request("p")])?;
+    let before = runlog.json(&["show", RUN, "--raw"])?.exits(0)?.documents()?;
+    let mut horizons = Vec::new();
+    for family in ["conversation_turn", "tool_call_completed", "tool_call_failed"] {
+        horizons.push(drop_content(&server, family, FAR)?);
+    }
+    // Behind the horizon, though the log takes it before that time.
+    publish(&runlog, &[turn("later")])?;
+
+    for command in [&["show", RUN][..], &["show", RUN, "--raw"], &["tail", RUN, "--until-end", "--raw"]] {
+        let lines = runlog.json(command)?.exits(0)?.documents()?;
+        ensure!(lines.len() == 7, "{command:?}: {lines:?}");
+        for (at, horizon) in [(0, 0), (2, 1), (4, 2)] {
+            ensure!(lines[at]["payload"] == json!({ "dropped": horizons[horizon] }), "{command:?}: {}", lines[at]);
+            for name in ["position", "record_id", "payload_type", "journal_seq", "writer_seq", "cursor", "timestamp"] {
+                ensure!(lines[at][name] == before[at][name], "{name} stays: {}", lines[at]);
+            }
+        }
+        ensure!(lines[1]["payload"]["arguments"] == json!({ "call": "q" }), "another family: {}", lines[1]);
+        ensure!(lines[6]["payload"]["content"] == "secret", "behind the horizon: {}", lines[6]);
+    }
+    let done = lookup(&server, "q")?;
+    ensure!(
+        done["status"] == "completed" && done["result"].is_null() && done["missing_content"] == json!([]),
+        "{done}"
+    );
+    ensure!(done["arguments"] == json!({ "call": "q" }) && done["dropped"][0]["dropped"] == horizons[1], "{done}");
+    ensure!(done["dropped"][0]["record_id"] == "ok" && done["dropped"][0]["position"] == done["position"], "{done}");
+    let not = lookup(&server, "f")?;
+    ensure!(
+        not["status"] == "failed" && not["error"].is_null() && not["dropped"][0]["dropped"] == horizons[2],
+        "{not}"
+    );
+    let recovery = runlog.json(&["recover", RUN])?.exits(1)?.json()?;
+    ensure!(
+        recovery["missing_content"] == json!([]) && recovery["completed"][0]["status"] == "completed",
+        "{recovery}"
+    );
+    let told = answers(&server)?;
+    ensure!(told.to_string().matches("secret").count() == 4, "the later one, as often as it is asked for: {told}");
+
+    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    server.terminate()?;
+    std::fs::remove_dir_all(folder.path().join("index"))?;
+    let server = launch.start()?;
+    ensure!(answers(&server)? == told, "built again from the log the answers are the same");
+    Ok(())
+}
+
+#[test]
+fn a_horizon_again_is_harmless_and_the_one_that_reaches_furthest_is_listed_and_named() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    publish(&runlog, &[turn("t")])?;
+    let mut listed = runlog.json(&["retention"])?.exits(0)?.json()?;
+    ensure!(listed["horizons"] == json!([]), "{listed}");
+    let old = drop_content(&server, "conversation_turn", "2001-01-01T01:00:00+01:00")?;
+    let shown = || runlog.json(&["show", RUN])?.exits(0)?.json();
+    ensure!(shown()?["payload"]["content"] == "secret", "the log took it later than that");
+    drop_content(&server, "conversation_turn", FAR)?;
+    let again = drop_content(&server, "conversation_turn", FAR)?;
+    ensure!(shown()?["payload"] == json!({ "dropped": again }), "{again}");
+    drop_content(&server, "wake", "2001-01-01T00:00:00Z")?;
+    listed = runlog.json(&["retention", "--limit", "100"])?.exits(0)?.json()?;
+    let listed = listed["horizons"].as_array().context("a list")?;
+    ensure!(listed.len() == 2 * server.partitions as usize, "{listed:?}");
+    let turns = listed.iter().find(|horizon| horizon["position"] == again).context("the last one")?;
+    ensure!(turns["until"] == "2100-01-01T00:00:00.000Z" && turns["who"] == "jo", "{turns}");
+    ensure!(!listed.iter().any(|horizon| horizon["position"] == old), "what another one takes away too");
+    // Of one partition only, over HTTP.
+    let body = json!({ "partition": 0, "family": "tool", "until": FAR, "who": "jo", "why": "policy" });
+    let (status, appended) = server.post("/v1/horizons", &body)?;
+    ensure!(status == 200 && appended["outcomes"].as_array().is_some_and(|all| all.len() == 1), "{appended}");
+    let (mut found, mut cursor) = (0, String::new());
+    for _ in 0..20 {
+        let (_, page) = server.get(&format!("/v1/horizons?limit=2{cursor}"))?;
+        found += page["horizons"].as_array().context("a list")?.len();
+        let Some(next) = page["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    ensure!(found == 2 * server.partitions as usize + 1, "page by page as many: {found}");
+    Ok(())
+}
+
+#[test]
+fn what_has_no_content_is_no_family_of_a_horizon_and_a_decision_is_signed() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    for family in ["run_claim", "genesis", "skip", "retention_horizon", "batch", "stored_payload", "nonsense", ""] {
+        let body = json!({ "family": family, "until": FAR, "who": "jo", "why": "policy" });
+        let (status, problem) = server.post("/v1/horizons", &body)?;
+        ensure!(status == 400 && problem["kind"] == "invalid", "{family}: {problem}");
+    }
+    let typed = ["retention", "run_claim", "--until", FAR, "--who", "jo", "--why", "policy"];
+    ensure!(server.runlog().json(&typed)?.exits(3)?.error_kind()? == "invalid");
+    for body in [
+        json!({ "family": "wake", "until": FAR, "who": "", "why": "policy" }),
+        json!({ "family": "wake", "until": "tomorrow", "who": "jo", "why": "policy" }),
+        json!({ "family": "wake", "until": FAR, "who": "jo", "why": "policy", "partition": 99 }),
+    ] {
+        let (status, problem) = server.post("/v1/horizons", &body)?;
+        ensure!(status == 400 && problem["kind"] == "usage", "{problem}");
+    }
+    server.runlog().json(&["retention", "wake", "--until", FAR])?.exits(2)?;
+    ensure!(server.get("/v1/horizons")?.1["horizons"] == json!([]), "nothing was appended");
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_is_valid_only_with_its_own_content_and_that_of_the_messages_it_inherited() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    publish(&runlog, &[turn("a"), turn("b"), turn("c"), turn("d"), turn("e"), checkpoint("old", None, 1)])?;
+    // RFC 3339, as the log stamped it: what it takes from the next millisecond on is younger.
+    let stamp = |run: &Value| run["updated_at"].as_str().map(str::to_owned).context("a time");
+    let taken = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
+    let mut younger = taken.clone();
+    while younger == taken {
+        let (_, run) = server.get(&format!("/v1/runs/{RUN}"))?;
+        publish(&runlog, &[turn(&format!("wait-{}", run["records"]))])?;
+        younger = stamp(&server.get(&format!("/v1/runs/{RUN}"))?.1)?;
+    }
+    publish(&runlog, &[checkpoint("whole", None, 2), checkpoint("heir", Some("old"), 3)])?;
+    let valid = || -> anyhow::Result<Value> {
+        Ok(runlog.json(&["checkpoint", RUN])?.exits(0)?.json()?["checkpoint_id"].clone())
+    };
+    ensure!(valid()? == "heir");
+    drop_content(&server, "loop_checkpoint", &younger)?;
+    ensure!(valid()? == "whole", "the heir has its own content, and not what it inherited");
+    let recovery = runlog.json(&["recover", RUN])?.json()?;
+    ensure!(recovery["checkpoint"]["checkpoint_id"] == "whole", "{recovery}");
+    let shown = runlog.json(&["show", RUN, "--raw"])?.exits(0)?.documents()?;
+    let listed = |id: &str| shown.iter().find(|line| line["record_id"] == id).map(|line| line["payload"].clone());
+    ensure!(listed("old").is_some_and(|payload| payload["dropped"].is_object()), "listed all the same");
+    ensure!(listed("heir").is_some_and(|payload| payload["messages"].is_array()), "its own content stays");
+    drop_content(&server, "loop_checkpoint", FAR)?;
+    runlog.json(&["checkpoint", RUN])?.exits(1)?;
+    publish(&runlog, &[checkpoint("new", None, 4)])?;
+    ensure!(valid()? == "new");
+    ensure!(runlog.json(&["verify"])?.exits(0)?.json()?["equal"] == true);
+    Ok(())
+}
+
+/// Calls the tool; an effect that must not run has no result.
+async fn book(run: &Run, result: Option<Json>) -> Result<Answer, Error> {
+    let tool = run.tool("book", &json!({ "call": "q" }));
+    tool.once(|_| async { Ok(result.expect("the effect does not run")) }).await
+}
+
+#[test]
+fn a_call_whose_result_was_dropped_is_not_run_again() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let config = || Config::new(Journal::Http(server.url.clone()), "test");
+    runtime.block_on(async {
+        let run = Runlog::connect(config()).await?.open(RUN).await?;
+        let answer = book(&run, Some(Json::from(json!("ok")))).await?;
+        ensure!(!answer.recorded);
+        Ok(())
+    })?;
+    drop_content(&server, "tool_call_completed", FAR)?;
+    drop_content(&server, "tool_call_requested", FAR)?;
+    let done = lookup(&server, "q")?;
+    ensure!(done["status"] == "completed" && done["arguments"].is_null(), "{done}");
+    ensure!(done["dropped"].as_array().is_some_and(|dropped| dropped.len() == 2), "{done}");
+    runtime.block_on(async {
+        let run = Runlog::connect(config()).await?.open(RUN).await?;
+        let error = book(&run, None).await.err().context("an answer that is not there")?;
+        ensure!(error.kind() == ErrorKind::MissingContent && error.to_string().contains("horizon"), "{error}");
+        Ok(())
+    })
+}

@@ -1,0 +1,236 @@
+//! Files of a killed server whose ends are torn off or garbled, and files with damage in their middle: what was
+//! acknowledged is there, nothing is half there, an index goes on from what it has; and where that cannot be, the server
+//! says what is damaged and what to do, and ends with 5.
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    random::Random,
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+use tempfile::tempdir;
+
+/// Records before the server is killed.
+const RECORDS: usize = 20;
+
+/// Sends records, and kills the server; the ids of what was acknowledged.
+fn write(launch: &Launch, from: usize) -> anyhow::Result<Vec<String>> {
+    let server = launch.start()?;
+    let mut acknowledged = Vec::new();
+    for number in from..from + RECORDS {
+        let id = format!("record-{number}");
+        let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": text(&id) });
+        let record = json!({ "run_id": "r", "record_id": id, "payload": payload });
+        let (status, said) = server.post("/v1/runs/r/records", &record)?;
+        ensure!(status == 200 && said["outcome"] == "applied", "{status} {said}");
+        acknowledged.push(id);
+    }
+    server.kill()?;
+    Ok(acknowledged)
+}
+
+fn text(id: &str) -> String {
+    format!("what {id} says").repeat(20)
+}
+
+/// The run's records, each whole.
+fn shown(server: &Server) -> anyhow::Result<Vec<String>> {
+    let (status, page) = server.get("/v1/runs/r/records?raw=true&limit=1000")?;
+    ensure!(status == 200, "{status} {page}");
+    let whole = |record: &Value| {
+        let id = record["record_id"].as_str().context("an id")?.to_owned();
+        ensure!(record["payload"]["content"] == text(&id), "{id} is not whole: {record}");
+        Ok(id)
+    };
+    page["records"].as_array().context("records")?.iter().map(whole).collect()
+}
+
+fn verified(server: &Server) -> anyhow::Result<()> {
+    let verification = server.runlog().json(&["verify"])?.exits(0)?;
+    ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+    Ok(())
+}
+
+/// The newest file of a database with this ending.
+fn newest(dir: &Path, ending: &str) -> anyhow::Result<PathBuf> {
+    let files = fs::read_dir(dir)?.filter_map(Result::ok).map(|entry| entry.path());
+    let found = files.filter(|path| path.extension().is_some_and(|extension| extension == ending)).max();
+    found.with_context(|| format!("no .{ending} in {}", dir.display()))
+}
+
+/// What a write that a power cut interrupted leaves: a part of its last bytes, or other bytes in their place.
+#[derive(Clone, Copy, Debug)]
+enum Tear {
+    Cut(u64),
+    Garbled(usize),
+    Zeroed(usize),
+}
+
+fn tear(path: &Path, how: Tear, random: &mut Random) -> anyhow::Result<()> {
+    let mut bytes = fs::read(path)?;
+    let end = bytes.len();
+    match how {
+        Tear::Cut(count) => bytes.truncate(end - usize::try_from(count)?),
+        Tear::Garbled(count) => bytes[end - count..].iter_mut().for_each(|byte| *byte ^= random.between(1, 256) as u8),
+        Tear::Zeroed(count) => bytes[end - count..].fill(0),
+    }
+    Ok(fs::write(path, bytes)?)
+}
+
+const TEARS: [Tear; 6] =
+    [Tear::Cut(1), Tear::Cut(300), Tear::Garbled(1), Tear::Garbled(300), Tear::Zeroed(3), Tear::Zeroed(300)];
+
+#[test]
+fn a_torn_end_of_the_local_log_loses_only_the_record_that_was_being_written() -> anyhow::Result<()> {
+    let mut random = Random::new(1);
+    for how in TEARS {
+        let folder = tempdir()?;
+        let launch = Launch::local(folder.path()).partitions(1);
+        let mut acknowledged = write(&launch, 0)?;
+        // The last one is what is torn: the index, which has it, goes as well, or it would be ahead of its log.
+        acknowledged.pop();
+        tear(&newest(&folder.path().join("log"), "log")?, how, &mut random)?;
+        fs::remove_dir_all(folder.path().join("index"))?;
+        let server = launch.start().with_context(|| format!("{how:?}"))?;
+        ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
+        server.kill()?;
+        acknowledged.extend(write(&launch, RECORDS)?);
+        let server = launch.start()?;
+        ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
+        verified(&server)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn an_index_that_is_ahead_of_a_torn_log_says_so() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path()).partitions(1);
+    let acknowledged = write(&launch, 0)?;
+    tear(&newest(&folder.path().join("log"), "log")?, Tear::Cut(300), &mut Random::new(2))?;
+    let server = launch.start()?;
+    let (status, said) = server.get("/v1/runs/r")?;
+    ensure!(status == 503 && said["kind"] == "partition_stopped", "an acknowledged record is gone: {said}");
+    ensure!(said["detail"].as_str().is_some_and(|detail| detail.contains("this is another log")), "{said}");
+    let (status, said) = server.get("/v1/runs/r?consistency=eventual")?;
+    ensure!(status == 200 && said["records"] == acknowledged.len(), "{said}");
+    Ok(())
+}
+
+#[test]
+fn an_index_with_a_torn_end_goes_on_from_what_it_has() -> anyhow::Result<()> {
+    let mut random = Random::new(3);
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path()).partitions(1);
+    let mut acknowledged = Vec::new();
+    for (round, how) in TEARS.into_iter().chain([Tear::Cut(5000), Tear::Garbled(5000)]).enumerate() {
+        acknowledged.extend(write(&launch, round * RECORDS)?);
+        tear(&newest(&folder.path().join("index/1/0"), "log")?, how, &mut random)?;
+        let server = launch.start().with_context(|| format!("{how:?}"))?;
+        ensure!(shown(&server)? == acknowledged, "{how:?}: {:?}", shown(&server));
+        verified(&server)?;
+        server.kill()?;
+    }
+    // What stands behind a hole is not there either: it is folded again, in its order.
+    acknowledged.extend(write(&launch, acknowledged.len())?);
+    damage(&newest(&folder.path().join("index/1/0"), "log")?)?;
+    let server = launch.start()?;
+    ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
+    verified(&server)
+}
+
+/// Changes a byte in the middle of a file.
+fn damage(path: &Path) -> anyhow::Result<()> {
+    let mut bytes = fs::read(path)?;
+    let at = bytes.len() / 2;
+    bytes[at] ^= 0x55;
+    Ok(fs::write(path, bytes)?)
+}
+
+/// A server that does not start, and says what is damaged and what to do.
+fn refused(launch: &Launch, dir: &Path, advice: &str) -> anyhow::Result<()> {
+    let ran = launch.refused()?.exits(5)?;
+    ensure!(ran.error_kind()? == "internal", "{}", ran.stdout);
+    let message = ran.json()?["error"]["message"].as_str().unwrap_or_default().to_owned();
+    for part in [dir.to_str().context("a path")?, advice] {
+        ensure!(message.contains(part), "it does not say {part:?}: {message}");
+    }
+    Ok(())
+}
+
+#[test]
+fn damage_in_the_middle_of_the_local_log_is_told_and_not_passed_over() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path()).partitions(1);
+    write(&launch, 0)?;
+    let (dir, kept) = (folder.path().join("log"), folder.path().join("kept"));
+    let wal = newest(&dir, "log")?;
+    fs::copy(&wal, &kept)?;
+    damage(&wal)?;
+    refused(&launch, &dir, "bring this folder back from a copy")?;
+    // As it was, it is served.
+    fs::copy(&kept, &wal)?;
+    verified(&launch.start()?)?;
+    // In a table: it opens, and whoever reads there is told.
+    let table = newest(&dir, "sst")?;
+    fs::copy(&table, &kept)?;
+    damage(&table)?;
+    fs::remove_dir_all(folder.path().join("index"))?;
+    match launch.start() {
+        Ok(server) => {
+            let (status, said) = server.get("/v1/runs/r")?;
+            ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
+            ensure!(said["detail"].as_str().is_some_and(|detail| detail.contains("from a copy")), "{said}");
+            println!("{}", said["detail"]);
+        }
+        Err(_) => refused(&launch, &dir, "bring this folder back from a copy")?,
+    }
+    fs::copy(&kept, &table)?;
+    let server = launch.start()?;
+    ensure!(shown(&server)?.len() == RECORDS, "{:?}", shown(&server));
+    verified(&server)
+}
+
+#[test]
+fn a_damaged_index_says_what_to_delete_and_is_built_again() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let launch = Launch::local(folder.path()).partitions(1);
+    let mut acknowledged = write(&launch, 0)?;
+    // A start writes what was in memory to a table.
+    launch.start()?.kill()?;
+    let dir = folder.path().join("index/1/0");
+    for ending in ["sst", "manifest"] {
+        if ending == "sst" {
+            damage(&newest(&dir, ending)?)?;
+        } else {
+            let current = fs::read_to_string(dir.join("CURRENT"))?;
+            damage(&dir.join(current.trim()))?;
+        }
+        let advice = "delete this folder, and start again";
+        match launch.start() {
+            Ok(server) => {
+                let (status, said) = server.get("/v1/runs/r/records?raw=true")?;
+                ensure!(
+                    status == 500 && said["detail"].as_str().is_some_and(|detail| detail.contains(advice)),
+                    "{said}"
+                );
+                println!("{}", said["detail"]);
+                let doctor = server.runlog().json(&["doctor"])?;
+                ensure!(doctor.code == Some(1) || doctor.code == Some(5), "{}", doctor.stdout);
+                println!("{}", doctor.stdout);
+            }
+            Err(_) => refused(&launch, &dir, advice)?,
+        }
+        fs::remove_dir_all(&dir)?;
+        acknowledged.extend(write(&launch, acknowledged.len())?);
+        let server = launch.start()?;
+        ensure!(shown(&server)? == acknowledged, "{:?}", shown(&server));
+        verified(&server)?;
+        server.kill()?;
+    }
+    Ok(())
+}

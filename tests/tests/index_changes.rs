@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tempfile::tempdir;
 
+/// Content of a record that is masked.
+const SECRET: &str = "the-door-opens-at-five";
+
 /// All indices, as `verify` names them, with how many rows they have.
 fn rows(server: &Server) -> anyhow::Result<BTreeMap<String, u64>> {
     let found = server.runlog().answer(&["verify"])?;
@@ -73,11 +76,18 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
     let folder = tempdir()?;
     let server = served::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
-    // One whose content is elsewhere.
-    let large = json!({ "run_id": "large", "record_id": "large", "payload": { "type": "conversation_turn",
-        "message_id": "m", "kind": "user", "content": "x".repeat(300 << 10) } });
-    let (_, outcome) = server.post("/v1/runs/large/records", &large)?;
-    ensure!(outcome["outcome"] == "applied", "{outcome}");
+    // Content that is elsewhere, and what nobody is to see.
+    let turn =
+        |content: String| json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": content });
+    let checkpoint = json!({ "type": "loop_checkpoint", "checkpoint_id": "c", "checkpoint_seq": 1, "covers_journal_seq": 0,
+        "messages": [{ "role": "user", "content": SECRET }], "state": { "said": SECRET } });
+    for (id, payload) in
+        [("large", turn("x".repeat(300 << 10))), ("secret", turn(SECRET.to_owned())), ("checkpoint", checkpoint)]
+    {
+        let record = json!({ "run_id": "large", "record_id": id, "privacy": "secret", "payload": payload });
+        let (_, outcome) = server.post("/v1/runs/large/records", &record)?;
+        ensure!(outcome["outcome"] == "applied", "{outcome}");
+    }
     let rows = rows(&server)?;
     let named = &document["components"]["schemas"]["IndexName"]["enum"];
     ensure!(named.as_array().map(Vec::len) == Some(rows.len()), "{named}, {rows:?}");
@@ -89,6 +99,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         for change in &changes {
             let faults = faults(&document, &document["components"]["schemas"]["Change"], change);
             ensure!(faults.is_empty(), "{change}: {faults:?}");
+            ensure!(!change.to_string().contains(SECRET), "{change}");
         }
     }
     // The evidence of the fenced process came to a pending effect that was there.
@@ -100,7 +111,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         "{late}"
     );
     ensure!(late["old"]["evidence"] == json!([]) && late["new"]["evidence"][0]["reason"] == "fenced", "{late}");
-    // What is private is masked, as `show` does it.
+    // A record is told as `show` shows it.
     let shown = server.runlog().json(&["show", RUN])?.exits(0)?.documents()?;
     let records = changes(&server, "records", "beginning")?;
     for line in shown {

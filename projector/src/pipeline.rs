@@ -186,11 +186,7 @@ impl Pipeline {
     fn settle(&mut self, partition: PartitionId, turn: Result<Turn<'_>, store::Error>) {
         let Some(lane) = self.lanes.get_mut(&partition) else { return };
         match turn {
-            Ok(Turn::Went) => {
-                if let Some(done) = replace::caught_up(&self.shared, &mut lane.fold) {
-                    tracing::warn!(%partition, next = %lane.fold.next, done, "partition rebuilt");
-                }
-            }
+            Ok(Turn::Went) => replace::caught_up(&self.shared, &mut lane.fold),
             Ok(Turn::Stopped { stop, rest }) => {
                 let offset = stop.offset;
                 // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
@@ -201,6 +197,8 @@ impl Pipeline {
                         // It could be the skip: the partition is read again from where it stopped.
                         lane.retry_at = Some(Instant::now() + RETRY_AFTER);
                     }
+                    // A rebuild that comes to stand still has what it will have.
+                    replace::caught_up(&self.shared, &mut lane.fold);
                     return self.stop(partition, stop);
                 };
                 tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");

@@ -63,25 +63,40 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     Ok(())
 }
 
-/// Once a rebuilt store has reached what the old one had applied, it takes its place. None where nothing was rebuilt.
-pub fn caught_up(shared: &Shared, fold: &mut Fold) -> Option<bool> {
-    let live = shared.store(fold.partition);
+/// Once a rebuilt store has reached what the old one has applied, it takes its place. Does nothing where nothing is rebuilt,
+/// or cannot be marked yet: it is tried again with what comes next.
+pub fn caught_up(shared: &Shared, fold: &mut Fold) {
+    let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {
-        return None;
+        return;
     }
-    if fold.next < shared.progress(fold.partition).applied {
-        return None;
+    match take_over(shared, fold, &live) {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::warn!(%partition, next = %fold.next, "partition rebuilt");
+            let old = live.dir().to_owned();
+            drop(live);
+            // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.
+            std::fs::remove_dir_all(old).ok();
+        }
+        Err(error) => {
+            tracing::error!(%partition, next = %fold.next, %error, "the rebuilt partition does not take over")
+        }
     }
-    let key = meta::live();
-    let points = &shared.config.failpoints;
+}
+
+/// Marks the rebuilt store and lets it answer, where it is as far as the old one.
+fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
+    // By the old store's own word: what is reported of the partition may be how far the new one is.
+    let reached: meta::Progress = live.get(&meta::progress())?.unwrap_or_default();
+    if fold.next < reached.next_offset {
+        return Ok(false);
+    }
+    let (key, points) = (meta::live(), &shared.config.failpoints);
     points.at(failpoint::REBUILD_CAUGHT_UP);
-    fold.store.commit(std::iter::once((key.bytes(), Some(&[][..])))).ok()?;
+    fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
     points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
     points.at(failpoint::REBUILD_SWAPPED);
-    let old = live.dir().to_owned();
-    drop(live);
-    // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.
-    std::fs::remove_dir_all(old).ok();
-    Some(true)
+    Ok(true)
 }

@@ -7,12 +7,13 @@ use runlog_log::{Entry, Offset, PartitionId};
 use runlog_schemas::{
     codec,
     datum::{Datum, Sha256, hex, put_long},
+    payload::{Payload, Skip},
     record::JournalRecord,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{Agent, entry, run_in},
+    agent::{Agent, entry, id, run_in},
     command::Runlog,
     server::{Launch, Server},
 };
@@ -275,6 +276,37 @@ fn assert_doctor(runlog: &Runlog, stops: &[Option<Stop>]) -> anyhow::Result<()> 
         ensure!(advised, "nobody says {command}: {doctor}");
     }
     Ok(())
+}
+
+/// A skip of what was applied voids it, though a record that nobody can read stands behind the skip and stops the rebuild.
+pub fn voids_and_stops(journal: &Journal<'_>) -> anyhow::Result<()> {
+    let mut agent = Agent::new(&run_in(1, PARTITIONS, "run"));
+    let mut other = Agent::new(&run_in(1, PARTITIONS, "other"));
+    let server = journal.launch.start()?;
+    let (begun, wrong) = (agent.lifecycle("started"), agent.turn("wrong"));
+    let (server, offsets) = journal.put(server, &[&begun, &wrong].map(|record| (1.into(), entry(record))))?;
+    ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 2, "both are applied");
+    let skip = Skip { offset: offsets[1], who: "w".into(), why: "y".into() };
+    let skip = JournalRecord::of_partition(id("skip"), "test", Payload::Skip(skip));
+    let later = other.lifecycle("started");
+    let unknown = of_schema([7; 8], &other.turn("of a later version"));
+    let records = [entry(&skip), entry(&later), unknown].map(|entry| (1.into(), entry));
+    let (mut server, offsets) = journal.put(server, &records)?;
+    for _ in 0..2 {
+        let (status, said) = server.get(&format!("/v1/runs/{}", agent.run_id))?;
+        ensure!(status == 503 && said["kind"] == "partition_stopped", "{status} {said}");
+        let runlog = server.runlog();
+        for (of, records) in [(&agent, &begun), (&other, &later)] {
+            let found = ids(&runlog, &of.run_id, "eventual")?;
+            ensure!(found == [records.body.record_id.as_str()], "{} has {found:?}", of.run_id);
+        }
+        server.kill()?;
+        server = journal.launch.start()?;
+    }
+    let place = format!("1:{}", offsets[2]);
+    server.runlog().json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y"])?.exits(0)?;
+    ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 1, "it goes on");
+    assert_verified(&server.runlog())
 }
 
 /// A skip of what was applied voids it for good, and leaves its numbers to another record.

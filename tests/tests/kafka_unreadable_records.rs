@@ -28,6 +28,11 @@ fn an_unknown_schema_stops_its_partition_alone_until_the_record_is_skipped() -> 
 }
 
 #[test]
+fn a_rebuild_that_comes_to_stand_still_takes_over_with_what_it_has() -> anyhow::Result<()> {
+    with_journal(unreadable::voids_and_stops)
+}
+
+#[test]
 fn a_skip_of_an_applied_record_voids_it_for_good() -> anyhow::Result<()> {
     with_journal(unreadable::voids)
 }

@@ -50,7 +50,7 @@ impl Difference {
         Self { what: Some(Box::new(found)), ..self }
     }
 
-    /// Among these events, which are shown where the seed is the one that was asked for.
+    /// Among these events, which are shown: they do not follow from the seed alone.
     #[must_use]
     pub fn among(self, log: Vec<String>) -> Self {
         Self { log, ..self }
@@ -71,8 +71,8 @@ impl Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, position, what, error, log } = self;
-        if std::env::var_os("RUNLOG_SEED").is_some() && !log.is_empty() {
-            writeln!(f, "in the topic:\n{}", log.join("\n"))?;
+        if !log.is_empty() {
+            writeln!(f, "{}", log.join("\n"))?;
         }
         write!(f, "seed {seed}, behind event {position}: ")?;
         if let Some(error) = error {

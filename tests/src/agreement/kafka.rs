@@ -18,7 +18,7 @@ use super::{
     compare,
     difference::{Difference, Found},
     http::{Asker, Http, Part},
-    model, told_of,
+    model, pure, told_of,
     witness::Witness,
     written,
 };
@@ -29,7 +29,7 @@ use crate::{
 };
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, admin};
-use runlog_model::{AppendFault, Delivery, History, Model, Step, What, history};
+use runlog_model::{AppendFault, Delivery, Event, History, Model, Step, What, history};
 use runlog_schemas::{codec::RECORD_BYTES_MAX, datum::hex};
 use serde_json::{Value, json};
 use std::{
@@ -150,7 +150,11 @@ pub fn kafka(seed: u64, broker: &Broker) -> Result<(Checked, Figures), Differenc
     let mut trial = Trial::new(history(seed), broker).map_err(|error| at(0).failed(&error))?;
     let lived = trial.live();
     let position = trial.history.steps.len();
-    let told = || at(position).among(told_of(&trial.history));
+    let told = || {
+        let mut told = told_of(&trial.history);
+        told.push(format!("the fold alone, over these: {}", replayed(&trial.history)));
+        at(position).among(told)
+    };
     match lived {
         Ok(Ok(())) => Ok((Checked { model: trial.model, answers: trial.answers }, trial.figures)),
         Ok(Err(found)) => Err(told().over(found)),
@@ -158,6 +162,27 @@ pub fn kafka(seed: u64, broker: &Broker) -> Result<(Checked, Figures), Differenc
             let complaints = trial.server.as_ref().map(Server::stderr).unwrap_or_default();
             Err(told().failed(&error.context(complaints)))
         }
+    }
+}
+
+/// Whether the fold in this process agrees with the model over the same records: where it does, the server or its way to
+/// the records is at fault.
+fn replayed(history: &History) -> String {
+    let (mut model, mut product) = (model(history, None), pure::Product::new(history));
+    let mut compared = || -> anyhow::Result<Result<u64, Found>> {
+        for event in history.events() {
+            let Event::Deliver(delivery) = event else { continue };
+            let written = written::write(&delivery)?;
+            model.deliver(&written.model);
+            product.deliver(written.log)?;
+        }
+        product.settle()?;
+        Ok(compare(&model, &product.asked(), history))
+    };
+    match compared() {
+        Ok(Ok(answers)) => format!("agrees in {answers} answers"),
+        Ok(Err(Found { question, path, .. })) => format!("differs, too, in {question}{path}"),
+        Err(error) => format!("failed: {error:#}"),
     }
 }
 

@@ -88,7 +88,11 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         let (_, outcome) = server.post("/v1/runs/large/records", &record)?;
         ensure!(outcome["outcome"] == "applied", "{outcome}");
     }
-    let rows = rows(&server)?;
+    let mut rows = rows(&server)?;
+    // What is no run's follows from no run.
+    ensure!(rows.remove("horizons").is_some(), "{rows:?}");
+    let (status, problem) = server.get("/v1/indices/horizons/changes?until_end=true")?;
+    ensure!(status == 404 && problem["kind"] == "not_found", "{problem}");
     let named = &document["components"]["schemas"]["IndexName"]["enum"];
     ensure!(named.as_array().map(Vec::len) == Some(rows.len()), "{named}, {rows:?}");
     for (index, count) in &rows {

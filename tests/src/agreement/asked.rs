@@ -5,8 +5,8 @@ use runlog_projector::{
     Contents, Error,
     fold::Stop,
     query::{
-        self, Place, anomalies, checkpoint, dead_letters, effects, facts, lookup, outcome, recovery, runs, standing,
-        timeline,
+        self, Place, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome, recovery, runs,
+        standing, timeline,
     },
     store::{Index, Rows},
 };
@@ -149,6 +149,15 @@ impl<R: Rows> Asked<'_, R> {
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()
+    }
+
+    /// `events`: over all partitions.
+    pub fn events(&self, filter: &events::Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| events::page(rows, place, filter, cursor, limit))?);
+        }
+        found.into_iter().map(value).collect()
     }
 
     /// The facts of a run that hold at a time.

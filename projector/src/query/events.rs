@@ -39,17 +39,24 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The rows to look at: those of the filter that is likely to leave the fewest.
+    /// The rows to look at, list by list: those of the filter that is likely to leave the fewest.
     ///
     /// Errors: `Usage` where nothing is asked for that events are indexed by.
-    fn rows(&self) -> Result<Key, Error> {
+    fn lists(&self) -> Result<Vec<Key>, Error> {
         if let Some((kind, id)) = &self.subject {
             // What is about its own run has no row of its own: it is among that run's records.
-            let own = RunId::new(id.as_str())
-                .ok()
-                .filter(|run| *kind == EntityKind::Run && self.run_id.as_ref().is_none_or(|run_id| run_id == run));
-            return Ok(own.map_or_else(|| events::of_subject(*kind, id), records_of));
+            let own = RunId::new(id.as_str()).ok().filter(|_| *kind == EntityKind::Run);
+            let about = events::of_subject(*kind, id);
+            return Ok(match (own, &self.run_id) {
+                (Some(own), None) => vec![records_of(own), about],
+                (Some(own), Some(run_id)) if *run_id == own => vec![records_of(own)],
+                _ => vec![about],
+            });
         }
+        self.list().map(|list| vec![list])
+    }
+
+    fn list(&self) -> Result<Key, Error> {
         if let Some((kind, id)) = &self.related {
             return Ok(events::of_related(*kind, id));
         }
@@ -92,8 +99,8 @@ impl Filter {
     }
 }
 
-/// A page of this partition's events: one seek, then a step and a get per row that is looked at. It may have fewer than
-/// `limit`, or none, and still say where it goes on.
+/// A page of this partition's events: one seek (two for what is about a run), then a step and a get per row that is looked
+/// at. It may have fewer than `limit`, or none, and still say where it goes on.
 ///
 /// Errors: `Usage` for a cursor of another list, and where nothing is asked for that events are indexed by.
 pub fn page<R: Rows>(
@@ -103,20 +110,41 @@ pub fn page<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Event>, Option<Vec<u8>>), Error> {
-    let prefix = filter.rows()?;
-    let start = match cursor {
-        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
-        Some(_) => return Err(super::foreign_cursor()),
-        None => prefix.bytes().to_vec(),
-    };
+    let lists = filter.lists()?;
+    let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
+    let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
     let (mut found, mut looked_at) = (Vec::new(), 0);
+    for (at, list) in lists.iter().enumerate().skip(from) {
+        if found.len() == limit {
+            // The page is full at the seam: it goes on before the first row of this list.
+            return Ok((found, Some(list.bytes().to_vec())));
+        }
+        let cursor = cursor.filter(|_| at == from);
+        if let Some(next) = look(rows, place, filter, (list, cursor), (&mut found, limit), &mut looked_at)? {
+            return Ok((found, Some(next)));
+        }
+    }
+    Ok((found, None))
+}
+
+/// Looks at the rows of one list behind a cursor. Says where it goes on where the page ended before it.
+fn look<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    filter: &Filter,
+    (prefix, cursor): (&Key, Option<&[u8]>),
+    (found, limit): (&mut Vec<Event>, usize),
+    looked_at: &mut usize,
+) -> Result<Option<Vec<u8>>, Error> {
+    let start = cursor.map_or_else(|| prefix.bytes().to_vec(), |cursor| [cursor, &[0]].concat());
     let (mut last, mut more, mut failed) = (None, false, None);
     rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
-        if found.len() == limit || looked_at == LOOKED_AT_MAX {
+        if found.len() == limit || *looked_at == LOOKED_AT_MAX {
             more = true;
+            last.get_or_insert_with(|| prefix.bytes().to_vec());
             return Ok(ControlFlow::Break(()));
         }
-        looked_at += 1;
+        *looked_at += 1;
         last = Some(key.to_vec());
         let event = record(rows, key, row).and_then(|found| match found {
             Some((run_id, at, record)) => event(place, filter, run_id.borrow(), at, &record),
@@ -131,7 +159,7 @@ pub fn page<R: Rows>(
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    failed.map_or(Ok((found, last.filter(|_| more))), Err)
+    failed.map_or(Ok(last.filter(|_| more)), Err)
 }
 
 type Found = (RunId, (Offset, u32), RecordRow);

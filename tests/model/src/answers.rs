@@ -371,12 +371,15 @@ impl Model {
                 "facts": self.times(seen.run_id).into_iter().map(|at| self.facts(seen.run_id, at)).collect::<Vec<_>>(),
             }));
         }
+        let run_ids: Vec<String> = self.seen().iter().map(|seen| seen.run_id.to_owned()).collect();
+        let events = Self::event_questions(&run_ids).iter().map(|filter| self.events(filter)).collect::<Vec<_>>();
         let offsets = self.partitions.iter().flat_map(|partition| &partition.log);
         let outcomes: Vec<Value> =
             offsets.map(|delivery| self.outcome(delivery.partition, delivery.offset, 0, "")).collect();
         json!({
             "partitions": self.partitions(), "runs": self.runs(), "of_runs": runs, "effects": self.effects(false),
             "anomalies": self.anomalies(None), "dead_letters": self.dead_letters(), "outcomes": outcomes,
+            "events": events,
         })
     }
 }

@@ -14,13 +14,15 @@
 //! lacks any one rule is found by a seed. Where document and product differ, one of them is wrong.
 //!
 //! Reading order: [`delivery`](Delivery), `rule`, `run` (the only state), `judge` and `content` (the order of judgement),
-//! `effects`, `lifecycles`, `checkpoints` (the lifecycles), `fold` (the partition), `answers`, `time`; then `generator`.
+//! `effects`, `lifecycles`, `checkpoints` (the lifecycles), `fold` (the partition), `answers`, `time`, `events`; then
+//! `generator`.
 
 mod answers;
 mod checkpoints;
 mod content;
 mod delivery;
 mod effects;
+mod events;
 mod fold;
 mod generator;
 mod hashes;
@@ -33,6 +35,7 @@ mod run;
 mod time;
 
 pub use delivery::{Delivery, Journal, What};
+pub use events::EventFilter;
 pub use fold::Model;
 pub use generator::{AppendFault, Event, History, Step, history};
 pub use hashes::{fingerprint, partition_of, state_hash};

@@ -176,11 +176,29 @@ pub enum Rule {
     RetractionOfLater,
     /// A decision that ends a call states that of it.
     DecisionStates,
+    /// Events are those of one run.
+    EventRun,
+    /// Of one family.
+    EventFamily,
+    /// Of one kind.
+    EventKind,
+    /// About one thing.
+    EventSubject,
+    /// That touch one thing.
+    EventRelated,
+    /// With one correlation entry.
+    EventCorrelation,
+    /// With one tag.
+    EventTag,
+    /// Only the first references, entries and tags of a record are found by.
+    EventEach,
+    /// A long text is not found by.
+    EventText,
 }
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 84] = [
+    pub const ALL: [Self; 93] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -265,6 +283,15 @@ impl Rule {
         Self::AssertWins,
         Self::RetractionOfLater,
         Self::DecisionStates,
+        Self::EventRun,
+        Self::EventFamily,
+        Self::EventKind,
+        Self::EventSubject,
+        Self::EventRelated,
+        Self::EventCorrelation,
+        Self::EventTag,
+        Self::EventEach,
+        Self::EventText,
     ];
 }
 

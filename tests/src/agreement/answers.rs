@@ -1,7 +1,7 @@
 //! What a product is asked, wherever it is: its queries over rows in this process, or a server over HTTP.
 
 use anyhow::ensure;
-use runlog_projector::store::Index;
+use runlog_projector::{query::events::Filter, store::Index};
 use runlog_schemas::id::{RecordId, RunId};
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub trait Answers {
 
     /// `show --raw`.
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>>;
+
+    /// `events`: over all runs.
+    fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>>;
 
     /// The facts of a run that hold at a time.
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>>;

@@ -6,8 +6,8 @@ use runlog_projector::{
     Contents, Error,
     fold::Stop,
     query::{
-        self, Place, anomalies, checkpoint, dead_letters, effects, facts, lookup, outcome, recovery, runs, standing,
-        timeline,
+        self, Place, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome, recovery, runs,
+        standing, timeline,
     },
     store::{Index, Rows},
 };
@@ -135,6 +135,14 @@ impl<R: Rows> Answers for Asked<'_, R> {
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
         self.show_as_of(run_id, limit, None)
+    }
+
+    fn events(&self, filter: &events::Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let mut found = Vec::new();
+        for (rows, place) in self.places() {
+            found.extend(all(|cursor| events::page(rows, place, filter, cursor, limit))?);
+        }
+        found.into_iter().map(value).collect()
     }
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {

@@ -3,10 +3,11 @@
 use super::answers::{Answers, PAGES_MAX, recovered};
 use crate::server::{self, Server};
 use anyhow::{Context, bail, ensure};
-use runlog_projector::store::Index;
+use runlog_projector::{query::events::Filter, store::Index};
 use runlog_schemas::{
     id::{RecordId, RunId},
     partition::partition_of,
+    refs::EntityKind,
 };
 use serde_json::{Value, json};
 use std::{cell::Cell, fmt::Write as _};
@@ -185,6 +186,27 @@ impl Answers for Http<'_> {
 
     fn show(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Vec<Value>> {
         self.all(&of_run(run_id, &format!("records?raw=true&{}", self.fresh(run_id))), "records", limit)
+    }
+
+    fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
+        let entity =
+            |of: &Option<(EntityKind, String)>| of.as_ref().map(|(kind, id)| format!("{}:{id}", kind.as_str()));
+        let correlation = filter.correlation.as_ref().map(|(key, value)| format!("{key}={value}"));
+        let mut path = String::from("/v1/events?deadline_ms=60000");
+        for (name, value) in [
+            ("run", filter.run_id.as_ref().map(|run| run.as_str().to_owned())),
+            ("family", filter.family.clone()),
+            ("kind", filter.kind.clone()),
+            ("subject", entity(&filter.subject)),
+            ("related", entity(&filter.related)),
+            ("correlation", correlation),
+            ("tag", filter.tag.clone()),
+        ] {
+            if let Some(value) = value {
+                write!(path, "&{name}={}", encoded(&value))?;
+            }
+        }
+        self.all(&path, "events", limit)
     }
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {

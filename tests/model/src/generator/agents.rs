@@ -20,7 +20,7 @@ enum Slip {
 
 impl World {
     /// The agent that writes next: mostly the run's writer, sometimes one that lost it.
-    fn any_agent(&mut self) -> usize {
+    pub(super) fn any_agent(&mut self) -> usize {
         let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
         let of_run: Vec<usize> = (0..self.agents.len()).filter(|at| self.agents[*at].run == run).collect();
         let writer = self.run(run).map(crate::run::Run::writer).unwrap_or_default();
@@ -34,7 +34,7 @@ impl World {
 
     /// An agent that wonders where it stands asks, as `reopen` does. Where the server is behind, it gets no answer and goes
     /// on by its own count.
-    fn look_up(&mut self, at: usize) {
+    pub(super) fn look_up(&mut self, at: usize) {
         let agent = &self.agents[at];
         let partition = self.partition_of(&self.runs[agent.run]);
         let stopped = self.model.partitions.get(partition as usize).is_none_or(|read| read.stopped.is_some());
@@ -71,7 +71,7 @@ impl World {
     }
 
     /// Appends one record, mostly with the right numbers.
-    fn write_one(&mut self, at: usize, said: Value) {
+    pub(super) fn write_one(&mut self, at: usize, said: Value) {
         let slips = [
             (90, Slip::None),
             (2, Slip::Gap),
@@ -129,6 +129,11 @@ impl World {
         if numbered(&value) {
             value["journal_seq"] = agent.journal_seq.into();
         }
+        if self.random.percent(30) {
+            let run_id = value["run_id"].clone();
+            value["event_index"] = self.event(&run_id);
+        }
+        let agent = &self.agents[at];
         match slip {
             Slip::None => {}
             Slip::Gap => value["writer_seq"] = (agent.writer_seq + self.random.between(1, 3)).into(),
@@ -146,6 +151,40 @@ impl World {
             Slip::OtherEpoch => value["writer_epoch"] = (agent.epoch + 1).into(),
         }
         value
+    }
+
+    /// A summary for event streams, of few words, so that they meet; sometimes more of them than are found by.
+    fn event(&mut self, run_id: &Value) -> Value {
+        let about = if self.random.percent(40) {
+            let run = self.random.pick(&self.runs).filter(|_| self.random.percent(50));
+            ("run", run.map_or_else(|| run_id.clone(), Value::from))
+        } else {
+            ("artifact", format!("a-{}", self.random.below(3)).into())
+        };
+        let entity = |kind: &str, id: Value| json!({"kind": kind, "id": id, "privacy": "internal"});
+        let many = if self.random.percent(3) { 70 } else { self.random.below(3) };
+        let from = self.random.below(2);
+        let related: Vec<Value> = (from..from + many).map(|at| entity("message", format!("m-{at}").into())).collect();
+        let mut tags: Vec<String> =
+            ["red", "blue"].into_iter().filter(|_| self.random.percent(40)).map(str::to_owned).collect();
+        match self.random.below(40) {
+            0 => tags.push(crate::events::long()),
+            1 => tags.extend((0..70).map(|at| format!("tag-{at}"))),
+            _ => {}
+        }
+        json!({
+            "run_id": run_id,
+            "agent_id": "agent",
+            "event_family": self.random.pick(&["order", "audit"]),
+            "event_kind": self.random.pick(&["opened", "closed"]),
+            "source": {"kind": "sdk", "id": "source.sdk", "trust": "host_provided", "privacy": "internal"},
+            "subject_ref": entity(about.0, about.1),
+            "related_refs": related,
+            "correlation_keys": [{"key": "trip", "value": self.random.below(4).to_string()}],
+            "tags": tags,
+            "privacy_class": "internal",
+            "delivery_semantics": "journal_backed",
+        })
     }
 
     /// A batch of two or three, mostly a good one.

@@ -56,7 +56,7 @@ impl World {
             (6, Topic::Wake),
             (6, Topic::Message),
             (7, Topic::Proposal),
-            (4, Topic::Pool),
+            (6, Topic::Pool),
             (13, Topic::WriteBack),
         ];
         let behind = [
@@ -133,7 +133,7 @@ impl World {
         json!({"payload": {"type": "run_lifecycle", "status": status, "reason": "so it went"}})
     }
 
-    fn turn(&mut self) -> Value {
+    pub(super) fn turn(&mut self) -> Value {
         let message_id = format!("message-{}", self.random.below(4));
         let content = self.random.below(1000);
         let turn = json!({"type": "conversation_turn", "message_id": message_id, "kind": "user", "content": format!("say {content}")});
@@ -343,8 +343,8 @@ impl World {
         let left = of(&|standing| !standing.ended() && standing.key.epoch < Some(epoch));
         let over = of(&|standing| standing.ended() && standing.key.epoch == Some(epoch));
         let committed = of(&|standing| standing.state == "committed" && standing.key.epoch == Some(epoch));
-        let phases = [(8, "staged"), (5, "committed"), (4, "rejected")];
-        if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(50)) {
+        let phases = [(8, "staged"), (6, "committed"), (4, "rejected")];
+        if let Some(txn) = self.random.pick(&committed).filter(|_| self.random.percent(70)) {
             return json!({"payload": payloads::write_back("rejected", txn)});
         }
         let (txn, phase) = match (self.random.pick(&left), self.random.pick(&over)) {

@@ -21,11 +21,11 @@ enum Act {
 impl World {
     pub(super) fn operator_acts(&mut self) {
         let acts = [
-            (46, Act::Resolve),
+            (56, Act::Resolve),
             (14, Act::Retract),
             (7, Act::Erase),
             (11, Act::Horizon),
-            (16, Act::Skip),
+            (20, Act::Skip),
             (8, Act::WrongPartition),
         ];
         match self.random.weigh(Act::Resolve, &acts) {
@@ -109,6 +109,9 @@ impl World {
     }
 
     fn retract(&mut self) {
+        if self.random.percent(20) {
+            return self.retract_what_comes();
+        }
         let run = self.any_run();
         let facts = ["conversation_turn", "code_edit_proposal", "tool_call_requested"];
         let ids = |run: &crate::run::Run| -> Vec<String> {
@@ -121,6 +124,18 @@ impl World {
             _ => self.not_yet(run),
         };
         self.say(run, &json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said by mistake"}));
+    }
+
+    /// A turn that is retracted in front of where it is said.
+    fn retract_what_comes(&mut self) {
+        let at = self.any_agent();
+        self.look_up(at);
+        let said = self.turn();
+        // The retraction takes an id itself.
+        let id = format!("record-{}", self.ids + 2);
+        let payload = json!({"type": "retraction", "retracted_record_id": id, "who": "jo", "why": "said too early"});
+        self.say(self.agents[at].run, &payload);
+        self.write_one(at, said);
     }
 
     /// What an agent sent and nobody applied, which it may send again; or what it may send next.
@@ -164,7 +179,7 @@ impl World {
             (2, "tool_call_failed"),
             (2, "tool_call_requested"),
             (2, "conversation_turn"),
-            (5, "loop_checkpoint"),
+            (8, "loop_checkpoint"),
             (1, "effect_resolution"),
             (1, "code_edit_proposal"),
         ];

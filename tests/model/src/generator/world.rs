@@ -88,7 +88,7 @@ impl World {
         }
         for _ in 0..self.random.between(40, 110) {
             let turns =
-                [(66, Turn::Agent), (7, Turn::Claim), (9, Turn::Resend), (10, Turn::Operator), (8, Turn::Trouble)];
+                [(66, Turn::Agent), (7, Turn::Claim), (9, Turn::Resend), (11, Turn::Operator), (8, Turn::Trouble)];
             match self.random.weigh(Turn::Agent, &turns) {
                 Turn::Agent => self.agent_writes(),
                 Turn::Claim => self.somebody_claims(),

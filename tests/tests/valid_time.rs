@@ -181,6 +181,8 @@ fn what_cannot_be_answered_as_of_a_time_says_so_and_lines_are_masked_as_usual() 
         ensure!(asked.error_kind()? == "usage", "{command}");
     }
     let shown = runlog.json(&["show", RUN, "--as-of", "2026-11-22T12:00:00+02:00"])?.exits(0)?.documents()?;
+    let earlier = runlog.json(&["show", RUN, "--as-of", "2026-11-22T11:59:00+02:00"])?.exits(0)?.documents()?;
+    ensure!(earlier.is_empty(), "it is a time of another zone: {earlier:?}");
     let masked = json!({ "masked": "content_refs_only" });
     ensure!(shown.len() == 2 && shown[0]["payload"]["arguments"] == masked, "{shown:?}");
     let raw = runlog.json(&["show", RUN, "--raw", "--as-of", &time("10:00")])?.exits(0)?.documents()?;

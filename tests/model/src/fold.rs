@@ -98,6 +98,10 @@ impl Model {
             let skip = match &partition.stopped {
                 Some((why, _)) if why == TRUNCATED => return,
                 Some((_, offset)) => {
+                    // What is skipped already does not stop it, unless that rule is switched off.
+                    if partition.skips.contains(offset) {
+                        return;
+                    }
                     let names = |delivery: &&Delivery| skipped(delivery) == Some(*offset) && delivery.offset > *offset;
                     let Some(skip) = partition.log.iter().find(names) else { return };
                     skipped(skip)

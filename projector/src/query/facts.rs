@@ -107,7 +107,7 @@ pub struct Held {
 /// The records of a run that state the facts which hold at a time, in log order, behind `cursor` (the key of a record's
 /// row). `take` turns the row's key, the record's place, its fact and its row into an item.
 ///
-/// Cost: one seek and a step per record that is passed, [`LOOKED_AT_MAX`] of them at the most; and for each fact that one of
+/// Cost: one seek and a step per record that is passed, `LOOKED_AT_MAX` (5,000) of them at the most; and for each fact that one of
 /// them is about, once: for a call one get (and a seek where more was said of it than a request and an end), for a turn or
 /// proposal one seek; and a step per statement of it. A page may have fewer than the limit, or none, and still say where it
 /// goes on. The cursor survives writes.

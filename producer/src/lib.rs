@@ -115,15 +115,20 @@ impl Runlog {
 }
 
 /// An operation on a run within the time that one may take. Past it, it is cancelled, which leaves behind what `happened` says.
-pub(crate) async fn within<T>(
-    config: &Config,
-    run_id: RunId<&str>,
+///
+/// The operation is boxed before it is moved: a future that holds a record is large, and each layer around it would hold it twice.
+pub(crate) fn within<'a, T: 'a>(
+    config: &'a Config,
+    run_id: RunId<&'a str>,
     happened: Happened,
-    operation: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let late = || {
-        let message = format!("an operation on run {run_id} was not done within {:?}", config.operation);
-        Error::new(answer::ErrorKind::Unavailable, Action::Reopen, message).left(happened)
-    };
-    tokio::time::timeout(config.operation, operation).await.unwrap_or_else(|_| Err(late()))
+    operation: impl Future<Output = Result<T, Error>> + 'a,
+) -> impl Future<Output = Result<T, Error>> + 'a {
+    let in_time = tokio::time::timeout(config.operation, Box::pin(operation));
+    async move {
+        let late = || {
+            let message = format!("an operation on run {run_id} was not done within {:?}", config.operation);
+            Error::new(answer::ErrorKind::Unavailable, Action::Reopen, message).left(happened)
+        };
+        in_time.await.unwrap_or_else(|_| Err(late()))
+    }
 }

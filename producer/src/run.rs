@@ -114,8 +114,11 @@ impl Saved {
 
 impl Shared {
     /// An operation within the time that one may take; past it, it is as if its caller had cancelled it.
-    pub(crate) async fn within<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        within(&self.config, self.run_id.borrow(), Happened::Unknown, operation).await
+    pub(crate) fn within<'a, T: 'a>(
+        &'a self,
+        operation: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        within(&self.config, self.run_id.borrow(), Happened::Unknown, operation)
     }
 
     /// Whether the last checkpoint was applied, where the way did not tell: one that builds on a refused one would be refused

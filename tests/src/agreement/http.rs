@@ -192,7 +192,8 @@ impl Answers for Http<'_> {
         let entity =
             |of: &Option<(EntityKind, String)>| of.as_ref().map(|(kind, id)| format!("{}:{id}", kind.as_str()));
         let correlation = filter.correlation.as_ref().map(|(key, value)| format!("{key}={value}"));
-        let mut path = String::from("/v1/events?deadline_ms=60000");
+        let fresh = filter.run_id.as_ref().map_or_else(|| self.everywhere(), |run| self.fresh(run.borrow()));
+        let mut path = format!("/v1/events?{fresh}");
         for (name, value) in [
             ("run", filter.run_id.as_ref().map(|run| run.as_str().to_owned())),
             ("family", filter.family.clone()),

@@ -29,10 +29,10 @@ pub async fn what_is_redacted_reaches_no_journal(way: &Way) {
         .texts(|text| text.replace("hunter2", "[redacted]").into());
     let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
     let run = runlog.open("redacted").await.expect("open");
-    let result = json!({ "receipt": "for hunter2", "card": { "number": 4111 } });
-    let answer = pay(&run, 4111, Ok(result.clone())).await.expect("an answer");
+    let result = json!({ "receipt": "for hunter2", "card": { "number": 4_111_111_111_111_111_u64 } });
+    let answer = pay(&run, 4_111_111_111_111_111, Ok(result.clone())).await.expect("an answer");
     assert_eq!(answer.result.map(|result| result.to_value()), Some(result), "the caller gets it whole");
-    let failed = pay(&run, 4222, Err("no account hunter2")).await.expect("an answer");
+    let failed = pay(&run, 4_222_222_222_222_222, Err("no account hunter2")).await.expect("an answer");
     assert_eq!(failed.error.expect("a failure").message, "no account hunter2");
     run.turn("user", &json!({ "text": "I am hunter2" })).await.expect("a turn");
     let state = LoopState { messages: vec![json!("hunter2").into()], ..LoopState::default() };
@@ -40,17 +40,23 @@ pub async fn what_is_redacted_reaches_no_journal(way: &Way) {
     run.checkpoint(&state).await.expect("a checkpoint");
     let records = way.records("redacted").await;
     let text = serde_json::to_string(&records).expect("JSON");
-    assert!(["4111", "4222", "hunter2"].iter().all(|secret| !text.contains(secret)), "{text}");
+    assert!(["4111111111111111", "4222222222222222", "hunter2"].iter().all(|secret| !text.contains(secret)), "{text}");
     assert!(text.contains(r#""amount":5"#), "what stays is there: {text}");
 
     let run = runlog.open_with("redacted", runlog_producer::OpenOptions { from_start: true, ..Default::default() });
     let run = run.await.expect("open");
     let never = || Err("it ran again");
-    let answer = pay(&run, 4111, never()).await.expect("an answer");
+    let answer = pay(&run, 4_111_111_111_111_111, never()).await.expect("an answer");
     let recorded = json!({ "receipt": "for [redacted]", "card": { "number": "[redacted]" } });
     assert_eq!((answer.recorded, answer.result.map(|result| result.to_value())), (true, Some(recorded)));
-    assert!(pay(&run, 4222, never()).await.expect("an answer").recorded, "by the fingerprint of the true arguments");
-    assert!(!pay(&run, 4333, Ok(json!(1))).await.expect("an answer").recorded, "another card is another call");
+    assert!(
+        pay(&run, 4_222_222_222_222_222, never()).await.expect("an answer").recorded,
+        "by the fingerprint of the true arguments"
+    );
+    assert!(
+        !pay(&run, 4_333_333_333_333_333, Ok(json!(1))).await.expect("an answer").recorded,
+        "another card is another call"
+    );
 }
 
 /// Adds up.

@@ -17,7 +17,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -58,8 +58,6 @@ pub struct Follower {
     next: Vec<Offset>,
     /// What was read and was not applied then, in offset order.
     ahead: BTreeMap<PartitionId, VecDeque<Delivery>>,
-    /// Partitions that the projector does not get on with.
-    left: BTreeSet<PartitionId>,
     /// Where to end, exclusive.
     until: Option<Vec<Offset>>,
     _place: OwnedSemaphorePermit,
@@ -67,7 +65,7 @@ pub struct Follower {
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follower").field("ahead", &self.ahead.len()).field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("Follower").field("ahead", &self.ahead.len()).field("next", &self.next).finish_non_exhaustive()
     }
 }
 
@@ -99,8 +97,8 @@ impl Follower {
         let next = from.clone();
         let (log, places) = (shared.log.clone(), partitions.into_iter().zip(from).collect::<Vec<_>>());
         let reader = blocking(move || log.reader(&places).map_err(|error| gone(&error))).await??;
-        let (ahead, left, until) = (BTreeMap::new(), BTreeSet::new(), until_end.then_some(applied));
-        Ok(Self { shared, reader: Some(reader), next, ahead, left, until, _place: place })
+        let (ahead, until) = (BTreeMap::new(), until_end.then_some(applied));
+        Ok(Self { shared, reader: Some(reader), next, ahead, until, _place: place })
     }
 
     /// Where it is in each partition, in order.
@@ -162,7 +160,6 @@ impl Follower {
             Ok(Ok(_)) | Err(_) => {}
         }
         self.ahead.remove(&partition);
-        self.left.insert(partition);
         self.next[partition.index()] = offset;
         self.reader_mut()?.release(partition).map_err(|error| gone(&error))
     }
@@ -172,16 +169,13 @@ impl Follower {
         if self.shared.is_ending() {
             return Err(ending());
         }
-        let back: Vec<_> = self
-            .left
-            .iter()
-            .map(|partition| (*partition, self.next[partition.index()]))
+        let mut reader = self.reader.take().ok_or_else(ending)?;
+        // The reader has none of a partition that was left. Where seeking it fails it is sought again with the next read.
+        let back: Vec<_> = PartitionId::all(self.shared.journal.partitions)
+            .zip(self.next.iter().copied())
+            .filter(|(partition, _)| reader.position(*partition).is_none())
             .filter(|(partition, next)| self.shared.progress(*partition).applied > *next)
             .collect();
-        for (partition, _) in &back {
-            self.left.remove(partition);
-        }
-        let mut reader = self.reader.take().ok_or_else(ending)?;
         let (reader, read) = blocking(move || {
             let sought = back.into_iter().try_for_each(|(partition, next)| reader.seek(partition, next));
             let read = sought.and_then(|()| reader.poll(RECORDS_MAX, POLL_WAIT));

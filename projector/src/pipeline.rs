@@ -17,7 +17,7 @@ use crate::{
 use runlog_log::{Delivery, Kind, Offset, PartitionId, Reader};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, atomic::Ordering},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -153,7 +153,7 @@ impl Pipeline {
 
     /// Runs until the service ends or the log is lost for good.
     pub fn run(mut self) {
-        while !self.shared.ending.load(Ordering::Acquire) {
+        while !self.shared.is_ending() {
             match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
                 Ok(batch) => self.route(&batch),
                 Err(error) => {

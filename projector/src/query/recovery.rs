@@ -159,8 +159,7 @@ fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<O
 /// Errors: `Usage` for a cursor of another list.
 pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Err(super::foreign_cursor()) };
-    let (offset, _) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
-    let offset = Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?;
+    let (offset, _) = split(cursor)?;
     match offset.cmp(&last_offset(rows, run_id, &run)?) {
         Ordering::Less => Ok(Some(offset)),
         Ordering::Equal => Ok(None),
@@ -168,13 +167,19 @@ pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<O
     }
 }
 
+/// The offset that a cursor is of, and the key behind which it goes on.
+fn split(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
+    let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    Ok((Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?, key))
+}
+
 /// The key in a cursor that is of the run as it is now.
 fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
-    let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    let (offset, key) = split(cursor)?;
     if !key.first().is_some_and(|first| ORDER.iter().any(|list| *list as u8 == *first)) {
         return Err(super::foreign_cursor());
     }
-    if u64::from_be_bytes(*offset) == last.get() {
+    if offset == last {
         return Ok(key);
     }
     let message = format!("run {run_id} went on since the page that gave this cursor; begin again with the first one");

@@ -42,14 +42,13 @@ pub(in crate::serve) async fn every(
     for partition in PartitionId::all(partitions) {
         app.0.wait(partition, ask.consistency(Consistency::Eventual)?, ask.deadline()).await?;
     }
-    let given = match from(&headers, query.from.as_deref()) {
-        None | Some("beginning" | "end") => None,
-        Some(cursor) => Some(Cursor::parse(cursor, partitions)?),
-    };
-    let begin = match (&given, from(&headers, query.from.as_deref())) {
-        (Some(cursor), _) => From::Offsets(cursor.offsets()),
-        (None, Some("end")) => From::End,
-        (None, _) => From::Beginning,
+    let (begin, given) = match from(&headers, query.from.as_deref()) {
+        None | Some("beginning") => (From::Beginning, None),
+        Some("end") => (From::End, None),
+        Some(cursor) => {
+            let cursor = Cursor::parse(cursor, partitions)?;
+            (From::Offsets(cursor.offsets()), Some(cursor))
+        }
     };
     let follower = Follower::new(&app.0, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));

@@ -223,10 +223,17 @@ impl std::fmt::Debug for Budget {
     }
 }
 
+/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small budget
+/// still holds a memtable's charge and blocks of every sort.
+const SHARD_BITS: i32 = 4;
+
 impl Budget {
     /// `bytes` for cache and memtables together; memtables take half at the most.
     pub fn new(bytes: usize) -> Self {
-        let cache = rocksdb::Cache::new_lru_cache(bytes);
+        let mut options = rocksdb::LruCacheOptions::default();
+        options.set_capacity(bytes);
+        options.set_num_shard_bits(SHARD_BITS);
+        let cache = rocksdb::Cache::new_lru_cache_opts(&options);
         let buffers = rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(bytes / 2, false, cache.clone());
         Self { cache, buffers }
     }
@@ -442,12 +449,21 @@ fn walk<B: AsRef<[u8]>>(
     Ok(())
 }
 
+/// Of a table's index and filter.
+const METADATA_BLOCK_BYTES: usize = 8 << 10;
+
 fn options(budget: &Budget, mode: Mode) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_bloom_filter(10.0, false);
+    // In small blocks, of which those in use stay in the cache. A table's whole filter, a megabyte, would be read and checked
+    // again for nearly every id that is looked for.
+    table.set_index_type(rocksdb::BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_metadata_block_size(METADATA_BLOCK_BYTES);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_block_size(16 << 10);
     table.set_format_version(5);
     let mut options = rocksdb::Options::default();

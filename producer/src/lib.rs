@@ -15,7 +15,7 @@
 //! is in the log before anything else is: as the calls' results, or, where another process has the run, as evidence.
 //!
 //! Reading order: [`Runlog`], [`Run`], `gate`, `resume` (which recorded call answers a call), `pen` (numbering), `held`
-//! (what is owed), `reopen`.
+//! (what is owed), `reopen`. Who has a journal protocol of their own: [`Writer`], and to read without writing: [`Select`].
 
 #![deny(missing_docs)]
 
@@ -26,6 +26,7 @@ mod gate;
 mod held;
 mod meter;
 mod pen;
+mod read;
 mod redact;
 mod reopen;
 mod resume;
@@ -34,17 +35,20 @@ mod run;
 mod standing;
 mod transport;
 mod write;
+mod writer;
 
 pub use config::{Config, Journal, failpoint};
 pub use error::{Action, Active, Error, Happened};
 pub use gate::{Answer, Call, Ended, Failure, Tool};
 pub use meter::{Meter, metric};
+pub use read::{Page, Read, Select};
 pub use redact::{REDACTED, Redaction};
 pub use reopen::Reopened;
 pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
-pub use runlog_schemas::{answer, id, json::Json, payload, record::JournalRecord};
+pub use runlog_schemas::{answer, draft, id, json::Json, original, payload, record, record::JournalRecord, refs};
+pub use writer::{Writer, Wrote};
 
 use std::{sync::Arc, time::Duration};
 use tracing::Instrument;

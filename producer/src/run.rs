@@ -292,7 +292,6 @@ pub(crate) async fn claim(
     }
 }
 
-/// The run's recovery with all its pages.
 /// The run with all of its pending effects, and whatever else comes on their pages; none for a run without records. One that
 /// is left out would look as if it had been decided.
 pub(crate) async fn pending_recovery(transport: &Transport, run_id: RunId<&str>) -> Result<Option<Recovery>, Error> {
@@ -311,7 +310,7 @@ pub(crate) async fn pending_recovery(transport: &Transport, run_id: RunId<&str>)
 }
 
 /// The run, its pages put together.
-async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
+pub(crate) async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
     let gone = || {
         let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
         Error::new(ErrorKind::Internal, Action::Operator, message)

@@ -2,12 +2,13 @@
 
 use crate::{
     Config, Error, Journal,
+    read::Select,
     room::{Room, Taken},
 };
 use runlog_content::Store;
 use runlog_schemas::{
-    answer::{Lookup, Outcome, Position, ReadBack, Recovery, Run},
-    id::{RecordId, RunId},
+    answer::{Checkpoint, Lines, Lookup, Outcome, Position, ReadBack, Recovery, Run},
+    id::{JournalSeq, RecordId, RunId},
     record::JournalRecord,
     trace::is_traceparent,
 };
@@ -170,6 +171,26 @@ impl Transport {
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         each!(self, way => way.recovery(run_id, ask, cursor).await)
+    }
+
+    /// A page of a run's records, whole, at `latest`; none for a run without records.
+    pub(crate) async fn records(
+        &self,
+        run_id: RunId<&str>,
+        which: &Select,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Lines>, Error> {
+        each!(self, way => way.records(run_id, which, cursor, limit).await)
+    }
+
+    /// The latest valid checkpoint that covers no more than `at_or_before`, at `latest`.
+    pub(crate) async fn checkpoint(
+        &self,
+        run_id: RunId<&str>,
+        at_or_before: Option<JournalSeq>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        each!(self, way => way.checkpoint(run_id, at_or_before).await)
     }
 
     /// A call by its request's record id, at `latest`.

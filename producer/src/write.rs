@@ -96,7 +96,7 @@ fn not_here(record: &JournalRecord) -> Option<&'static str> {
 }
 
 /// Takes out what must not reach the journal. Facts, and with them the fingerprint, are those of the true arguments.
-fn redact(config: &Config, record: &mut JournalRecord) {
+pub(crate) fn redact(config: &Config, record: &mut JournalRecord) {
     let Some(redaction) = &config.redaction else { return };
     match &mut record.payload {
         Payload::ConversationTurn(turn) => turn.content = redaction.json(None, &turn.content),

@@ -76,6 +76,9 @@ pub struct Run {
     pub next_journal_seq: JournalSeq,
     /// The next `writer_seq` of the epoch.
     pub next_writer_seq: WriterSeq,
+    /// The next `checkpoint_seq` of the run's loop checkpoints.
+    #[serde(default)]
+    pub next_checkpoint_seq: u64,
     /// The epoch; 0 when never claimed.
     pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
@@ -131,6 +134,10 @@ pub struct Line {
     /// Raw was asked for, and the payload could not be had: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
+    /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is appended. Absent
+    /// where its content could not be had or was taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Json>,
 }
 
 /// A page of a timeline.

@@ -222,7 +222,7 @@ impl Way {
                 projector.wait(partition, Consistency::Latest, PATIENCE).await.expect("latest");
                 let (store, contents) = (projector.store(partition), projector.contents(PATIENCE));
                 let place = query::Place { topic: projector.log().topic(), partition };
-                let ask = query::timeline::Ask { limit: RECORDS, raw: true, as_of: None };
+                let ask = query::timeline::Ask { limit: RECORDS, show: query::timeline::Show::Raw, as_of: None };
                 let page = query::timeline::page(&store.view(), &contents, place, id(run), ask, None);
                 let line = |line| serde_json::to_value(line).expect("a line");
                 page.expect("a page").records.into_iter().map(line).collect()

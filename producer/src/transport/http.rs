@@ -1,11 +1,11 @@
 //! Append and query through a server.
 
 use super::{AppendFailed, Appended, Ask};
-use crate::{Action, Error};
+use crate::{Action, Error, read::Select};
 use runlog_content::Store;
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
-    id::{OrEmpty, RecordId, RunId},
+    answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
+    id::{JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
     trace::TRACEPARENT,
 };
@@ -167,6 +167,41 @@ impl Http {
             path.push_str(&format!("&cursor={cursor}"));
         }
         self.find(&path).await
+    }
+
+    pub(crate) async fn records(
+        &self,
+        run_id: RunId<&str>,
+        which: &Select,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Lines>, Error> {
+        let deadline = self.deadline.as_millis();
+        let mut path = format!("/v1/runs/{}/records?whole=true&limit={limit}&deadline_ms={deadline}", segment(run_id));
+        let correlation = which.correlation.as_ref().map(|(key, value)| format!("{key}={value}"));
+        let terms = [
+            ("family", &which.family),
+            ("kind", &which.kind),
+            ("correlation", &correlation),
+            ("tag", &which.tag),
+            ("cursor", &cursor.map(str::to_owned)),
+        ];
+        for (name, value) in terms {
+            if let Some(value) = value {
+                path.push_str(&format!("&{name}={}", segment(value)));
+            }
+        }
+        self.find(&path).await
+    }
+
+    pub(crate) async fn checkpoint(
+        &self,
+        run_id: RunId<&str>,
+        at_or_before: Option<JournalSeq>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let (run, deadline) = (segment(run_id), self.deadline.as_millis());
+        let before = at_or_before.map(|seq| format!("&at_or_before={seq}")).unwrap_or_default();
+        self.find(&format!("/v1/runs/{run}/checkpoints/latest?deadline_ms={deadline}{before}")).await
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {

@@ -1,17 +1,17 @@
 //! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
 
 use super::{AppendFailed, Appended, Ask, http::Http, run_of};
-use crate::{Action, Config, Error};
+use crate::{Action, Config, Error, read::Select};
 use runlog_content::Store;
 use runlog_log::{
     Entry, Kind, Log,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
+    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
-    id::{RecordId, RunId},
+    id::{JournalSeq, RecordId, RunId},
     partition::partition_of,
     record::JournalRecord,
     schema,
@@ -128,6 +128,24 @@ impl Kafka {
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         self.http.recovery(run_id, ask, cursor).await
+    }
+
+    pub(crate) async fn records(
+        &self,
+        run_id: RunId<&str>,
+        which: &Select,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Lines>, Error> {
+        self.http.records(run_id, which, cursor, limit).await
+    }
+
+    pub(crate) async fn checkpoint(
+        &self,
+        run_id: RunId<&str>,
+        at_or_before: Option<JournalSeq>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        self.http.checkpoint(run_id, at_or_before).await
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {

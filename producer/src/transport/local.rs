@@ -1,16 +1,16 @@
 //! Log and projector inside this process.
 
 use super::{AppendFailed, Appended, Ask, run_of};
-use crate::{Action, Config, Error};
+use crate::{Action, Config, Error, read::Select};
 use runlog_content::Store;
 use runlog_projector::{
     Consistency, Projector, journal, open,
     past::{BYTES_MAX, Limits, Past},
-    query,
+    query::{self, timeline},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup, Position, ReadBack, Recovery, Run},
-    id::{PartitionId, RecordId, RunId},
+    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    id::{JournalSeq, PartitionId, RecordId, RunId},
     record::JournalRecord,
 };
 use std::{path::Path, sync::Arc, time::Duration};
@@ -142,6 +142,64 @@ impl Local {
             query::recovery::one(then.rows(), &contents, place, run, ask, cursor)
         })
         .await
+    }
+
+    pub(crate) async fn records(
+        &self,
+        run_id: RunId<&str>,
+        which: &Select,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Option<Lines>, Error> {
+        let partition = self.fresh(run_id).await?;
+        let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
+        if !(1..=query::LIMIT_MAX).contains(&limit) {
+            let message = format!("a page has 1 to {} records, not {limit}", query::LIMIT_MAX);
+            return Err(Error::new(ErrorKind::Usage, Action::FixTheInput, message));
+        }
+        let filter = query::events::Filter {
+            run_id: Some(run_id.to_owned()),
+            family: which.family.clone(),
+            kind: which.kind.clone(),
+            correlation: which.correlation.clone(),
+            tag: which.tag.clone(),
+            ..query::events::Filter::default()
+        };
+        let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == Select::default());
+        self.query(move |projector| {
+            let (store, contents) = (projector.store(partition), projector.contents(wait));
+            let place = query::Place { topic: projector.log().topic(), partition };
+            let (view, run, cursor) = (store.view(), run.borrow(), cursor.as_deref());
+            if query::runs::one(&view, place, run, projector.log_now())?.is_none() {
+                return Ok(None);
+            }
+            let show = timeline::Show::Whole;
+            if all {
+                let ask = timeline::Ask { limit, show, as_of: None };
+                return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
+            }
+            timeline::selected(&view, &contents, place, (run, &filter), (limit, show), cursor).map(Some)
+        })
+        .await
+    }
+
+    pub(crate) async fn checkpoint(
+        &self,
+        run_id: RunId<&str>,
+        at_or_before: Option<JournalSeq>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        let partition = self.fresh(run_id).await?;
+        let (run, wait) = (run_id.to_owned(), self.deadline);
+        let found = self.query(move |projector| {
+            let (store, contents) = (projector.store(partition), projector.contents(wait));
+            let place = query::Place { topic: projector.log().topic(), partition };
+            let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
+            query::checkpoint::found(place, run.borrow(), latest)
+        });
+        match found.await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{Checkpoint, MissingContent},
+    answer::{Checkpoint, ErrorKind, MissingContent},
     id::{JournalSeq, Offset, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
@@ -30,6 +30,8 @@ pub struct Latest {
     pub found: Option<(CheckpointRow, LoopCheckpoint)>,
     /// Content of later ones that could not be had.
     pub missing: Vec<MissingContent>,
+    /// So many were not valid that it was given up: an older one may be.
+    pub gave_up: bool,
 }
 
 /// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two gets, a
@@ -53,10 +55,13 @@ pub fn latest<R: Rows>(
     let horizons = Horizons::of(rows)?;
     // A checkpoint is nearly always valid: the first is read before more are looked at.
     for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
-        for id in ids(rows, &horizons, run_id, from.bytes(), limit)?.into_iter().skip(passed) {
+        let ids = ids(rows, &horizons, run_id, from.bytes(), limit)?;
+        latest.gave_up = ids.len() == INVALID_MAX;
+        for id in ids.into_iter().skip(passed) {
             match load(rows, contents, &horizons, place, run_id, &id)? {
                 Loaded::Valid(row, checkpoint) => {
                     latest.found = Some((row, *checkpoint));
+                    latest.gave_up = false;
                     return Ok(latest);
                 }
                 Loaded::Invalid => {}
@@ -66,6 +71,27 @@ pub fn latest<R: Rows>(
         }
     }
     Ok(latest)
+}
+
+/// The answer that a search came to.
+///
+/// Errors: `NotFound` where the run has no checkpoint there that is valid; `MissingContent` where it has one and its content
+/// cannot be had, `Internal` where too many are not valid: neither says that there is none.
+pub fn found(place: Place<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
+    if let Some((row, checkpoint)) = latest.found {
+        return Ok(answer(place, &row, checkpoint, true));
+    }
+    let none = format!("run {run_id} has no valid checkpoint there");
+    if let Some(missing) = latest.missing.first() {
+        let what = format!("{none}; content {} is {}", missing.sha256, missing.reason);
+        return Err(Error::new(ErrorKind::MissingContent, what));
+    }
+    if latest.gave_up {
+        let what =
+            format!("the latest {INVALID_MAX} checkpoints of run {run_id} are not valid; ask for one at or before");
+        return Err(Error::new(ErrorKind::Internal, what));
+    }
+    Err(Error::new(ErrorKind::NotFound, none))
 }
 
 /// The payload type of checkpoints.

@@ -110,6 +110,17 @@ pub fn page<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Event>, Option<Vec<u8>>), Error> {
+    page_of(rows, filter, cursor, limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
+}
+
+/// A page as [`page`] finds it, of what `make` makes of a row's key and its record.
+pub(super) fn page_of<R: Rows, T>(
+    rows: &R,
+    filter: &Filter,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    make: &mut Make<'_, T>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let lists = filter.lists()?;
     let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
     let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
@@ -120,7 +131,7 @@ pub fn page<R: Rows>(
             return Ok((found, Some(list.bytes().to_vec())));
         }
         let cursor = cursor.filter(|_| at == from);
-        if let Some(next) = look(rows, place, filter, (list, cursor), (&mut found, limit), &mut looked_at)? {
+        if let Some(next) = look(rows, filter, (list, cursor), (&mut found, limit), &mut looked_at, make)? {
             return Ok((found, Some(next)));
         }
     }
@@ -128,13 +139,13 @@ pub fn page<R: Rows>(
 }
 
 /// Looks at the rows of one list behind a cursor. Says where it goes on where the page ended before it.
-fn look<R: Rows>(
+fn look<R: Rows, T>(
     rows: &R,
-    place: Place<'_>,
     filter: &Filter,
     (prefix, cursor): (&Key, Option<&[u8]>),
-    (found, limit): (&mut Vec<Event>, usize),
+    (found, limit): (&mut Vec<T>, usize),
     looked_at: &mut usize,
+    make: &mut Make<'_, T>,
 ) -> Result<Option<Vec<u8>>, Error> {
     let start = cursor.map_or_else(|| prefix.bytes().to_vec(), |cursor| [cursor, &[0]].concat());
     let (mut last, mut more, mut failed) = (None, false, None);
@@ -146,23 +157,31 @@ fn look<R: Rows>(
         }
         *looked_at += 1;
         last = Some(key.to_vec());
-        let event = record(rows, key, row).and_then(|found| match found {
-            Some((run_id, at, record)) => event(place, filter, run_id.borrow(), at, &record),
-            None => Ok(None),
-        });
-        match event {
-            Ok(event) => found.extend(event),
-            Err(error) => {
-                failed = Some(error);
-                return Ok(ControlFlow::Break(()));
-            }
+        match record(rows, key, row).and_then(|record| taken(filter, record)) {
+            Ok(None) => {}
+            Ok(Some(record)) => match make(key, record) {
+                Ok(made) => found.push(made),
+                Err(error) => failed = Some(error),
+            },
+            Err(error) => failed = Some(error),
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     failed.map_or(Ok(last.filter(|_| more)), Err)
 }
 
-type Found = (RunId, (Offset, u32), RecordRow);
+/// What is made of a row: its key, and the record that it stands for.
+pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
+
+/// A record where the filter takes it.
+fn taken(filter: &Filter, found: Option<Found>) -> Result<Option<Found>, Error> {
+    let Some((run_id, at, row)) = found else { return Ok(None) };
+    let taken = super::envelope(&row.framed.0)?.event().is_ok_and(|event| filter.takes(run_id.borrow(), &event));
+    Ok(taken.then_some((run_id, at, row)))
+}
+
+/// A run, where in it a record stands, and the record.
+pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 
 /// The record that a row stands for: a record of its run, or an event that names the run.
 fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
@@ -181,26 +200,15 @@ fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Option<Found>, Er
     Ok(row.map(|row| (run_id, (offset, index), row)))
 }
 
-fn event(
-    place: Place<'_>,
-    filter: &Filter,
-    run_id: RunId<&str>,
-    (offset, index): (Offset, u32),
-    row: &RecordRow,
-) -> Result<Option<Event>, Error> {
-    let envelope = super::envelope(&row.framed.0)?;
-    let taken = envelope.event().is_ok_and(|event| filter.takes(run_id, &event));
-    if !taken {
-        return Ok(None);
-    }
+fn event(place: Place<'_>, run_id: RunId, (offset, index): (Offset, u32), row: &RecordRow) -> Result<Event, Error> {
     let (numbers, body) = super::summary(row)?;
-    Ok(Some(Event {
+    Ok(Event {
         position: place.at(offset, index),
-        run_id: run_id.to_owned(),
+        run_id,
         record_id: body.record_id,
         journal_seq: numbers.journal_seq,
         payload_type: body.facts.payload_type,
         timestamp: super::time(numbers.timestamp_millis),
         event: body.event_index,
-    }))
+    })
 }

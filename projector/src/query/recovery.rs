@@ -68,7 +68,7 @@ pub fn one<R: Rows>(
     };
     let last = last_offset(rows, run_id, &run)?;
     let cursor = cursor.map(|cursor| bound(run_id, cursor, last)).transpose()?;
-    let checkpoint::Latest { found: latest, missing: unusable } = if from_start {
+    let checkpoint::Latest { found: latest, missing: unusable, .. } = if from_start {
         checkpoint::Latest::default()
     } else {
         checkpoint::latest(rows, contents, place, run_id, None)?

@@ -40,6 +40,7 @@ fn answer(place: Place<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
         records: row.head.records,
         next_journal_seq: row.head.next_journal_seq,
         next_writer_seq: row.head.next_writer_seq,
+        next_checkpoint_seq: row.head.checkpoint_seq + 1,
         epoch: row.head.epoch,
         writer_id: row.head.writer_id,
         age_millis: Some(now.saturating_sub(row.updated_at_millis).max(0).cast_unsigned()),

@@ -1,16 +1,17 @@
 //! A run's records in log order.
 
-use super::{Content, Place, Stored, time};
+use super::{Content, Place, Stored, events::Filter, time};
 use crate::{
     Contents, Error,
     store::{self, Key, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{Line, Lines, MissingContent},
+    answer::{ErrorKind, Line, Lines},
     datum::hex,
     id::{Offset, RunId},
     json::Json,
     payload::{Payload, wrapped::BATCH_RECORDS_MAX},
+    record::JournalRecord,
     refs::PrivacyClass,
 };
 use serde_json::Value;
@@ -18,32 +19,68 @@ use serde_json::Value;
 /// Content that one page brings back, bytes; a page ends behind the record that reaches it.
 const CONTENT_BYTES_MAX: u64 = 16 << 20;
 
+/// How much of a record a line shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    /// Content masked by its privacy class.
+    Masked,
+    /// Content as it is, brought back where it is in the content store.
+    Raw,
+    /// The same, and the whole record beside its line.
+    Whole,
+}
+
+impl Show {
+    /// Content as it is where `raw`; otherwise masked.
+    pub fn raw(raw: bool) -> Self {
+        if raw { Self::Raw } else { Self::Masked }
+    }
+}
+
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
     /// Records of a page at the most.
     pub limit: usize,
-    /// Content as it is; otherwise it is masked by its privacy class.
-    pub raw: bool,
+    /// How much of them.
+    pub show: Show,
     /// As of this offset, inclusive. An applied record stays as and where it is, so that the timeline as of an offset is
     /// what stands up to it.
     pub as_of: Option<Offset>,
 }
 
-/// A page of the timeline behind `cursor`: a get, one seek, then a step and a decode per record; with `raw`, content is
+/// A page of the timeline behind `cursor`: a get, one seek, then a step and a decode per record; unless masked, content is
 /// brought back too, and the page may be shorter for it.
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: Place<'_>,
     run_id: RunId<&str>,
-    Ask { limit, raw, as_of }: Ask,
+    Ask { limit, show, as_of }: Ask,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
     let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
     let (found, next) = stored(rows, &prefix, end.as_ref(), cursor, limit)?;
-    lines(contents, place, run_id, found, next, raw)
+    lines(contents, place, run_id, found, next, show)
+}
+
+/// A page of those of the run's records that `filter` takes, behind `cursor`: what [`events::page`](super::events::page) costs,
+/// and a decode per line. Its filter names the run.
+pub fn selected<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    (run_id, filter): (RunId<&str>, &Filter),
+    (limit, show): (usize, Show),
+    cursor: Option<&[u8]>,
+) -> Result<Lines, Error> {
+    let horizons = Horizons::of(rows)?;
+    let (found, next) = super::events::page_of(rows, filter, cursor, limit, &mut |key, (_, at, row)| {
+        let line = store::records::key(run_id, at.0, at.1).bytes().to_vec();
+        Ok(Found { key: key.to_vec(), line, at, record: super::decode(&row, at.0, &horizons)? })
+    })?;
+    lines(contents, place, run_id, found, next, show)
 }
 
 /// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
@@ -54,16 +91,24 @@ pub fn at_offset<R: Rows>(
     place: Place<'_>,
     run_id: RunId<&str>,
     offset: Offset,
-    raw: bool,
+    show: Show,
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
     // A record is within its limit, and so are all of a batch: content is not brought back for more than one.
     let (found, next) = stored(rows, &prefix, None, None, BATCH_RECORDS_MAX)?;
-    Ok(lines(contents, place, run_id, found, next, raw)?.records)
+    Ok(lines(contents, place, run_id, found, next, show)?.records)
 }
 
-/// A record, its place and the key of its row.
-type Found = (Vec<u8>, (Offset, u32), Stored);
+/// A record that a page found.
+struct Found {
+    /// The key that it was found under, behind which the page goes on.
+    key: Vec<u8>,
+    /// The key that its line's cursor is.
+    line: Vec<u8>,
+    /// Its place.
+    at: (Offset, u32),
+    record: Stored,
+}
 
 fn stored<R: Rows>(
     rows: &R,
@@ -77,7 +122,8 @@ fn stored<R: Rows>(
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
-        Ok(Some((key.to_vec(), (offset, index), super::decode(&row, offset, &horizons)?)))
+        let record = super::decode(&row, offset, &horizons)?;
+        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at: (offset, index), record }))
     })
 }
 
@@ -90,13 +136,13 @@ pub fn held<R: Rows>(
     run_id: RunId<&str>,
     ask: super::facts::Ask,
     cursor: Option<&[u8]>,
-    raw: bool,
+    show: Show,
 ) -> Result<Lines, Error> {
     let horizons = Horizons::of(rows)?;
     let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
-        Ok((key.to_vec(), at, super::decode(row, at.0, &horizons)?))
+        Ok(Found { key: key.to_vec(), line: key.to_vec(), at, record: super::decode(row, at.0, &horizons)? })
     })?;
-    lines(contents, place, run_id, found, next, raw)
+    lines(contents, place, run_id, found, next, show)
 }
 
 fn lines(
@@ -105,14 +151,14 @@ fn lines(
     run_id: RunId<&str>,
     found: Vec<Found>,
     mut next: Option<Vec<u8>>,
-    raw: bool,
+    show: Show,
 ) -> Result<Lines, Error> {
     let mut records = Vec::with_capacity(found.len());
     let mut brought = 0;
     let mut found = found.into_iter().peekable();
-    while let Some((key, at, mut record)) = found.next() {
+    while let Some(Found { key, line: cursor, at, mut record }) = found.next() {
         let mut missing = None;
-        if raw
+        if show != Show::Masked
             && let Content::There(payload) = &record.payload
             && let Payload::StoredPayload(stored) = payload
         {
@@ -122,7 +168,11 @@ fn lines(
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        records.push(line(run_id, &record, place, at, hex(&key), raw, missing)?);
+        let there = show == Show::Whole && missing.is_none();
+        let mut line = line(run_id, &record, place, at, hex(&cursor), show != Show::Masked)?;
+        line.missing_content = missing;
+        line.record = if there { whole(record)? } else { None };
+        records.push(line);
         if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
             next = Some(key);
             break;
@@ -158,7 +208,6 @@ fn line(
     (offset, index): (Offset, u32),
     cursor: String,
     raw: bool,
-    missing_content: Option<MissingContent>,
 ) -> Result<Line, Error> {
     let place = &record.place;
     Ok(Line {
@@ -174,8 +223,16 @@ fn line(
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
         payload: shown(&record.payload, record.body.privacy, at, raw)?,
-        missing_content,
+        missing_content: None,
+        record: None,
     })
+}
+
+/// The whole record as JSON; none where its content was taken away.
+fn whole(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
+    let Content::There(payload) = payload else { return Ok(None) };
+    let json = Json::of(&JournalRecord { place, body, payload });
+    json.map(Some).map_err(|error| Error::new(ErrorKind::Internal, format!("a record does not serialise: {error}")))
 }
 
 /// Members of payloads that are content.

@@ -33,29 +33,49 @@ pub(super) struct EventsQuery {
     deadline_ms: Option<u64>,
 }
 
-impl EventsQuery {
-    fn filter(&self) -> Result<Filter, Error> {
+/// What is asked for of records' summaries, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'q> {
+    pub(super) family: Option<&'q str>,
+    pub(super) kind: Option<&'q str>,
+    pub(super) subject: Option<&'q str>,
+    pub(super) related: Option<&'q str>,
+    pub(super) correlation: Option<&'q str>,
+    pub(super) tag: Option<&'q str>,
+}
+
+impl Terms<'_> {
+    /// Errors: `Usage` for a subject, related entity or correlation entry that is none.
+    pub(super) fn filter(self, run_id: Option<&RunId>) -> Result<Filter, Error> {
         let usage = |text: &str, form| Error::new(ErrorKind::Usage, format!("{text:?} is not {form}"));
-        let entity = |text: &String| -> Result<(EntityKind, String), Error> {
+        let entity = |text: &str| -> Result<(EntityKind, String), Error> {
             let found = text.split_once(':').and_then(|(kind, id)| {
                 let known = EntityKind::ALL.iter().find(|known| known.as_str() == kind)?;
                 Some((*known, id.to_owned()))
             });
             found.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
         };
-        let correlation = self.correlation.as_ref().map(|text| {
+        let correlation = self.correlation.map(|text| {
             let (key, value) = text.split_once('=').ok_or_else(|| usage(text, "KEY=VALUE"))?;
             Ok::<_, Error>((key.to_owned(), value.to_owned()))
         });
         Ok(Filter {
-            run_id: self.run.clone(),
-            family: self.family.clone(),
-            kind: self.kind.clone(),
-            subject: self.subject.as_ref().map(entity).transpose()?,
-            related: self.related.as_ref().map(entity).transpose()?,
+            run_id: run_id.cloned(),
+            family: self.family.map(str::to_owned),
+            kind: self.kind.map(str::to_owned),
+            subject: self.subject.map(entity).transpose()?,
+            related: self.related.map(entity).transpose()?,
             correlation: correlation.transpose()?,
-            tag: self.tag.clone(),
+            tag: self.tag.map(str::to_owned),
         })
+    }
+}
+
+impl EventsQuery {
+    fn filter(&self) -> Result<Filter, Error> {
+        let (family, kind, subject) = (self.family.as_deref(), self.kind.as_deref(), self.subject.as_deref());
+        let (related, correlation, tag) = (self.related.as_deref(), self.correlation.as_deref(), self.tag.as_deref());
+        Terms { family, kind, subject, related, correlation, tag }.filter(self.run.as_ref())
     }
 }
 

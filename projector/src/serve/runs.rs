@@ -1,10 +1,10 @@
 //! One run, or a page of runs.
 
-use super::{App, Ask, limit, parsed};
+use super::{App, Ask, events::Terms, limit, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
-    query::{self, checkpoint, facts, lookup, parse_cursor, parse_time, recovery, timeline},
+    query::{self, checkpoint, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
 };
 use axum::{
     Json,
@@ -103,9 +103,39 @@ pub(super) struct RecordsQuery {
     cursor: Option<String>,
     #[serde(default)]
     raw: bool,
+    /// Each record whole, beside its line.
+    #[serde(default)]
+    whole: bool,
+    family: Option<String>,
+    kind: Option<String>,
+    subject: Option<String>,
+    related: Option<String>,
+    correlation: Option<String>,
+    tag: Option<String>,
     as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
+}
+
+impl RecordsQuery {
+    fn show(&self) -> timeline::Show {
+        if self.whole { timeline::Show::Whole } else { timeline::Show::raw(self.raw) }
+    }
+
+    /// Which of the run's records; none for all of them.
+    fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
+        let (family, kind, subject) = (self.family.as_deref(), self.kind.as_deref(), self.subject.as_deref());
+        let (related, correlation, tag) = (self.related.as_deref(), self.correlation.as_deref(), self.tag.as_deref());
+        let filter = Terms { family, kind, subject, related, correlation, tag }.filter(Some(run_id))?;
+        if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
+            return Ok(None);
+        }
+        if self.at.is_some() || self.as_of.is_some() {
+            let message = "records are found by what they say of themselves as of now only: leave at and as_of out";
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        Ok(Some(filter))
+    }
 }
 
 pub(super) async fn records(
@@ -113,6 +143,7 @@ pub(super) async fn records(
     Path(run_id): Path<RunId>,
     Query(query): Query<RecordsQuery>,
 ) -> Result<Json<Lines>, Error> {
+    let (filter, show) = (query.filter(&run_id)?, query.show());
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let at_millis = query.at.as_deref().map(parse_time).transpose()?;
@@ -132,12 +163,20 @@ pub(super) async fn records(
             }
             let wanted = facts::Ask { at_millis, family: None, limit };
             let cursor = cursor.as_deref();
-            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, query.raw).map(Json);
+            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, show).map(Json);
         }
         let view = store.view();
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
-        let ask = timeline::Ask { limit, raw: query.raw, as_of: moment.as_of };
-        let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor.as_deref())?;
+        let cursor = cursor.as_deref();
+        if let Some(filter) = filter {
+            if !known {
+                return Err(no_run(run_id.borrow()));
+            }
+            let wanted = (run_id.borrow(), &filter);
+            return timeline::selected(&view, &contents, place, wanted, (limit, show), cursor).map(Json);
+        }
+        let ask = timeline::Ask { limit, show, as_of: moment.as_of };
+        let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor)?;
         // A run has begun where something was applied to it.
         let begun = known && (cursor.is_some() || !page.records.is_empty());
         if begun { Ok(Json(page)) } else { Err(no_run(run_id.borrow())) }
@@ -301,13 +340,7 @@ pub(super) async fn checkpoint(
         let rows = moment.rows(app, &store, run_id.borrow())?;
         let contents = app.0.contents(moment.left());
         let latest = checkpoint::latest(&rows, &contents, place, run_id.borrow(), query.at_or_before)?;
-        let (row, checkpoint) = latest.found.ok_or_else(|| {
-            let what = format!("run {run_id} has no valid checkpoint there");
-            let missing = latest.missing.first();
-            let why = missing.map(|missing| format!("; content {} is {}", missing.sha256, missing.reason));
-            Error::new(ErrorKind::NotFound, what + &why.unwrap_or_default())
-        })?;
-        Ok(Json(checkpoint::answer(place, &row, checkpoint, true)))
+        checkpoint::found(place, run_id.borrow(), latest).map(Json)
     })
     .await
 }

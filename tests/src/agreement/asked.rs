@@ -73,7 +73,7 @@ impl<R: Rows> Asked<'_, R> {
     /// `show --raw`, as of an offset where there is one.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
-        let ask = timeline::Ask { limit, raw: true, as_of };
+        let ask = timeline::Ask { limit, show: timeline::Show::Raw, as_of };
         let lines = all(|cursor| {
             let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
@@ -159,7 +159,7 @@ impl<R: Rows> Answers for Asked<'_, R> {
         let (rows, place) = self.of(run_id);
         let ask = facts::Ask { at_millis, family: None, limit };
         let lines = all(|cursor| {
-            let page = timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, true)?;
+            let page = timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, timeline::Show::Raw)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()

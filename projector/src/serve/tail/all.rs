@@ -106,5 +106,6 @@ fn lines(app: &App, record: &Delivery, raw: bool) -> Result<Vec<Line>, Error> {
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
-    timeline::at_offset(&store.view(), &contents, app.place(record.partition), run_id, record.offset, raw)
+    let (place, show) = (app.place(record.partition), timeline::Show::raw(raw));
+    timeline::at_offset(&store.view(), &contents, place, run_id, record.offset, show)
 }

@@ -1,0 +1,66 @@
+//! The writers of a port's runs: one per run, opened by the first write.
+
+use runlog_producer::{Error, Runlog, Writer, answer::ErrorKind, id::RunId};
+use std::{collections::BTreeMap, sync::Arc};
+use tokio::sync::{Mutex, OnceCell};
+
+/// The most runs that are kept open; the one that was opened first makes room.
+const OPEN_MAX: usize = 1024;
+
+/// Writers by run. Each run is claimed by its first write and stays this process's until another one takes it over: from then
+/// on its writes fail as [`ErrorKind::ClaimLost`] or [`ErrorKind::Fenced`], and never claim it again by themselves.
+#[derive(Debug)]
+pub struct Desks {
+    runlog: Runlog,
+    open: Mutex<Open>,
+}
+
+/// A run's writer, once it is there.
+type Cell = Arc<OnceCell<Arc<Writer>>>;
+
+#[derive(Debug, Default)]
+struct Open {
+    writers: BTreeMap<RunId, (u64, Cell)>,
+    opened: u64,
+}
+
+impl Desks {
+    /// None is open.
+    pub fn new(runlog: Runlog) -> Self {
+        Self { runlog, open: Mutex::default() }
+    }
+
+    /// The journal.
+    pub fn runlog(&self) -> &Runlog {
+        &self.runlog
+    }
+
+    /// The run's writer, in a cell that [`Desks::writer`] has filled.
+    async fn cell(&self, run_id: &RunId) -> Cell {
+        let mut open = self.open.lock().await;
+        if let Some((_, cell)) = open.writers.get(run_id) {
+            return cell.clone();
+        }
+        if open.writers.len() >= OPEN_MAX
+            && let Some(first) = open.writers.iter().min_by_key(|(_, (nth, _))| *nth).map(|(run_id, _)| run_id.clone())
+        {
+            open.writers.remove(&first);
+        }
+        let (cell, nth) = (Arc::new(OnceCell::new()), open.opened);
+        open.opened += 1;
+        open.writers.insert(run_id.clone(), (nth, cell.clone()));
+        cell
+    }
+
+    /// The run's writer; the run is claimed where it is not yet. Errors: those of [`Runlog::writer`].
+    pub async fn writer(&self, run_id: &RunId) -> Result<Arc<Writer>, Error> {
+        let cell = self.cell(run_id).await;
+        let open = || async { self.runlog.writer(run_id.clone()).await.map(Arc::new) };
+        cell.get_or_try_init(open).await.cloned()
+    }
+}
+
+/// Whether an error says that another process has the run.
+pub fn taken_over(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced)
+}

@@ -1,0 +1,335 @@
+//! Writing records as they are given, for whoever has a journal protocol of their own: no gate, no record that the caller did
+//! not ask for but the claim.
+//!
+//! ```text
+//!   write(record) ─▶ appended ─▶ acknowledged ─▶ read back as applied ─▶ its place
+//!                       └─ unknown ─▶ the next write claims the run's next epoch, and behind the claim it is known:
+//!                                     it landed ─▶ written again, it is found;  it did not ─▶ it never will
+//! ```
+//!
+//! So a record that was written without an answer can be written again, whatever was written between, and is in the log
+//! once; and what is written instead of it is written only once it is certain that the former never takes effect.
+
+use crate::{
+    Action, Config, Error, Happened, Runlog,
+    pen::{Halt, Pen, read_back, refused, taken},
+    run::{claim, claim_lost},
+    transport::Transport,
+    within,
+    write::redact,
+};
+use runlog_schemas::{
+    answer::{self, ErrorKind, Position},
+    id::{Epoch, Illegal, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    payload::{
+        Payload,
+        wrapped::{BATCH_RECORDS_MAX, Batch},
+    },
+    record::{JournalRecord, RecordKind},
+};
+use std::sync::Arc;
+use tokio::sync::{Mutex, MutexGuard};
+use tracing::Instrument;
+
+/// The writer of a run's records. Dropping it ends nothing; another process may take the run over at any time, and this one
+/// is told so by the next write.
+///
+/// Its methods take `&self` and may be called concurrently: records are in the log in the order in which they got their turn.
+#[derive(Debug)]
+pub struct Writer {
+    transport: Arc<Transport>,
+    config: Arc<Config>,
+    run_id: RunId,
+    desk: Mutex<Desk>,
+}
+
+#[derive(Debug)]
+struct Desk {
+    pen: Pen,
+    claiming: Option<Claiming>,
+    /// The record whose append was unknown and that had landed.
+    landed: Option<(JournalRecord, Position)>,
+    next_checkpoint_seq: u64,
+}
+
+/// A claim on its way: the same record however often it is sent, so that this process never loses to itself.
+#[derive(Clone, Debug)]
+struct Claiming {
+    writer_id: WriterId,
+    record_id: RecordId,
+    epoch: Epoch,
+}
+
+/// A record that was applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrote {
+    /// Where it stands; where it had been written before, where the first one stands.
+    pub position: Position,
+    /// Its number within the run; 0 for kinds that have none, and for one that had been written before.
+    pub journal_seq: JournalSeq,
+}
+
+impl Runlog {
+    /// Takes the run over to write records as they are given: claims the next epoch, and appends nothing else. A run that has
+    /// ended takes what the journal still takes then: checkpoints and records without a `journal_seq`.
+    ///
+    /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. Cancelled, or
+    /// past [`Config::operation`], it may have claimed the run.
+    pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
+        let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+        let span = tracing::info_span!("writer", run = run_id.as_str());
+        let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
+        within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+    }
+}
+
+impl Writer {
+    async fn open(transport: Arc<Transport>, config: Arc<Config>, run_id: RunId) -> Result<Self, Error> {
+        let head = transport.run(run_id.borrow()).await?;
+        let start = Error::new(ErrorKind::Unavailable, Action::Reopen, format!("run {run_id} is not claimed yet"));
+        let pen = Pen {
+            transport: transport.clone(),
+            config: config.clone(),
+            run_id: run_id.clone(),
+            writer_id: head.as_ref().map(|head| head.writer_id.clone()).unwrap_or_default(),
+            epoch: head.as_ref().map_or(Epoch::ZERO, |head| head.epoch),
+            next_writer_seq: WriterSeq::from(1),
+            next_journal_seq: JournalSeq::from(1),
+            prev_hash: None,
+            next_checkpoint_seq: 1,
+            halt: Some(Halt::Stopped { error: start, checkpoint: false }),
+            sent: None,
+            last: None,
+        };
+        let desk = Desk { pen, claiming: None, landed: None, next_checkpoint_seq: 1 };
+        let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
+        let mut desk = writer.lock().await?;
+        writer.take_over(&mut desk).await?;
+        drop(desk);
+        Ok(writer)
+    }
+
+    /// The run's id.
+    pub fn id(&self) -> &RunId {
+        &self.run_id
+    }
+
+    /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
+    pub fn draft(&self, record_id: Option<RecordId>, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
+        let record_id = record_id.map_or_else(|| self.config.record_id(), Ok)?;
+        Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
+    }
+
+    /// The number that the next numbered record gets, and the `checkpoint_seq` that the next loop checkpoint may have. Another
+    /// write of this handle may be faster.
+    ///
+    /// Errors: as [`Writer::write`], of settling what came before.
+    pub async fn next(&self) -> Result<(JournalSeq, u64), Error> {
+        let ask = async {
+            let mut desk = self.lock().await?;
+            self.settle(&mut desk).await?;
+            Ok((desk.pen.next_journal_seq, desk.next_checkpoint_seq))
+        };
+        within(&self.config, self.run_id.borrow(), Happened::Nothing, ask).await
+    }
+
+    /// Writes a record as it is and waits until it is applied. Its place is given here; a `journal_seq` that it brings is the
+    /// one that it must get. Written before, by whichever process, with the same id and content: nothing happens, and it says
+    /// where that one stands.
+    ///
+    /// Errors: `Invalid` for a record of another run or of a kind that is not written so, `Conflict` for a `journal_seq` that
+    /// is not the next one, `TooLarge`: nothing was appended. `Conflict` where the journal refused the record: it has no effect,
+    /// and the next write goes on. `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
+    /// Everything with [`Happened::Unknown`], and cancellation: write the same record again to find out.
+    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    pub async fn write(&self, record: JournalRecord) -> Result<Wrote, Error> {
+        let record = self.writable(record)?;
+        within(&self.config, self.run_id.borrow(), Happened::Unknown, self.put(record)).await
+    }
+
+    /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all: one record of the log, `record_id` its
+    /// id. Where they stand, in order. Errors and cancellation as with [`Writer::write`]; numbers are not asked for here.
+    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    pub async fn batch(&self, record_id: RecordId, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
+        let count = records.len();
+        if !(1..=BATCH_RECORDS_MAX).contains(&count) {
+            let message = format!("a batch of run {} has {count} records, not 1 to {BATCH_RECORDS_MAX}", self.run_id);
+            return Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message));
+        }
+        let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.writable(record)).collect();
+        let batch = self.draft(Some(record_id), Batch { records: records? })?;
+        let first = within(&self.config, self.run_id.borrow(), Happened::Unknown, self.put(batch)).await?.position;
+        Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
+    }
+
+    async fn lock(&self) -> Result<MutexGuard<'_, Desk>, Error> {
+        let deadline = self.config.deadline;
+        tokio::time::timeout(deadline, self.desk.lock()).await.map_err(|_| {
+            let message = format!("what came before on run {} is still under way after {deadline:?}", self.run_id);
+            Error::new(ErrorKind::Unavailable, Action::Retry, message)
+        })
+    }
+
+    async fn put(&self, record: JournalRecord) -> Result<Wrote, Error> {
+        let mut desk = self.lock().await?;
+        self.settle(&mut desk).await?;
+        if let Some((landed, position)) = desk.landed.take_if(|(landed, _)| same(landed, &record)) {
+            return Ok(Wrote { position, journal_seq: landed.place.journal_seq });
+        }
+        self.expected(&desk, &record).await?;
+        let checkpoint_seq =
+            record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
+        let written = desk.pen.append_whole(record).await?;
+        let mut wrote = Wrote { position: written.position.clone(), journal_seq: written.journal_seq };
+        if !written.applied {
+            let deadline = self.config.read_back;
+            let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &written, deadline).await;
+            match answer {
+                Ok(answer) if answer.outcome.outcome == "repeat" => {
+                    // It took no number of the run, which is known only now. How many a batch has is asked for again.
+                    if written.journal_seq == JournalSeq::ZERO {
+                        desk.pen.stop(again(&self.run_id));
+                    } else {
+                        desk.pen.next_journal_seq = written.journal_seq;
+                    }
+                    wrote = Wrote { position: answer.outcome.position, journal_seq: JournalSeq::ZERO };
+                }
+                Ok(_) => {}
+                // Acknowledged, and nobody said what it came to.
+                Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::Unavailable) => {
+                    return Err(desk.pen.stop(error).left(Happened::Unknown));
+                }
+                Err(error) => return Err(desk.pen.stop_or_lose(error)),
+            }
+        }
+        if let Some(seq) = checkpoint_seq {
+            desk.next_checkpoint_seq = desk.next_checkpoint_seq.max(seq.saturating_add(1));
+        }
+        Ok(wrote)
+    }
+
+    /// Whether the record may get the number that comes next; one that was written before is judged by the journal.
+    async fn expected(&self, desk: &Desk, record: &JournalRecord) -> Result<(), Error> {
+        let (wanted, next) = (record.place.journal_seq, desk.pen.next_journal_seq);
+        if wanted == JournalSeq::ZERO || wanted == next || !record.body.record_kind.numbered() {
+            return Ok(());
+        }
+        let id = record.body.record_id.borrow();
+        if wanted < next && self.transport.landed(self.run_id.borrow(), id).await?.is_some() {
+            return Ok(());
+        }
+        let message =
+            format!("record {id} of run {} has journal_seq {wanted}, and the next one is {next}", self.run_id);
+        Err(Error::new(ErrorKind::Conflict, Action::FixTheInput, message))
+    }
+
+    /// Makes the handle usable again behind a failed, unknown, cancelled or refused append.
+    async fn settle(&self, desk: &mut Desk) -> Result<(), Error> {
+        if desk.pen.usable().is_ok() {
+            return Ok(());
+        }
+        if let Some(Halt::Lost(error) | Halt::Ended(error)) = &desk.pen.halt {
+            return Err(error.told_again());
+        }
+        match Box::pin(self.take_over(desk)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced) => Err(desk.pen.lose(error)),
+            done => done,
+        }
+    }
+
+    /// Claims the run behind the epoch that this handle knows, takes its numbers from there, and finds out about the record
+    /// whose append was unknown: behind the claim it cannot land any more.
+    async fn take_over(&self, desk: &mut Desk) -> Result<(), Error> {
+        let run_id = self.run_id.borrow();
+        let epoch = desk.pen.epoch.next().ok_or_else(|| {
+            let message = format!("run {run_id} was claimed as often as can be counted");
+            Error::new(ErrorKind::Conflict, Action::Operator, message)
+        })?;
+        let claiming = match &desk.claiming {
+            Some(claiming) if claiming.epoch == epoch => claiming.clone(),
+            _ => {
+                let (writer_id, record_id) = (WriterId::new((self.config.ids)())?, self.config.record_id()?);
+                desk.claiming.insert(Claiming { writer_id, record_id, epoch }).clone()
+            }
+        };
+        let claimed = (OrEmpty::from(claiming.writer_id.clone()), epoch);
+        let mut head = self.transport.run(run_id).await?;
+        if who(head.as_ref()) != claimed {
+            if who(head.as_ref()) != (desk.pen.writer_id.clone(), desk.pen.epoch) {
+                return Err(claim_lost(run_id));
+            }
+            let record = (claiming.record_id.borrow(), claiming.writer_id.borrow(), epoch);
+            claim(&self.transport, &self.config, run_id, record).await?;
+            head = self.transport.run(run_id).await?;
+        }
+        let head = head.filter(|head| who(Some(head)) == claimed).ok_or_else(|| claim_lost(run_id))?;
+        let landed = match &desk.pen.sent {
+            Some(sent) => self.landed(sent, &claimed).await?,
+            None => None,
+        };
+        desk.landed = landed.or_else(|| desk.landed.take());
+        desk.claiming = None;
+        desk.next_checkpoint_seq = head.next_checkpoint_seq;
+        let pen = &mut desk.pen;
+        (pen.writer_id, pen.epoch) = claimed;
+        (pen.next_writer_seq, pen.next_journal_seq) = (head.next_writer_seq, head.next_journal_seq);
+        pen.prev_hash = Some(RunHash::into(head.hash));
+        (pen.sent, pen.halt) = (None, None);
+        Ok(())
+    }
+
+    /// The record whose append was unknown, where it took effect.
+    async fn landed(
+        &self,
+        sent: &JournalRecord,
+        (writer_id, epoch): &(OrEmpty<WriterId>, Epoch),
+    ) -> Result<Option<(JournalRecord, Position)>, Error> {
+        let found = self.transport.landed(self.run_id.borrow(), sent.body.record_id.borrow()).await?;
+        let Some(found) = found else { return Ok(None) };
+        if (&found.writer_id, &found.epoch) != (writer_id, epoch) {
+            return Err(claim_lost(self.run_id.borrow()));
+        }
+        if !taken(&found.outcome) {
+            let error = refused(self.run_id.borrow(), Some(sent.body.record_id.borrow()), &found.outcome);
+            tracing::warn!(run = self.run_id.as_str(), %error, "a record whose append was unknown was refused");
+            return Ok(None);
+        }
+        Ok(Some((sent.clone(), found.outcome.position)))
+    }
+
+    /// The record as it may be written, or why it may not.
+    fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
+        let (run_id, id, kind) = (&self.run_id, &record.body.record_id, record.body.record_kind);
+        let invalid = |what: String| {
+            let message = format!("record {id} {what}");
+            Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message))
+        };
+        if record.body.run_id.borrow() != Some(run_id.borrow()) {
+            return invalid(format!("is of run {:?}, not of {run_id}", record.body.run_id.as_str()));
+        }
+        if matches!(kind, RecordKind::RunClaim | RecordKind::Batch) || kind.of_partition() {
+            return invalid(format!("of run {run_id} is a {}, which is not written so", kind.as_str()));
+        }
+        if matches!(record.payload, Payload::StoredPayload(_)) {
+            return invalid(format!("of run {run_id} is a claim check, which is made of what is too large"));
+        }
+        redact(&self.config, &mut record);
+        Ok(record)
+    }
+}
+
+/// Who writes a run.
+fn who(head: Option<&answer::Run>) -> (OrEmpty<WriterId>, Epoch) {
+    head.map_or_else(|| (OrEmpty::default(), Epoch::ZERO), |head| (head.writer_id.clone(), head.epoch))
+}
+
+/// Whether a record is the one that was sent, whatever their places.
+fn same(sent: &JournalRecord, record: &JournalRecord) -> bool {
+    sent.body.record_id == record.body.record_id && sent.content_hash() == record.content_hash()
+}
+
+fn again(run_id: &RunId) -> Error {
+    let message =
+        format!("a record of run {run_id} had been written before: the numbers behind it are asked for again");
+    Error::new(ErrorKind::Conflict, Action::Reopen, message)
+}

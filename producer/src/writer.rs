@@ -139,7 +139,7 @@ impl Writer {
     ///
     /// Errors: `Invalid` for a record of another run or of a kind that is not written so, `Conflict` for a `journal_seq` that
     /// is not the next one, `TooLarge`: nothing was appended. `Conflict` where the journal refused the record: it has no effect,
-    /// and the next write goes on. `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
+    /// and the next write goes on, behind the number that the refused one was given ([`Writer::next`] says which). `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
     /// Everything with [`Happened::Unknown`], and cancellation: write the same record again to find out.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<Wrote, Error> {

@@ -8,3 +8,4 @@ pub mod killed_producers;
 pub mod records;
 pub mod reopen;
 pub mod takeover;
+pub mod writing;

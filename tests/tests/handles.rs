@@ -12,6 +12,7 @@ mod local {
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
     runlog_tests::batch_claims!(way);
+    runlog_tests::writing_claims!(way);
 }
 
 mod memory {
@@ -80,6 +81,7 @@ mod memory {
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
     runlog_tests::batch_claims!(way);
+    runlog_tests::writing_claims!(way);
 }
 
 mod http {
@@ -115,4 +117,5 @@ mod http {
     runlog_tests::call_claims!(way);
     runlog_tests::record_claims!(way);
     runlog_tests::batch_claims!(way);
+    runlog_tests::writing_claims!(way);
 }

@@ -1,0 +1,190 @@
+//! Records that are written as they are by whoever has a journal protocol of its own, and read back whole.
+//!
+//! These panic where a claim does not hold.
+
+use runlog_producer::{JournalRecord, Json, Select, Writer};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{JournalSeq, RecordId},
+    payload::{ConversationTurn, LoopCheckpoint, RunLifecycle},
+    refs::CorrelationEntry,
+};
+use serde_json::{Value, json};
+
+use crate::way::{Came, Way};
+
+fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
+    let content = Json::from(json!({ "id": id, "big": 12_345_678_901_234_567_890_u64, "list": [null, 1.5, "ü"] }));
+    let turn =
+        ConversationTurn { message_id: id.into(), parent_id: None, thread_id: None, kind: "user".into(), content };
+    let mut record = writer.draft(Some(RecordId::new(id.to_owned()).expect("an id")), turn).expect("a draft");
+    record.place.journal_seq = JournalSeq::new(journal_seq).expect("a number");
+    record
+}
+
+/// Its checkpoint, whose content is its own hash's.
+fn checkpoint(writer: &Writer, id: &str, covers: u64, seq: u64) -> JournalRecord {
+    let list = json!({
+        "checkpoint_id": id, "checkpoint_seq": seq, "covers_journal_seq": covers, "schema_version": 1,
+        "messages": [], "state": { "of": id },
+    });
+    let mut checkpoint: LoopCheckpoint = serde_json::from_value(list).expect("a checkpoint");
+    checkpoint.state_hash = checkpoint.content_hash();
+    writer.draft(None, checkpoint).expect("a draft")
+}
+
+async fn turns(way: &Way, run: &str) -> Vec<Value> {
+    let records = way.records(run).await.into_iter();
+    let turns = records.filter(|(kind, _)| kind == "conversation_turn");
+    turns.map(|(_, mut turn)| turn["message_id"].take()).collect()
+}
+
+/// Whatever became of it.
+pub async fn a_write_without_an_answer_is_there_once_when_written_again(way: &Way) {
+    for fate in way.fates {
+        let run = format!("again-{fate:?}");
+        let writer = way.runlog.writer(run.as_str()).await.expect("a writer");
+        writer.write(named(&writer, "a", 1)).await.expect("written");
+        let came = way.unknown(*fate, writer.write(named(&writer, "b", 2))).await;
+        let again = writer.write(named(&writer, "b", 2)).await;
+        let wrote = again.unwrap_or_else(|error| panic!("{fate:?}, {came:?}: {error}"));
+        assert!(matches!(wrote.journal_seq.get(), 0 | 2), "{wrote:?}");
+        assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fate:?}");
+        assert_eq!(turns(way, &run).await, ["a", "b", "c"], "{fate:?}, {came:?}");
+    }
+}
+
+/// So that of two records with one number one is in the log, and who wrote the other knows.
+pub async fn what_is_written_instead_has_the_number_or_learns_that_it_is_taken(way: &Way) {
+    for fate in way.fates {
+        let run = format!("instead-{fate:?}");
+        let writer = way.runlog.writer(run.as_str()).await.expect("a writer");
+        let came = way.unknown(*fate, writer.write(named(&writer, "result", 1))).await;
+        let first = match writer.write(named(&writer, "marker", 1)).await {
+            Ok(wrote) => {
+                assert!(!matches!(came, Came::Ended), "{fate:?}: one number, two records");
+                assert_eq!(wrote.journal_seq.get(), 1);
+                "marker"
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{fate:?}: {error}");
+                "result"
+            }
+        };
+        writer.write(named(&writer, "next", 2)).await.expect("it goes on");
+        assert_eq!(turns(way, &run).await, [first, "next"], "{fate:?}, {came:?}");
+    }
+}
+
+/// And where it stands is where the first one does.
+pub async fn what_another_process_wrote_before_is_found(way: &Way) {
+    let first = way.runlog.writer("before").await.expect("a writer");
+    let there = first.write(named(&first, "a", 1)).await.expect("written").position;
+    first.write(named(&first, "b", 0)).await.expect("written");
+    let second = way.connect(|_| {}).await.writer("before").await.expect("a writer");
+    assert_eq!(second.next().await.expect("numbers").0.get(), 3);
+    assert_eq!(second.write(named(&second, "a", 1)).await.expect("found").position, there);
+    assert_eq!(second.write(named(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
+    let other = named(&second, "a", 1);
+    let other = JournalRecord { body: runlog_schemas::record::Body { tags: vec!["x".into()], ..other.body }, ..other };
+    let error = second.write(other).await.expect_err("one id, two contents");
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    // What is refused for its content takes the number that it was given, so that what follows it is not lost.
+    let next = second.next().await.expect("numbers").0.get();
+    assert_eq!(next, 5);
+    assert_eq!(second.write(named(&second, "d", next)).await.expect("it goes on").journal_seq.get(), next);
+    for _ in 0..2 {
+        let error = first.write(named(&first, "late", 0)).await.expect_err("it is another's");
+        assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
+    }
+    assert_eq!(turns(way, "before").await, ["a", "b", "c", "d"]);
+}
+
+/// Neither is a number that somebody else has.
+pub async fn a_number_that_is_not_the_next_is_not_written(way: &Way) {
+    let writer = way.runlog.writer("numbers").await.expect("a writer");
+    for wrong in [2, 3, 1 << 40] {
+        let error = writer.write(named(&writer, "a", wrong)).await.expect_err("it is not the next");
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    }
+    writer.write(named(&writer, "a", 1)).await.expect("written");
+    let error = writer.write(named(&writer, "b", 1)).await.expect_err("it is taken");
+    assert!(error.to_string().contains("the next one is 2"), "{error}");
+    let records = way.records("numbers").await;
+    let kinds: Vec<_> = records.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["run_claim", "conversation_turn"], "and nothing was written that was not asked for");
+}
+
+/// A checkpoint, that is, and nothing that has a number.
+pub async fn a_run_that_ended_takes_what_may_follow(way: &Way) {
+    let writer = way.runlog.writer("over").await.expect("a writer");
+    writer.write(named(&writer, "a", 1)).await.expect("written");
+    let end = RunLifecycle { status: "completed".into(), reason: String::new() };
+    writer.write(writer.draft(None, end).expect("a draft")).await.expect("ended");
+    writer.write(checkpoint(&writer, "terminal", 2, 1)).await.expect("taken");
+    let later = way.runlog.writer("over").await.expect("a writer");
+    let error = later.write(named(&later, "b", 3)).await.expect_err("it ended");
+    assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("ended"), "{error}");
+    assert_eq!(later.next().await.expect("numbers").1, 2);
+    later.write(checkpoint(&later, "later", 2, 2)).await.expect("taken");
+    let found = way.runlog.checkpoint("over", None).await.expect("an answer").expect("a checkpoint");
+    assert_eq!(found.checkpoint_id, "later");
+    let found = way.runlog.checkpoint("over", Some(JournalSeq::new(1).expect("a number"))).await.expect("an answer");
+    assert!(found.is_none(), "{found:?}");
+    assert!(way.runlog.checkpoint("nobody", None).await.expect("an answer").is_none());
+    assert_eq!(turns(way, "over").await, ["a"]);
+}
+
+/// In order, page by page, and by what they say of themselves.
+pub async fn records_are_read_as_they_were_written(way: &Way) {
+    let writer = way.runlog.writer("read").await.expect("a writer");
+    let mut wrote = Vec::new();
+    for (nth, key) in (1..).zip(["x=1", "y", "x=1", "ü ?&", "x=1"]) {
+        let mut record = named(&writer, &format!("r{nth}"), nth);
+        let entry = CorrelationEntry { key: "port".into(), value: key.into() };
+        record.body.event_index.correlation_keys = vec![entry];
+        let position = writer.write(record.clone()).await.expect("written").position;
+        wrote.push((position, record, key));
+    }
+    for (which, limit) in [(None, 2), (Some("x=1"), 2), (Some("ü ?&"), 1), (Some("none"), 9), (Some("x"), 9)] {
+        let select = Select { correlation: which.map(|value| ("port".into(), value.into())), ..Select::default() };
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = way.runlog.records("read", &select, cursor.as_deref(), limit).await.expect("a page");
+            found.extend(page.records.into_iter().map(|read| (read.position, read.record.expect("its content"))));
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        found.retain(|(_, record)| record.payload.payload_type() != "run_claim");
+        let wanted: Vec<_> = wrote.iter().filter(|(_, _, key)| which.is_none_or(|which| which == *key)).collect();
+        assert_eq!(found.len(), wanted.len(), "{which:?}");
+        for ((at, read), (position, record, _)) in found.iter().zip(wanted) {
+            assert_eq!((at, &read.body, &read.payload), (position, &record.body, &record.payload), "{which:?}");
+            assert_eq!(read.place.journal_seq, record.place.journal_seq);
+        }
+    }
+    let none = way.runlog.records("nobody", &Select::default(), None, 1).await.expect("a page");
+    assert!(none.records.is_empty() && none.next_cursor.is_none());
+    assert!(way.runlog.recovery("nobody").await.expect("an answer").is_none());
+    let recovery = way.runlog.recovery("read").await.expect("an answer").expect("a run");
+    assert_eq!(recovery.next_journal_seq.get(), 6);
+    let error = way.runlog.records("read", &Select::default(), None, 1001).await.expect_err("too many");
+    assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+}
+
+/// The claims above, each as a test on the journal that `$way` makes.
+#[macro_export]
+macro_rules! writing_claims {
+    ($way:path) => {
+        $crate::way_claims! { $way, writing:
+            a_write_without_an_answer_is_there_once_when_written_again,
+            what_is_written_instead_has_the_number_or_learns_that_it_is_taken,
+            what_another_process_wrote_before_is_found,
+            a_number_that_is_not_the_next_is_not_written,
+            a_run_that_ended_takes_what_may_follow,
+            records_are_read_as_they_were_written,
+        }
+    };
+}

@@ -1,7 +1,8 @@
 //! The product and the independent model answer alike, over seeded histories.
 //!
-//! `RUNLOG_SEEDS` is how many seeds (10,000), `RUNLOG_DISK_SEEDS` how many of those on disk (300), `RUNLOG_SEED` the only one, whose events are then shown where it
-//! fails. `--nocapture` shows the tables.
+//! `RUNLOG_SEEDS` is how many seeds (10,000), `RUNLOG_DISK_SEEDS` how many on disk (300), both from `RUNLOG_SEEDS_FROM` (0) on, so
+//! that a long run can be had in parts; `RUNLOG_SEED` is the only one, whose events are then shown where it fails. `--nocapture`
+//! shows the tables.
 
 use runlog_model::Rule;
 use runlog_tests::agreement::{
@@ -12,6 +13,10 @@ use std::sync::{
     Mutex,
     atomic::{AtomicU64, Ordering},
 };
+
+/// As the command has: a third of a seed's time is the system's allocator otherwise.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How often each rule decided something.
 #[derive(Default)]

@@ -19,12 +19,13 @@ pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs `check` on the seeds from 0, or on the one that is asked for, on so many threads.
+/// Runs `check` on so many seeds from `RUNLOG_SEEDS_FROM` (0) on, or on the one that is asked for, on so many threads.
 ///
 /// Panics with the failures, and the history of the one that is asked for; after some it gives up.
 pub fn each_seed(threads: usize, seeds: u64, check: impl Fn(u64) -> Result<(), String> + Sync) {
     const FAILURES_MAX: usize = 5;
-    let (from, end) = number("RUNLOG_SEED").map_or((0, seeds), |seed| (seed, seed + 1));
+    let first = number("RUNLOG_SEEDS_FROM").unwrap_or(0);
+    let (from, end) = number("RUNLOG_SEED").map_or((first, first + seeds), |seed| (seed, seed + 1));
     let (next, failures) = (AtomicU64::new(from), Mutex::new(Vec::new()));
     let work = || loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);

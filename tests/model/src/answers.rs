@@ -71,6 +71,7 @@ impl Seen<'_> {
             "records": self.run.applied().count(),
             "next_journal_seq": self.run.next_journal_seq(&self.model.rules),
             "next_writer_seq": self.run.next_writer_seq(&self.model.rules),
+            "next_checkpoint_seq": crate::checkpoints::highest_seq(self.run) + 1,
             "epoch": writer.epoch,
             "writer_id": writer.id.unwrap_or_default(),
             "updated_at_millis": last.map(|entry| entry.log_millis),

@@ -70,6 +70,8 @@ pub(crate) struct Written {
     pub(crate) position: Position,
     /// Whether the way told along with the acknowledgement that it was applied.
     pub(crate) applied: bool,
+    /// Whether it told that the record had been there before: its number is none.
+    pub(crate) repeat: bool,
 }
 
 impl Pen {
@@ -171,7 +173,7 @@ impl Pen {
                     return Err(self.refused(record, &outcome));
                 }
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
-                let written = Written { record_id, journal_seq, position: appended.position, applied };
+                let written = Written { record_id, journal_seq, position: appended.position, applied, repeat };
                 self.last = Some(written.clone());
                 Ok(written)
             }

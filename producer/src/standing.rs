@@ -111,8 +111,13 @@ impl Shared {
             let NeverStarted { request, call, key, record_id, position } = intent;
             // Whoever has lost the run says nothing any more about what others may have done since.
             if let Some(position) = position {
-                let written =
-                    Written { record_id: record_id.clone(), journal_seq: JournalSeq::ZERO, position, applied: false };
+                let written = Written {
+                    record_id: record_id.clone(),
+                    journal_seq: JournalSeq::ZERO,
+                    position,
+                    applied: false,
+                    repeat: false,
+                };
                 let writer = (&state.pen.writer_id, state.pen.epoch);
                 let permitted =
                     pen::permit(&self.transport, &self.config, self.run_id.borrow(), &written, writer).await;

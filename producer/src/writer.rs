@@ -180,7 +180,8 @@ impl Writer {
         let checkpoint_seq =
             record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
         let written = desk.pen.append_whole(record).await?;
-        let mut wrote = Wrote { position: written.position.clone(), journal_seq: written.journal_seq };
+        let journal_seq = if written.repeat { JournalSeq::ZERO } else { written.journal_seq };
+        let mut wrote = Wrote { position: written.position.clone(), journal_seq };
         if !written.applied {
             let deadline = self.config.read_back;
             let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &written, deadline).await;

@@ -1,7 +1,7 @@
-//! The rules of the journal as scenarios over HTTP: what any server that speaks our interface must do, whoever wrote it.
+//! The rules of the journal as scenarios over HTTP: what any server must do that speaks our interface.
 //!
 //! ```text
-//!   rule ──▶ a scenario on runs of its own ──▶ records appended, questions asked ──▶ pass, or what was expected instead
+//!   rule ──▶ a scenario on runs of its own ──▶ appends, questions ──▶ pass, or what was expected instead
 //! ```
 //!
 //! A scenario shows one rule and builds on as few others as it can, so that a server which gets one wrong fails that one.

@@ -172,7 +172,7 @@ fn not_found(what: &str) -> Reply {
 }
 
 /// The log, by way of the model, and what is wrong with it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
     model: Model,
     /// As it was before the last append; kept where an answer may be of then.
@@ -184,6 +184,8 @@ struct State {
     privacy: BTreeMap<(String, String), String>,
     /// What was refused as a gap, by run and record.
     gaps: BTreeSet<(String, String)>,
+    /// Runs of which a batch was refused.
+    batches: BTreeSet<String>,
 }
 
 impl State {
@@ -202,6 +204,7 @@ impl State {
             appended: 0,
             privacy: BTreeMap::new(),
             gaps: BTreeSet::new(),
+            batches: BTreeSet::new(),
         };
         for partition in 0..PARTITIONS {
             state.deliver(partition, genesis.clone());
@@ -255,7 +258,7 @@ impl State {
     fn posted(&mut self, asked: &Asked, path: &[&str]) -> Answer {
         match path {
             ["v1", "runs"] => Err(problem(405, "usage", "runs are not posted")),
-            ["v1", "runs", run, "records"] => self.append(run, &asked.body),
+            ["v1", "runs", run, "records"] => self.append(run, &asked.body, asked.is("check")),
             ["v1", "runs", run, "claims"] => self.claim(run),
             ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &asked.body),
             ["v1", "skips"] => self.skip(&asked.body),

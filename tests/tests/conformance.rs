@@ -137,7 +137,9 @@ fn a_report_says_what_was_asked_what_was_answered_and_what_was_expected() -> any
     }
     // There are runs of it now: whoever asks again would be answered of then.
     runlog.json(&["conformance", "--prefix", "mine"])?.exits(2)?;
-    runlog.json(&["conformance", "--rule", "nobody's"])?.exits(2)?;
+    for wrong in [["conformance", "--rule", "nobody's"], ["conformance", "--rule", "skip_voids"]] {
+        runlog.json(&wrong)?.exits(2)?;
+    }
     ensure!(Runlog::at("http://127.0.0.1:9").json(&["conformance"])?.exits(4)?.error_kind()? == "unavailable");
     Ok(())
 }

@@ -24,6 +24,11 @@ pub(super) fn run(args: &args::Conformance, server: &str, output: &Output) -> Re
     if let Some(unknown) = args.rule.iter().find(|name| !rules().any(|rule| rule.name == **name)) {
         return Err(Error::usage(format!("there is no rule {unknown}; --list has them")));
     }
+    let takes = |rule: &&conformance::Rule| rule.of_partition && args.rule.iter().any(|name| name == rule.name);
+    if let Some(rule) = rules().find(takes).filter(|_| !args.partition_rules) {
+        let message = format!("{} takes something away from a whole partition: it needs --partition-rules", rule.name);
+        return Err(Error::usage(message));
+    }
     if args.list {
         list(output)?;
         return Ok(Answer::Yes);
@@ -92,11 +97,10 @@ fn human(report: &Report, text: &mut Text) {
     }
     let Report { server, passed, failed, skipped, seconds, .. } = report;
     text.title(server.clone());
-    let verdict = if *failed == 0 {
-        Cell::from(format!("{passed} passed")).good()
-    } else {
-        Cell::from(format!("{failed} failed")).bad()
-    };
-    let rest = if *failed == 0 { String::new() } else { format!("{passed} passed, ") };
-    text.line([verdict.strong(), Cell::from(format!("{rest}{skipped} skipped, in {seconds:.1} s")).dim()]);
+    let rest = format!("{skipped} skipped, in {seconds:.1} s");
+    let passed = Cell::from(format!("{passed} passed"));
+    match failed {
+        0 => text.line([passed.good().strong(), Cell::from(rest).dim()]),
+        _ => text.line([Cell::from(format!("{failed} failed")).bad().strong(), passed, Cell::from(rest).dim()]),
+    }
 }

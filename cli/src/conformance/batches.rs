@@ -12,6 +12,12 @@ const SECTION: &str = "Batches";
 pub(super) const RULES: &[Rule] = &[
     Rule::new("batch_applied", SECTION, "a batch takes effect whole, each record behind those before it", applied),
     Rule::new("batch_refused", SECTION, "one refusal refuses a batch, and nothing of it is visible", refused),
+    Rule::new(
+        "batch_takes_numbers",
+        SECTION,
+        "a refused batch takes a number of its writer's for each record, and of the run's those that were next",
+        takes_numbers,
+    ),
     Rule::new("batch_shape", SECTION, "a batch is of one writer, its numbers one behind the other", shape),
     Rule::new("batch_positions", SECTION, "the records of a batch stand at one offset, by index from 0", positions),
     Rule::new("batch_repeat", SECTION, "a batch again is a repeat, and so is a record of it sent alone", repeat),
@@ -36,6 +42,20 @@ fn refused(site: &mut Site<'_>) -> Checked {
     batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
     site.send(&mut run, &batch)?.refused("sequence").needs("sequence_next")?;
     site.of(&run, "/records", &[])?.problem(404, "not_found")
+}
+
+fn takes_numbers(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let mut batch = run.batch(vec![turn("a"), turn("b")]);
+    batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
+    // What becomes of it is another rule: it takes these numbers applied, too.
+    site.send(&mut run, &batch)?;
+    run.journal_seq = 2;
+    let next = run.record(turn("c"));
+    let answer = site.send(&mut run, &next)?;
+    answer.that(answer.at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
+    answer.that(answer.at("/reason") != "sequence", "the next number").needs("refusal_consumes_journal_seq")?;
+    answer.applied().map(drop)
 }
 
 fn shape(site: &mut Site<'_>) -> Checked {

@@ -14,6 +14,7 @@ const SECTION: &str = "Tool calls";
 pub(super) const RULES: &[Rule] = &[
     Rule::new("key_is_retry_safe", SECTION, "a pending call is retry_safe if, and only if, it has a key", key),
     Rule::new("evidence_fenced", "Judgement", "a result that was fenced is evidence of its effect", evidence_fenced),
+    Rule::new("evidence_once", "Judgement", "a result that was refused again is the same evidence", evidence_once),
     Rule::new(
         "resolution_transition",
         "Judgement",
@@ -85,6 +86,18 @@ fn evidence_fenced(site: &mut Site<'_>) -> Checked {
     answer.lists("/pending/0/evidence", "record_id", &[&late])?;
     answer.has("/pending/0/evidence/0/status", "completed")?;
     answer.has("/pending/0/evidence/0/reason", "fenced")
+}
+
+fn evidence_once(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    let late = run.record(completed(&asked, &json!("done"))).with("writer_epoch", 7);
+    for _ in 0..2 {
+        site.send(&mut run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
+    }
+    let answer = site.recovery(&run)?;
+    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.only("/pending/0/evidence").map(drop)
 }
 
 fn transition(site: &mut Site<'_>) -> Checked {

@@ -11,6 +11,7 @@ const SECTION: &str = "Reads";
 
 pub(super) const RULES: &[Rule] = &[
     Rule::new("valid_time", SECTION, "a fact holds from its valid time on; the latest statement counts", valid_time),
+    Rule::new("facts_of_family", SECTION, "facts of a family are that family's", of_family),
     Rule::new("retraction", SECTION, "a retraction ends a fact from its valid time on", retracted),
     Rule::new("assert_wins", SECTION, "at the same valid time an assertion wins over a retraction", assert_wins),
     Rule::new("retraction_of_later", SECTION, "a retraction of what is said behind it says nothing", of_later),
@@ -27,6 +28,17 @@ fn valid_time(site: &mut Site<'_>) -> Checked {
     site.facts(&run, 5)?.lists("/facts", "record_id", &[])?;
     site.facts(&run, 15)?.lists("/facts", "record_id", &[second.id()])?;
     site.facts(&run, 20)?.lists("/facts", "record_id", &[first.id()])
+}
+
+fn of_family(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let said = site.say(&mut run, turn("m"))?;
+    let asked = site.say(&mut run, request("book", &json!({"seat": 1})))?;
+    for (family, id) in [("conversation_turn", said), ("tool_call", asked)] {
+        let answer = site.of(&run, "/facts", &[("family", family), ("at", "2026-11-22T01:00:00Z")])?.ok()?;
+        answer.lists("/facts", "record_id", &[&id])?;
+    }
+    Ok(())
 }
 
 /// A turn that holds from 10 on, and its retraction.

@@ -38,6 +38,7 @@ pub(super) const RULES: &[Rule] = &[
         "calls and effects that did not end are listed, whatever a checkpoint covers",
         pending,
     ),
+    Rule::new("keys_told", SECTION, "calls are told with their idempotency key, pending and ended ones", keys_told),
     Rule::new("recovery_open", SECTION, "approvals, wakes, messages and write-backs that stand open are listed", open),
     Rule::new("resumable_ended", SECTION, "a run that ended is not resumable, and that is why", ended),
     Rule::new(
@@ -108,6 +109,20 @@ fn pending(site: &mut Site<'_>) -> Checked {
     recovery.lists("/pending", "id", &[&call, "e"])?;
     recovery.lists("/pending", "kind", &["tool_call", "effect"])?;
     recovery.has("/pending/0/journal_seq", 1)
+}
+
+fn keys_told(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    for (seat, key) in [(1, "key-1"), (2, "key-2")] {
+        let asked = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
+        site.send(&mut run, &asked)?.applied()?;
+        if seat == 1 {
+            site.say(&mut run, completed(asked.id(), &json!("done")))?;
+        }
+    }
+    let recovery = site.recovery(&run)?;
+    recovery.lists("/completed", "idempotency_key", &["key-1"])?;
+    recovery.lists("/pending", "idempotency_key", &["key-2"])
 }
 
 fn open(site: &mut Site<'_>) -> Checked {

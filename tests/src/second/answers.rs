@@ -77,10 +77,8 @@ impl State {
 
     pub(super) fn one(&self, asked: &Asked, run_id: &str) -> Answer {
         let view = self.view(asked, run_id, "run")?;
-        let runs = view.runs();
-        let mut all = runs["runs"].as_array().into_iter().flatten();
-        let found = all.find(|run| run["run_id"] == run_id).ok_or_else(|| not_found("no run"))?;
-        ok(&self.run(found))
+        let found = view.recover(run_id);
+        if found.is_null() { Err(not_found("no run")) } else { ok(&self.run(&found)) }
     }
 
     pub(super) fn lookup(&self, asked: &Asked, run_id: &str) -> Answer {
@@ -210,7 +208,8 @@ impl State {
         if found.is_null() {
             return Err(not_found("no run"));
         }
-        if asked.is("from_start") || self.is_wrong("checkpoint_covered") {
+        let uncovered = self.is_wrong("checkpoint_covered") && !found["checkpoint"].is_null();
+        if asked.is("from_start") || uncovered {
             let ended = |effect: &Value| effect["kind"] == "tool_call" && effect["status"] != "pending";
             found["completed"] = self.effects(&view, run_id).into_iter().filter(ended).collect();
         }
@@ -259,6 +258,12 @@ impl State {
                     all.retain(|effect| effect["journal_seq"].as_u64() > Some(covers));
                 }
             }
+            "keys_told" => {
+                for call in found["completed"].as_array_mut().into_iter().flatten() {
+                    call["idempotency_key"] = Value::Null;
+                }
+            }
+            "evidence_once" => self.repeat_evidence(found),
             "recovery_open" => {
                 for list in ["approvals", "wakes", "messages", "write_backs"] {
                     found[list] = json!([]);
@@ -271,6 +276,17 @@ impl State {
                 found["reason"] = "to be sure".into();
             }
             _ => {}
+        }
+    }
+
+    /// Evidence once for each time that it was refused.
+    fn repeat_evidence(&self, found: &mut Value) {
+        let refused = self.model.anomalies(found["run_id"].as_str());
+        let refused = refused["anomalies"].as_array().cloned().unwrap_or_default();
+        for effect in found["pending"].as_array_mut().into_iter().flatten() {
+            let again = |one: &Value| refused.iter().filter(|row| row["record_id"] == one["record_id"]).count();
+            let all = effect["evidence"].as_array().cloned().unwrap_or_default();
+            effect["evidence"] = all.iter().flat_map(|one| std::iter::repeat_n(one.clone(), again(one))).collect();
         }
     }
 

@@ -148,6 +148,10 @@ impl State {
         // Inclusive.
         let at = at.transpose()?.unwrap_or(i64::MAX) - i64::from(self.is_wrong("valid_time"));
         let mut found = view.facts(run_id, at);
+        let family = asked.get("family").filter(|_| !self.is_wrong("facts_of_family"));
+        if let (Some(family), Some(facts)) = (family, found["facts"].as_array_mut()) {
+            facts.retain(|fact| fact["family"] == family);
+        }
         found["run_id"] = run_id.into();
         found["position"] = head["position"].clone();
         found["next_cursor"] = Value::Null;

@@ -2,7 +2,7 @@
 //! implementation that `runlog conformance` must pass; with one thing wrong, one that must fail that rule alone.
 //!
 //! ```text
-//!   request ──▶ State::answer ──▶ append (fills in, delivers to the model) · answers, lists (the model's, as our JSON)
+//!   request ──▶ State::answer ──▶ append (delivers to the model) · answers, lists (the model's)
 //!                      └── is_wrong(rule): what a wrong implementation would do instead
 //! ```
 //!
@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex},
     thread::{self, JoinHandle},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 mod answers;
 mod append;
@@ -93,7 +93,14 @@ pub fn name_of(rule: Rule) -> String {
 }
 
 async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> Response<Body> {
-    let reply = match Asked::of(request).await {
+    let asked = Asked::of(request).await;
+    if let Ok(asked) = &asked
+        && let ["v1", "runs", run, "tail"] = asked.path.iter().map(String::as_str).collect::<Vec<_>>()[..]
+        && !asked.is("until_end")
+    {
+        return followed(state, run.to_owned());
+    }
+    let reply = match asked {
         Ok(asked) => state.lock().map(|mut state| state.answer(&asked)),
         Err(error) => Ok(Err(problem(400, "invalid", &format!("{error:#}")))),
     };
@@ -101,6 +108,30 @@ async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> R
     let reply = reply.unwrap_or_else(|problem| problem);
     let response = Response::builder().status(reply.status).header(header::CONTENT_TYPE, reply.content_type);
     response.body(Body::from(reply.body)).unwrap_or_default()
+}
+
+/// A run's timeline as it grows.
+fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
+    let Ok(appends) = state.lock().map(|state| state.appends.subscribe()) else { return Response::default() };
+    let told = futures_util::stream::unfold((appends, 0), move |(mut appends, told)| {
+        let (state, run_id) = (state.clone(), run_id.clone());
+        async move {
+            loop {
+                appends.borrow_and_update();
+                let (events, ends) = state.lock().ok()?.told_behind(&run_id, told);
+                if !events.is_empty() {
+                    let next = told + events.len();
+                    return Some((Ok::<_, std::convert::Infallible>(events.concat()), (appends, next)));
+                }
+                if ends {
+                    return None;
+                }
+                appends.changed().await.ok()?;
+            }
+        }
+    });
+    let response = Response::builder().header(header::CONTENT_TYPE, "text/event-stream");
+    response.body(Body::from_stream(told)).unwrap_or_default()
 }
 
 /// A question, taken apart.
@@ -186,6 +217,8 @@ struct State {
     gaps: BTreeSet<(String, String)>,
     /// Runs of which a batch was refused.
     batches: BTreeSet<String>,
+    /// How much was appended, for whoever waits for more.
+    appends: watch::Sender<u64>,
 }
 
 impl State {
@@ -205,6 +238,7 @@ impl State {
             privacy: BTreeMap::new(),
             gaps: BTreeSet::new(),
             batches: BTreeSet::new(),
+            appends: watch::channel(0).0,
         };
         for partition in 0..PARTITIONS {
             state.deliver(partition, genesis.clone());
@@ -241,6 +275,7 @@ impl State {
         let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
         let what = What::Record { record: Arc::new(record), datums };
         self.model.deliver(&Delivery { partition, offset, log_millis, what });
+        self.appends.send_replace(self.appended);
         offset
     }
 

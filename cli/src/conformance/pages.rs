@@ -24,6 +24,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("recovery_paged", SECTION, "all pages of a recovery are of one state of the run", recovery_paged),
     Rule::new("tail_in_order", SECTION, "a tail tells a run's records in order, each with its cursor", tail_in_order),
     Rule::new("tail_goes_on", SECTION, "a tail goes on behind a cursor, without gap or repeat", tail_goes_on),
+    Rule::new(
+        "tail_follows",
+        SECTION,
+        "a tail goes on with what is appended, of a run that is to come too",
+        tail_follows,
+    ),
     Rule::new("cursors_refused", SECTION, "a cursor of another list is refused", cursors_refused),
 ];
 
@@ -179,6 +185,18 @@ fn tail_goes_on(site: &mut Site<'_>) -> Checked {
     let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
     let expected = [&said[2..], &more[..]].concat();
     answer.that(ids(&lines) == expected, format!("events of {expected:?}"))
+}
+
+fn tail_follows(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let mut followed = site.follow(&run)?;
+    for said in ["a", "b", "c"] {
+        let id = site.say(&mut run, turn(said))?;
+        let line = site.next(&mut followed)?;
+        let head = site.head(&run)?;
+        head.that(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
+    }
+    Ok(())
 }
 
 fn cursors_refused(site: &mut Site<'_>) -> Checked {

@@ -4,7 +4,7 @@ use super::{
     payloads,
     run::{Record, Run},
 };
-use crate::client::{Client, Target};
+use crate::client::{Client, Events, Target};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -98,6 +98,34 @@ impl<'a> Site<'a> {
         let answer = answer.map_err(|error| failed(error.chain()))?;
         let json = serde_json::from_str(&answer.body).unwrap_or_default();
         Ok(Answer { asked, status: answer.status, content_type: answer.content_type, text: answer.body, json })
+    }
+
+    /// Opens a run's tail from its beginning on, which goes on with what is appended.
+    pub(super) fn follow(&mut self, run: &Run) -> Checked<Followed> {
+        let target = Target::run(&run.id).path("/tail").with("from", "beginning");
+        let asked = format!("GET {}", target.as_str());
+        let opened = self.runtime.block_on(self.client.events(target));
+        opened.map(|events| Followed { events, asked: asked.clone() }).map_err(|error| {
+            let finding = Finding { asked, answered: error.chain(), expected: "a stream of events".to_owned() };
+            Stop { needs: None, finding }
+        })
+    }
+
+    /// The next line of a tail.
+    pub(super) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT);
+        let next = self.runtime.block_on(async { tokio::time::timeout(left, followed.events.next()).await });
+        let answered = match next {
+            Ok(Ok(Some(event))) => match serde_json::from_str(&event.data) {
+                Ok(line) => return Ok(line),
+                Err(_) => event.data,
+            },
+            Ok(Ok(None)) => "the stream ended".to_owned(),
+            Ok(Err(error)) => error.chain(),
+            Err(_) => format!("nothing within {left:?}"),
+        };
+        let finding = Finding { asked: followed.asked.clone(), answered, expected: "another event".to_owned() };
+        Err(Stop { needs: None, finding })
     }
 
     /// Asks something of a run, at least as fresh as what was last appended to it.
@@ -198,6 +226,13 @@ impl Run {
             self.last = self.last.max(Some((partition, offset)));
         }
     }
+}
+
+/// A tail that is open.
+#[derive(Debug)]
+pub(super) struct Followed {
+    events: Events,
+    asked: String,
 }
 
 fn fresh(target: Target, run: &Run) -> Target {

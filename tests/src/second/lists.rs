@@ -33,6 +33,11 @@ pub(super) fn page(asked: &Asked, state: &State) -> Result<usize, Reply> {
     if (1..=1000).contains(&limit) { Ok(limit) } else { Err(problem(400, "usage", "no such limit")) }
 }
 
+/// A line as a server-sent event.
+fn event(line: &Value) -> String {
+    format!("id: {}\ndata: {line}\n\n", line["cursor"].as_str().unwrap_or_default())
+}
+
 impl State {
     pub(super) fn runs(&self, asked: &Asked) -> Answer {
         self.wait(asked)?;
@@ -134,8 +139,13 @@ impl State {
         if self.is_wrong("tail_in_order") && from == 0 {
             lines.reverse();
         }
-        let event = |line: &Value| format!("id: {}\ndata: {line}\n\n", line["cursor"].as_str().unwrap_or_default());
         Ok(Reply { status: 200, content_type: "text/event-stream", body: lines.iter().map(event).collect() })
+    }
+
+    /// The events of a run's tail behind the first so many, and whether nothing more ever comes.
+    pub(super) fn told_behind(&self, run_id: &str, told: usize) -> (Vec<String>, bool) {
+        let lines = self.lines(&self.model, run_id, false);
+        (lines.iter().skip(told).map(event).collect(), self.is_wrong("tail_follows"))
     }
 
     pub(super) fn facts(&self, asked: &Asked, run_id: &str) -> Answer {

@@ -14,7 +14,7 @@ mod schema;
 
 pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
-    Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
+    Anomalies, Checkpoint, Conformance, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
     EffectsAction, Lookup, Recover, Retention, Runs, Show, Tail, Verify,
 };
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Build the indices again from the log, beside the live ones, and compare
     Verify(Verify),
+    /// Show by scenarios whether a server keeps the journal's rules, whoever wrote it
+    Conformance(Conformance),
     /// The schemas of records: what is read, and what may change
     Schema(Schema),
     /// One agent of the demo, for the demo to start

@@ -24,6 +24,7 @@ use std::{process::ExitCode, time::Duration};
 
 mod anomalies;
 mod checkpoint;
+mod conformance;
 mod dead_letters;
 mod doctor;
 mod effects;
@@ -91,7 +92,11 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     if let Command::Serve(args) = cli.command {
         return serve::run(args, config);
     }
-    let client = Client::new(&config.server(cli.global.server.as_deref()))?;
+    let server = config.server(cli.global.server.as_deref());
+    if let Command::Conformance(args) = cli.command {
+        return conformance::run(&args, &server, &Output::new(cli.global.json, cli.global.quiet));
+    }
+    let client = Client::new(&server)?;
     let output = Output::new(cli.global.json, cli.global.quiet);
     let session = Session { client, output, config };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -123,6 +128,7 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         | Command::DemoAgent(_)
         | Command::DemoDesk(_)
         | Command::Serve(_)
+        | Command::Conformance(_)
         | Command::Rebuild(_)
         | Command::Snapshot(_)
         | Command::Schema(_)

@@ -7,6 +7,7 @@ mod args;
 mod client;
 mod command;
 mod config;
+mod conformance;
 mod demo;
 mod error;
 mod import;

@@ -17,6 +17,7 @@ pub mod kafka;
 pub mod log_contract;
 pub mod random;
 pub mod recorded;
+pub mod second;
 pub mod served;
 pub mod server;
 pub mod site;

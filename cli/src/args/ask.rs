@@ -4,6 +4,7 @@ use super::{AsOf, DeadLetterSkip, OfRun, Page, Reading, Resolve, Wait};
 use crate::value;
 use clap::{Args, Subcommand};
 use runlog_schemas::id::{JournalSeq, PartitionId, RunId};
+use std::time::Duration;
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
@@ -200,4 +201,23 @@ pub(crate) struct Doctor {
 pub(crate) struct Verify {
     #[command(flatten)]
     pub(crate) wait: Wait,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// What the ids of the suite's runs begin with; there must be no run of it yet [default: a random one]
+    #[arg(long, value_name = "P")]
+    pub(crate) prefix: Option<String>,
+    /// Only this rule; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rule: Vec<String>,
+    /// List the rules and ask nobody
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Run those rules too that take something away from whole partitions: horizons, skips. For a journal of its own
+    #[arg(long)]
+    pub(crate) partition_rules: bool,
+    /// How long one rule may take, such as 30s [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    pub(crate) deadline: Option<Duration>,
 }

@@ -1,0 +1,214 @@
+//! Tool calls: how they are known again, and what is told of them.
+
+use super::{
+    Rule,
+    payloads::{completed, failed, request, turn},
+    site::{Checked, Site},
+};
+use serde_json::{Value, json};
+
+const SECTION: &str = "Tool calls";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "call_transition",
+        "Judgement",
+        "a result answers a pending call; failed behind completed is refused",
+        transition,
+    ),
+    Rule::new("same_completion", "Judgement", "the same completion again is a no-op", same_completion),
+    Rule::new("fingerprint", SECTION, "a fingerprint is that of the tool and the canonical arguments", fingerprint),
+    Rule::new("big_integers", SECTION, "two integers of 64 bits are two calls", big_integers),
+    Rule::new("duplicate_keys", SECTION, "arguments with a key twice are refused", duplicate_keys),
+    Rule::new(
+        "lookup_canonical",
+        SECTION,
+        "a lookup finds a call whatever the order of keys and the white space",
+        canonical,
+    ),
+    Rule::new("lookup_unknown", SECTION, "a call that nobody asked for is unknown, in an unknown run too", unknown),
+    Rule::new(
+        "lookup_completed",
+        SECTION,
+        "a completed call answers with its result as recorded, and where it ended",
+        lookup_completed,
+    ),
+    Rule::new("lookup_failed", SECTION, "a failed call answers with its failure and no result", lookup_failed),
+    Rule::new(
+        "occurrences",
+        SECTION,
+        "the k-th request of a fingerprint is occurrence k; the default is the last",
+        occurrences,
+    ),
+    Rule::new("call_ids_repeat", SECTION, "a call id identifies nothing: providers repeat it", call_ids),
+    Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", by_request),
+];
+
+fn transition(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let nobody = run.record(completed("nobody's", &json!(1)));
+    site.send(&mut run, &nobody)?.refused("transition")?;
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    site.say(&mut run, completed(&asked, &json!(1)))?;
+    let late = run.record(failed(&asked, "too late"));
+    site.send(&mut run, &late)?.refused("transition").map(drop)
+}
+
+fn same_completion(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    let first = run.record(completed(&asked, &json!(1)));
+    let ended = site.send(&mut run, &first)?.applied()?;
+    site.say(&mut run, completed(&asked, &json!(1)))?;
+    let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+    call.has("/position", ended.at("/position").clone())
+}
+
+/// Tool, arguments as they are written, fingerprint: RFC 8785's own examples among them.
+const VECTORS: [(&str, &str, &str); 7] = [
+    ("submit", "{}", "v1:3b8879d5a131285b4cce3054685fb226f1e4cefe4ef9269bc391ca18c3f3baaf"),
+    (
+        "tool",
+        r#"{"z":[{"d":1,"c":2},3,1],"a":{"y":0,"x":0}}"#,
+        "v1:9f99243c7245f03efccb1905b13dd539e235c9503ebca56bf16a43eb60feda10",
+    ),
+    ("tool", r#"{"ab":3,"b":4,"a":2,"":1}"#, "v1:e485169284a75eb7f293cd82c0178a8cdda72c192be130e75c199bfeffc6ce50"),
+    (
+        "tool",
+        r#"{"\uffff":1,"\ud800\udc00":2,"\ue000":3}"#,
+        "v1:0d3c695756ced43b6adbbfc3da7adf4441756fda5e5a171e1fcbf661792a8cf5",
+    ),
+    (
+        "tool",
+        r#"{"\u20ac":"Euro Sign","\r":"Carriage Return","\ufb33":"Hebrew Letter Dalet With Dagesh","1":"One","\ud83d\ude00":"Emoji: Grinning Face","\u0080":"Control","\u00f6":"Latin Small Letter O With Diaeresis"}"#,
+        "v1:befc01bf585c2fa4abaedfde1f7e7e13c131c73be69b6407ae08e6798d119d52",
+    ),
+    (
+        "tool",
+        r#"{"numbers":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}"#,
+        "v1:b5433577b8124814e5ad3dccd3754b2e63475d90c816abc3f1fda689c3bc8da1",
+    ),
+    ("b\u{f6}\u{f6}k", r#"{"a":1}"#, "v1:7b6e265001e10ce3677e988beefb9a94e71365ba32412ee20c5214cc947b834b"),
+];
+
+fn fingerprint(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    for (tool, arguments, fingerprint) in VECTORS {
+        let answer = site.of(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
+        answer.has("/fingerprint", fingerprint)?;
+    }
+    Ok(())
+}
+
+fn big_integers(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    for (id, fingerprint) in [
+        ("1234567890123456789", "v1:27806e68b5b3585d7079f4df44e393cc4ae7e24ec2a0f6e13040d6def16b9737"),
+        ("1234567890123456788", "v1:c685a509ee16cffac0001f802b2a26c9adf86df7e82df801500685d2c17391fa"),
+    ] {
+        let arguments = format!("{{\"id\":{id}}}");
+        let answer = site.of(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
+        answer.has("/fingerprint", fingerprint)?;
+    }
+    Ok(())
+}
+
+fn duplicate_keys(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
+    let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
+    site.body(&run, twice)?.problem(400, "invalid")?;
+    let asked = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
+    site.of(&run, "/lookup", &asked)?.problem(400, "invalid")
+}
+
+fn canonical(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
+    let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
+    let answer = site.of(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
+    answer.has("/status", "pending")?;
+    let answer = site.of(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?.ok()?;
+    answer.has("/status", "unknown")
+}
+
+fn unknown(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let nobody = site.run();
+    site.pending(&mut run)?;
+    for answer in [site.lookup(&run, "book", &json!({"seat": 2}))?, site.lookup(&nobody, "book", &json!({"seat": 1}))?]
+    {
+        answer.has("/status", "unknown")?;
+        answer.has("/occurrences", 0)?;
+        answer.has("/result", Value::Null)?;
+    }
+    let third = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "3")];
+    let answer = site.of(&run, "/lookup", &third)?.ok()?;
+    answer.has("/status", "unknown")?;
+    answer.has("/occurrences", 1)
+}
+
+fn lookup_completed(site: &mut Site<'_>) -> Checked {
+    for result in [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})] {
+        let mut run = site.run();
+        let asked = site.pending(&mut run)?;
+        let record = run.record(completed(&asked, &result));
+        let ended = site.send(&mut run, &record)?.applied()?;
+        let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+        call.has("/status", "completed")?;
+        call.has("/result", result)?;
+        call.has("/error", Value::Null)?;
+        call.has("/arguments", json!({"seat": 1}))?;
+        call.has("/position", ended.at("/position").clone())?;
+    }
+    Ok(())
+}
+
+fn lookup_failed(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    site.say(&mut run, failed(&asked, "no seats"))?;
+    let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+    call.has("/status", "failed")?;
+    call.has("/result", Value::Null)?;
+    call.has("/error", json!({"kind": "refused", "message": "no seats"}))
+}
+
+fn occurrences(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let first = site.pending(&mut run)?;
+    site.say(&mut run, completed(&first, &json!(1)))?;
+    site.pending(&mut run)?;
+    let last = site.lookup(&run, "book", &json!({"seat": 1}))?;
+    last.has("/occurrence", 2)?;
+    last.has("/occurrences", 2)?;
+    last.has("/status", "pending")?;
+    let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
+    site.of(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
+}
+
+fn call_ids(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let [one, other] = [1, 2].map(|seat| {
+        let mut asked = request("book", &json!({"seat": seat}));
+        asked["call_id"] = "call_0".into();
+        site.say(&mut run, asked)
+    });
+    let (one, other) = (one?, other?);
+    site.say(&mut run, completed(&other, &json!("two")))?;
+    site.recovery(&run)?.lists("/pending", "id", &[&one])?;
+    site.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
+}
+
+fn by_request(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    site.say(&mut run, completed(&asked, &json!(1)))?;
+    let answer = site.of(&run, &format!("/calls/{asked}"), &[])?.ok()?;
+    answer.has("/status", "completed")?;
+    answer.has("/occurrence", 1)?;
+    site.of(&run, "/calls/nobody", &[])?.problem(404, "not_found")
+}

@@ -1,0 +1,210 @@
+//! Lists by pages, and timelines by cursors: nothing is left out and nothing comes twice, whatever is written meanwhile.
+
+use super::{
+    Rule,
+    payloads::{completed, lifecycle, request, turn},
+    run::Run,
+    site::{Answer, Checked, Needs, Site},
+};
+use crate::client::Target;
+use serde_json::{Value, json};
+
+const SECTION: &str = "Reads";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "records_in_order",
+        SECTION,
+        "a timeline has the applied records in the order of the log, each with its place",
+        in_order,
+    ),
+    Rule::new("records_paged", SECTION, "a timeline's cursor survives writes: no gap, no repeat", records_paged),
+    Rule::new("runs_in_order", SECTION, "runs are listed by id, page by page", runs_in_order),
+    Rule::new("runs_by_status", SECTION, "runs are listed by status", runs_by_status),
+    Rule::new("recovery_paged", SECTION, "all pages of a recovery are of one state of the run", recovery_paged),
+    Rule::new("tail_in_order", SECTION, "a tail tells a run's records in order, each with its cursor", tail_in_order),
+    Rule::new("tail_goes_on", SECTION, "a tail goes on behind a cursor, without gap or repeat", tail_goes_on),
+    Rule::new(
+        "tail_follows",
+        SECTION,
+        "a tail goes on with what is appended, of a run that is to come too",
+        tail_follows,
+    ),
+    Rule::new("cursors_refused", SECTION, "a cursor of another list is refused", cursors_refused),
+];
+
+/// Turns, and their ids.
+fn turns(site: &mut Site<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
+    (0..count).map(|number| site.say(run, turn(&number.to_string()))).collect()
+}
+
+fn ids(items: &[Value]) -> Vec<&str> {
+    items.iter().map(|item| item["record_id"].as_str().unwrap_or_default()).collect()
+}
+
+fn in_order(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let said = turns(site, &mut run, 3)?;
+    let answer = site.of(&run, "/records", &[])?.ok()?;
+    let said: Vec<&str> = said.iter().map(String::as_str).collect();
+    answer.lists("/records", "record_id", &said)?;
+    for (at, number) in (1..=3).enumerate() {
+        answer.has(&format!("/records/{at}/journal_seq"), number)?;
+        answer.has(&format!("/records/{at}/writer_seq"), number)?;
+        answer.has(&format!("/records/{at}/payload_type"), "conversation_turn")?;
+        answer.has(&format!("/records/{at}/epoch"), 0)?;
+    }
+    answer.has("/next_cursor", Value::Null)
+}
+
+fn cursor(page: &Answer) -> Checked<String> {
+    page.at("/next_cursor").as_str().map(str::to_owned).ok_or_else(|| page.fails("a next_cursor"))
+}
+
+fn records_paged(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let mut said = turns(site, &mut run, 5)?;
+    let mut page = site.of(&run, "/records", &[("limit", "2")])?.ok()?;
+    said.extend(turns(site, &mut run, 1)?);
+    let mut found: Vec<String> = Vec::new();
+    for _ in 0..6 {
+        found.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
+        if page.at("/next_cursor").is_null() {
+            break;
+        }
+        let next = cursor(&page)?;
+        page = site.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+    }
+    page.that(found == said, format!("{said:?} over all pages, not {found:?}"))
+}
+
+fn listed(site: &mut Site<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
+    let (partition, offset) = run.last.unwrap_or_default();
+    let mut target = Target::new("/v1/runs").with("prefix", site.prefix());
+    for (name, value) in query {
+        target = target.with(name, value);
+    }
+    site.get(target.with("consistency", format!("at-least={partition}:{offset}")))?.ok()
+}
+
+/// That a run is listed at all.
+fn there(site: &mut Site<'_>, run: &Run) -> Checked {
+    let (partition, offset) = run.last.unwrap_or_default();
+    super::http::runs_at(site, run, &format!("at-least={partition}:{offset}")).needs("at_least_of_lists")
+}
+
+fn runs_in_order(site: &mut Site<'_>) -> Checked {
+    let mut runs = [site.run(), site.run(), site.run()];
+    for at in [2, 0, 1] {
+        site.say(&mut runs[at], turn("a"))?;
+        there(site, &runs[at])?;
+    }
+    let page = listed(site, &runs[1], &[("limit", "2")])?;
+    page.lists("/runs", "run_id", &[&runs[0].id, &runs[1].id])?;
+    let next = cursor(&page)?;
+    let page = listed(site, &runs[1], &[("limit", "2"), ("cursor", &next)])?;
+    page.lists("/runs", "run_id", &[&runs[2].id])?;
+    page.has("/next_cursor", Value::Null)
+}
+
+fn runs_by_status(site: &mut Site<'_>) -> Checked {
+    let (mut open, mut ended) = (site.run(), site.run());
+    site.say(&mut open, turn("a"))?;
+    there(site, &open)?;
+    site.say(&mut ended, lifecycle("failed"))?;
+    there(site, &ended)?;
+    listed(site, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
+    listed(site, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
+    listed(site, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
+}
+
+/// A call that ended; its request.
+fn call(site: &mut Site<'_>, run: &mut Run, seat: u32) -> Checked<String> {
+    let asked = site.say(run, request("book", &json!({"seat": seat})))?;
+    site.say(run, completed(&asked, &json!("done")))?;
+    Ok(asked)
+}
+
+fn recovery_paged(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = [call(site, &mut run, 1)?, call(site, &mut run, 2)?, call(site, &mut run, 3)?];
+    let first = site.of(&run, "/recovery", &[("limit", "2")])?.ok()?;
+    first.lists("/completed", "id", &[&asked[0], &asked[1]])?;
+    let mut next = cursor(&first)?;
+    call(site, &mut run, 4)?;
+    let mut found = Vec::new();
+    let mut page = first;
+    for _ in 0..6 {
+        page = site.of(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+        page.has("/next_journal_seq", 7)?;
+        let completed = page.list("/completed")?;
+        found.extend(completed.iter().map(|one| one["id"].as_str().unwrap_or_default().to_owned()));
+        if page.at("/next_cursor").is_null() {
+            break;
+        }
+        next = cursor(&page)?;
+    }
+    page.that(found == asked[2..], format!("{:?} on the next pages, not {found:?}", &asked[2..]))
+}
+
+/// A tail to the end of what is there: of each event its cursor and its line.
+fn tail(site: &mut Site<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(String, Value)>)> {
+    let answer = site.of(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
+    let mut events = Vec::new();
+    for event in answer.text.replace("\r\n", "\n").split("\n\n") {
+        let field = |name: &str| {
+            let lines = event.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            lines.map(|value| value.strip_prefix(' ').unwrap_or(value)).collect::<Vec<_>>().join("\n")
+        };
+        if !field("data").is_empty() {
+            events.push((field("id"), serde_json::from_str(&field("data")).unwrap_or_default()));
+        }
+    }
+    Ok((answer, events))
+}
+
+fn tail_in_order(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let said = turns(site, &mut run, 3)?;
+    let (answer, events) = tail(site, &run, "beginning")?;
+    let lines: Vec<Value> = events.iter().map(|(_, line)| line.clone()).collect();
+    answer.that(ids(&lines) == said, format!("events of {said:?}"))?;
+    let own = events.iter().all(|(id, line)| !id.is_empty() && line["cursor"] == **id);
+    answer.that(own, "each event's id is its line's cursor")?;
+    let (answer, events) = tail(site, &run, "end")?;
+    answer.that(events.is_empty(), "nothing behind the end")
+}
+
+fn tail_goes_on(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let said = turns(site, &mut run, 3)?;
+    let (answer, events) = tail(site, &run, "beginning")?;
+    let Some((cursor, _)) = events.get(1) else { return Err(answer.fails("three events")) };
+    let more = turns(site, &mut run, 2)?;
+    let (answer, events) = tail(site, &run, cursor)?;
+    let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
+    let expected = [&said[2..], &more[..]].concat();
+    answer.that(ids(&lines) == expected, format!("events of {expected:?}"))
+}
+
+fn tail_follows(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let mut followed = site.follow(&run)?;
+    for said in ["a", "b", "c"] {
+        let id = site.say(&mut run, turn(said))?;
+        let line = site.next(&mut followed)?;
+        let head = site.head(&run)?;
+        head.that(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
+    }
+    Ok(())
+}
+
+fn cursors_refused(site: &mut Site<'_>) -> Checked {
+    let (mut one, mut other) = (site.run(), site.run());
+    turns(site, &mut one, 2)?;
+    turns(site, &mut other, 2)?;
+    let page = site.of(&one, "/records", &[("limit", "1")])?.ok()?;
+    let next = cursor(&page)?;
+    site.of(&other, "/records", &[("cursor", &next)])?.problem(400, "usage")?;
+    site.of(&one, "/recovery", &[("cursor", &next)])?.problem(400, "usage")
+}

@@ -1,0 +1,150 @@
+//! Where records stand, and what follows from it.
+
+use super::{
+    Rule,
+    payloads::{checkpoint, message, proposal, prune, turn, write_back},
+    site::{Checked, Needs, Site},
+};
+use crate::client::Target;
+use runlog_schemas::{id::RunId, partition::partition_of};
+use serde_json::json;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new("journal_told", "A journal", "a server tells topic, journal id and partition count", journal_told),
+    Rule::new(
+        "partition_of_run",
+        "The parts",
+        "a run's partition is murmur2(run_id) mod the journal's count",
+        partition,
+    ),
+    Rule::new(
+        "one_partition",
+        "The parts",
+        "all records of a run are in one partition, in the order of their offsets",
+        one_partition,
+    ),
+    Rule::new("unnumbered_take_none", "The record", "kinds that are not numbered take no journal_seq", unnumbered),
+    Rule::new("next_numbers", "Judgement", "a run tells the numbers that are taken next", next_numbers),
+    Rule::new("hash_of_applied", "The record", "the run hash moves with what is applied, and with nothing else", hash),
+    Rule::new(
+        "unknown_members",
+        "The record",
+        "members that no field takes belong to a record's content",
+        unknown_members,
+    ),
+    Rule::new("outcome_by_position", "Judgement", "what became of an append is told by its position", by_position),
+    Rule::new("outcome_by_id", "Judgement", "what became of a record is told by its id", by_id),
+];
+
+fn journal_told(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let record = run.record(turn("a"));
+    let sent = site.send(&mut run, &record)?.applied()?;
+    let answer = site.get(Target::new("/v1/journal"))?.ok()?;
+    answer.that(answer.at("/partitions").as_u64().is_some_and(|count| count > 0), "partitions, 1 at the least")?;
+    answer.that(answer.at("/journal_id").as_str().is_some_and(|id| !id.is_empty()), "a journal_id")?;
+    answer.has("/topic", sent.at("/position/topic").clone())
+}
+
+fn partition(site: &mut Site<'_>) -> Checked {
+    let journal = site.get(Target::new("/v1/journal"))?.ok()?;
+    let count = journal.at("/partitions").as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+    for _ in 0..8 {
+        let mut run = site.run();
+        let record = run.record(turn("a"));
+        let sent = site.send(&mut run, &record)?.applied()?;
+        let run_id = RunId::new(run.id.as_str()).map_err(|_| sent.fails("a legal run id"))?;
+        sent.has("/position/partition", partition_of(run_id, count).get())?;
+    }
+    Ok(())
+}
+
+fn one_partition(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let mut before = None;
+    for id in ["a", "b", "c"] {
+        let record = run.record(turn(id));
+        let sent = site.send(&mut run, &record)?.applied()?;
+        let place = (sent.at("/position/partition").as_u64(), sent.at("/position/offset").as_u64());
+        let behind = before.is_none_or(|(partition, offset)| partition == place.0 && offset < place.1);
+        sent.that(behind, "the partition of the record before it, and a higher offset")?;
+        before = Some(place);
+    }
+    Ok(())
+}
+
+fn unnumbered(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    for unnumbered in [
+        checkpoint("c", 1, &[message("hello")]),
+        proposal("p", "pending"),
+        write_back("staged", 1),
+        write_back("committed", 1),
+        prune(1, false),
+    ] {
+        site.say(&mut run, unnumbered)?;
+        site.say(&mut run, turn("b"))?;
+    }
+    Ok(())
+}
+
+fn next_numbers(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let head = site.head(&run)?;
+    head.has("/next_journal_seq", 2)?;
+    head.has("/next_writer_seq", 3)
+}
+
+fn hash(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let first = run.record(turn("a"));
+    site.send(&mut run, &first)?.applied()?;
+    let before = site.head(&run)?;
+    let told = before.at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
+    before.that(told, "64 hexadecimal digits at /hash")?;
+    site.send(&mut run, &first)?;
+    site.head(&run)?.has("/hash", before.at("/hash").clone())?;
+    let again = run.record(turn("a"));
+    site.send(&mut run, &again)?.applied()?;
+    let after = site.head(&run)?;
+    after.that(after.at("/hash") != before.at("/hash"), "another hash behind another record")
+}
+
+fn unknown_members(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let record = run.record(turn("a")).with("x_of_the_host", json!({"deep": [1, "two"]}));
+    let first = site.send(&mut run, &record)?.applied()?;
+    site.send(&mut run, &record)?.repeats(&first).needs("repeat_of_applied")?;
+    let other = record.with("x_of_the_host", json!({"deep": [1, "three"]}));
+    site.send(&mut run, &other)?.refused("conflict").needs("conflict_id").map(drop)
+}
+
+fn by_position(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let record = run.record(turn("a"));
+    let sent = site.send(&mut run, &record)?.applied()?;
+    let (place, id) = (sent.place(), record.id());
+    let answer = site.of(&run, "/outcome", &[("position", &place), ("record_id", id)])?.ok()?;
+    answer.has("/outcome", "applied")?;
+    answer.has("/position", sent.at("/position").clone())?;
+    let early = run.record(turn("b")).with("writer_seq", 7);
+    let refused = site.send(&mut run, &early)?.refused("gap").needs("gap")?;
+    let place = refused.place();
+    let answer = site.of(&run, "/outcome", &[("position", &place), ("record_id", early.id())])?.ok()?;
+    answer.has("/outcome", "refused")?;
+    answer.has("/reason", "gap")
+}
+
+fn by_id(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let record = run.record(turn("a"));
+    let sent = site.send(&mut run, &record)?.applied()?;
+    let answer = site.of(&run, "/outcome", &[("record_id", record.id())])?.ok()?;
+    answer.has("/outcome", "applied")?;
+    answer.has("/position", sent.at("/position").clone())?;
+    answer.has("/epoch", 0)?;
+    site.of(&run, "/outcome", &[("record_id", "nobody's")])?.problem(404, "not_found")
+}

@@ -1,0 +1,175 @@
+//! `recover`: what a process that comes back is told.
+
+use super::{
+    Rule,
+    payloads::{
+        approval_requested, checkpoint, completed, effect_intent, lifecycle, message, request, run_message, turn, wake,
+        write_back,
+    },
+    site::{Checked, Site},
+};
+use serde_json::json;
+
+const SECTION: &str = "Reads";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule::new(
+        "recovery_of_run",
+        SECTION,
+        "a recovery tells the run's status, numbers, epoch, writer, hash, position",
+        of_run,
+    ),
+    Rule::new(
+        "recovery_checkpoint",
+        SECTION,
+        "a recovery has the latest checkpoint, its messages if asked for",
+        with_checkpoint,
+    ),
+    Rule::new("recovery_after", SECTION, "a recovery counts the records behind its checkpoint", after),
+    Rule::new(
+        "recovery_completed",
+        SECTION,
+        "calls that ended are listed in the order of their requests",
+        completed_calls,
+    ),
+    Rule::new(
+        "recovery_pending",
+        SECTION,
+        "calls and effects that did not end are listed, whatever a checkpoint covers",
+        pending,
+    ),
+    Rule::new("keys_told", SECTION, "calls are told with their idempotency key, pending and ended ones", keys_told),
+    Rule::new("recovery_open", SECTION, "approvals, wakes, messages and write-backs that stand open are listed", open),
+    Rule::new("resumable_ended", SECTION, "a run that ended is not resumable, and that is why", ended),
+    Rule::new(
+        "resumable_unsafe",
+        SECTION,
+        "nor is one with an effect that somebody has to decide about",
+        unsafe_effect,
+    ),
+    Rule::new("resumable", SECTION, "a run whose pending effects are retry_safe is", resumable),
+];
+
+fn of_run(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let (head, recovery) = (site.head(&run)?, site.recovery(&run)?);
+    for member in ["run_id", "status", "next_journal_seq", "next_writer_seq", "epoch", "writer_id", "hash", "position"]
+    {
+        let pointer = format!("/{member}");
+        recovery.has(&pointer, head.at(&pointer).clone())?;
+    }
+    recovery.has("/run_id", run.id.as_str())
+}
+
+fn with_checkpoint(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    site.recovery(&run)?.has("/checkpoint", serde_json::Value::Null)?;
+    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let recovery = site.recovery(&run)?;
+    recovery.has("/checkpoint/checkpoint_id", "c")?;
+    recovery.that(recovery.at("/checkpoint/messages").is_null(), "a checkpoint without messages")?;
+    let full = site.of(&run, "/recovery", &[("full", "true")])?.ok()?;
+    full.has("/checkpoint/messages", vec![message("hello")])
+}
+
+fn after(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    site.recovery(&run)?.has("/records_after", 1)?;
+    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    site.recovery(&run)?.has("/records_after", 0)?;
+    site.say(&mut run, turn("b"))?;
+    site.say(&mut run, turn("c"))?;
+    site.recovery(&run)?.has("/records_after", 2)
+}
+
+fn completed_calls(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let one = site.say(&mut run, request("book", &json!({"seat": 1})))?;
+    let two = site.say(&mut run, request("book", &json!({"seat": 2})))?;
+    for asked in [&two, &one] {
+        site.say(&mut run, completed(asked, &json!("done")))?;
+    }
+    let recovery = site.recovery(&run)?;
+    recovery.lists("/completed", "id", &[&one, &two])?;
+    recovery.has("/unclaimed", 2)?;
+    recovery.has("/completed/0/status", "completed")?;
+    recovery.has("/completed/0/occurrence", 1)
+}
+
+fn pending(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let call = site.pending(&mut run)?;
+    site.say(&mut run, effect_intent("e"))?;
+    site.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    let recovery = site.recovery(&run)?;
+    recovery.lists("/pending", "id", &[&call, "e"])?;
+    recovery.lists("/pending", "kind", &["tool_call", "effect"])?;
+    recovery.has("/pending/0/journal_seq", 1)
+}
+
+fn keys_told(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    for (seat, key) in [(1, "key-1"), (2, "key-2")] {
+        let asked = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
+        site.send(&mut run, &asked)?.applied()?;
+        if seat == 1 {
+            site.say(&mut run, completed(asked.id(), &json!("done")))?;
+        }
+    }
+    let recovery = site.recovery(&run)?;
+    recovery.lists("/completed", "idempotency_key", &["key-1"])?;
+    recovery.lists("/pending", "idempotency_key", &["key-2"])
+}
+
+fn open(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let said = [
+        approval_requested(&run.id, "a"),
+        wake(&run.id, "w", "registered"),
+        run_message(&run.id, "m", "accepted"),
+        write_back("staged", 3),
+    ];
+    for payload in said {
+        site.say(&mut run, payload)?;
+    }
+    let recovery = site.recovery(&run)?;
+    for (list, id) in [("approvals", "a"), ("wakes", "w"), ("messages", "m"), ("write_backs", "3")] {
+        recovery.lists(&format!("/{list}"), "id", &[id])?;
+    }
+    Ok(())
+}
+
+fn ended(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, lifecycle("completed"))?;
+    let recovery = site.recovery(&run)?;
+    recovery.has("/resumable", false)?;
+    recovery.that(recovery.at("/reason").is_string(), "a reason")
+}
+
+fn unsafe_effect(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.pending(&mut run)?;
+    let recovery = site.recovery(&run)?;
+    recovery.has("/resumable", false)?;
+    recovery.that(recovery.at("/reason").is_string(), "a reason")
+}
+
+fn resumable(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    site.say(&mut run, turn("a"))?;
+    let recovery = site.recovery(&run)?;
+    recovery.has("/resumable", true)?;
+    recovery.has("/reason", serde_json::Value::Null)?;
+    let record = run.record(request("book", &json!({"seat": 1}))).with("idempotency_key", "key-1");
+    site.send(&mut run, &record)?.applied()?;
+    let recovery = site.recovery(&run)?;
+    if recovery.at("/pending/0/class") == "retry_safe" {
+        recovery.has("/resumable", true)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,341 @@
+//! A scenario's hands: requests to the server, and what an answer must be.
+
+use super::{
+    payloads,
+    run::{Record, Run},
+};
+use crate::client::{Client, Events, Target};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How long one answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(10);
+/// Requests of one rule.
+const REQUESTS_MAX: u32 = 200;
+/// How much of a request or an answer is reported, characters.
+const TOLD_MAX: usize = 1000;
+
+/// What was seen, where it is not what a rule asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Finding {
+    pub(crate) asked: String,
+    pub(crate) answered: String,
+    pub(crate) expected: String,
+}
+
+/// Why a scenario ended early.
+#[derive(Clone, Debug)]
+pub(crate) struct Stop {
+    /// The rule that the scenario builds on, where it is that one that does not hold.
+    pub(crate) needs: Option<&'static str>,
+    pub(crate) finding: Finding,
+}
+
+pub(crate) type Checked<T = ()> = Result<T, Stop>;
+
+/// A step that shows another rule than the one that is asked about.
+pub(super) trait Needs: Sized {
+    /// Where it fails, it is `rule` that does not hold.
+    fn needs(self, rule: &'static str) -> Self;
+}
+
+impl<T> Needs for Checked<T> {
+    fn needs(self, rule: &'static str) -> Self {
+        self.map_err(|stop| Stop { needs: stop.needs.or(Some(rule)), ..stop })
+    }
+}
+
+/// One rule's view of the server.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    client: &'a Client,
+    runtime: &'a Runtime,
+    prefix: String,
+    until: Instant,
+    runs: u32,
+    requests: u32,
+}
+
+impl<'a> Site<'a> {
+    /// Runs of the rule begin with `prefix`; past `wait` its requests fail.
+    pub(super) fn new(client: &'a Client, runtime: &'a Runtime, prefix: String, wait: Duration) -> Self {
+        Self { client, runtime, prefix, until: Instant::now() + wait, runs: 0, requests: 0 }
+    }
+
+    /// A new run.
+    pub(super) fn run(&mut self) -> Run {
+        self.runs += 1;
+        Run::new(format!("{}.{}", self.prefix, self.runs))
+    }
+
+    /// What all runs of this rule begin with.
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(super) fn get(&mut self, target: Target) -> Checked<Answer> {
+        self.ask("GET", target, None)
+    }
+
+    pub(super) fn post(&mut self, target: Target, body: String) -> Checked<Answer> {
+        self.ask("POST", target, Some(body))
+    }
+
+    fn ask(&mut self, method: &'static str, target: Target, body: Option<String>) -> Checked<Answer> {
+        self.requests += 1;
+        let told = body.as_deref().unwrap_or_default();
+        let asked = clip(format!("{method} {} {told}", target.as_str()).trim_end());
+        let failed = |answered: String| {
+            let finding = Finding { asked: asked.clone(), answered, expected: "an answer in time".to_owned() };
+            Stop { needs: None, finding }
+        };
+        let left = self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT);
+        if left.is_zero() || self.requests > REQUESTS_MAX {
+            return Err(failed("the rule's time or its requests were used up".to_owned()));
+        }
+        let answer = self.runtime.block_on(self.client.raw(method, &target, body, left));
+        let answer = answer.map_err(|error| failed(error.chain()))?;
+        let json = serde_json::from_str(&answer.body).unwrap_or_default();
+        Ok(Answer { asked, status: answer.status, content_type: answer.content_type, text: answer.body, json })
+    }
+
+    /// Opens a run's tail from its beginning on, which goes on with what is appended.
+    pub(super) fn follow(&mut self, run: &Run) -> Checked<Followed> {
+        let target = Target::run(&run.id).path("/tail").with("from", "beginning");
+        let asked = format!("GET {}", target.as_str());
+        let opened = self.runtime.block_on(self.client.events(target));
+        opened.map(|events| Followed { events, asked: asked.clone() }).map_err(|error| {
+            let finding = Finding { asked, answered: error.chain(), expected: "a stream of events".to_owned() };
+            Stop { needs: None, finding }
+        })
+    }
+
+    /// The next line of a tail.
+    pub(super) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
+        let left = self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT);
+        let next = self.runtime.block_on(async { tokio::time::timeout(left, followed.events.next()).await });
+        let answered = match next {
+            Ok(Ok(Some(event))) => match serde_json::from_str(&event.data) {
+                Ok(line) => return Ok(line),
+                Err(_) => event.data,
+            },
+            Ok(Ok(None)) => "the stream ended".to_owned(),
+            Ok(Err(error)) => error.chain(),
+            Err(_) => format!("nothing within {left:?}"),
+        };
+        let finding = Finding { asked: followed.asked.clone(), answered, expected: "another event".to_owned() };
+        Err(Stop { needs: None, finding })
+    }
+
+    /// Asks something of a run, at least as fresh as what was last appended to it.
+    pub(super) fn of(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
+        let mut target = fresh(Target::run(&run.id).path(path), run);
+        for (name, value) in query {
+            target = target.with(name, value);
+        }
+        self.get(target)
+    }
+
+    /// The run itself.
+    pub(super) fn head(&mut self, run: &Run) -> Checked<Answer> {
+        self.of(run, "", &[])?.ok()
+    }
+
+    pub(super) fn recovery(&mut self, run: &Run) -> Checked<Answer> {
+        self.of(run, "/recovery", &[])?.ok()
+    }
+
+    pub(super) fn lookup(&mut self, run: &Run, tool: &str, arguments: &Value) -> Checked<Answer> {
+        self.of(run, "/lookup", &[("tool", tool), ("args", &arguments.to_string())])?.ok()
+    }
+
+    /// What stands open in a list of the run, or has ended.
+    pub(super) fn standing(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
+        self.of(run, &format!("/standing/{list}"), &[("ended", if ended { "true" } else { "false" })])?.ok()
+    }
+
+    /// The facts that hold so many seconds behind the clock's start.
+    pub(super) fn facts(&mut self, run: &Run, seconds: u64) -> Checked<Answer> {
+        let at = format!("2026-11-22T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
+        self.of(run, "/facts", &[("at", &at)])?.ok()
+    }
+
+    /// Lists records by their summaries.
+    pub(super) fn events(&mut self, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
+        let mut target = fresh(Target::new("/v1/events"), run).with("limit", 1000);
+        for (name, value) in query {
+            target = target.with(name, value);
+        }
+        self.get(target)?.ok()
+    }
+
+    /// Sends a body to a run's records, whatever it is.
+    pub(super) fn body(&mut self, run: &Run, body: String) -> Checked<Answer> {
+        self.post(Target::run(&run.id).path("/records"), body)
+    }
+
+    /// Appends a record; what became of it.
+    pub(super) fn send(&mut self, run: &mut Run, record: &Record) -> Checked<Answer> {
+        let answer = self.body(run, record.0.to_string())?.ok()?;
+        run.seen(&answer);
+        Ok(answer)
+    }
+
+    /// Appends the writer's next record, which must be applied; its id.
+    pub(super) fn say(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
+        let record = run.record(payload);
+        self.send(run, &record)?.applied()?;
+        Ok(record.id().to_owned())
+    }
+
+    /// The same without a claim.
+    pub(super) fn decide(&mut self, run: &mut Run, payload: Value) -> Checked<Answer> {
+        let record = run.unclaimed(payload);
+        self.send(run, &record)?.applied()
+    }
+
+    /// Takes the run over for a writer of that name.
+    pub(super) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
+        let record = run.claim(writer, run.epoch + 1);
+        let answer = self.send(run, &record)?.applied().needs("claim_applied")?;
+        (run.writer, run.epoch, run.writer_seq) = (writer.to_owned(), run.epoch + 1, 1);
+        Ok(answer)
+    }
+
+    /// Sends a result under an epoch that nobody claimed, so that it is fenced and evidence.
+    pub(super) fn evidence(&mut self, run: &mut Run, result: Value) -> Checked<String> {
+        let late = run.clone().record(result).with("writer_epoch", run.epoch + 7);
+        let late = late.with("record_id", format!("late-{}", self.requests));
+        self.send(run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
+        Ok(late.id().to_owned())
+    }
+
+    /// A call that is asked for and not answered; its id.
+    pub(super) fn pending(&mut self, run: &mut Run) -> Checked<String> {
+        self.say(run, payloads::request("book", &serde_json::json!({"seat": 1})))
+    }
+}
+
+impl Run {
+    /// Reads from here on are at least as fresh as this.
+    pub(super) fn seen(&mut self, answer: &Answer) {
+        let last = answer.json.as_array().and_then(|all| all.last()).unwrap_or(&answer.json);
+        let position = &last["position"];
+        if let (Some(partition), Some(offset)) = (position["partition"].as_u64(), position["offset"].as_u64()) {
+            self.last = self.last.max(Some((partition, offset)));
+        }
+    }
+}
+
+/// A tail that is open.
+#[derive(Debug)]
+pub(super) struct Followed {
+    events: Events,
+    asked: String,
+}
+
+fn fresh(target: Target, run: &Run) -> Target {
+    match run.last {
+        Some((partition, offset)) => target.with("consistency", format!("at-least={partition}:{offset}")),
+        None => target.with("consistency", "latest"),
+    }
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(TOLD_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// An answer, and the request that it is of.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    asked: String,
+    pub(super) status: u16,
+    pub(super) content_type: String,
+    pub(super) text: String,
+    pub(super) json: Value,
+}
+
+impl Answer {
+    /// That something else was expected.
+    pub(super) fn fails(&self, expected: impl Into<String>) -> Stop {
+        let answered = clip(&format!("{} {}", self.status, self.text));
+        Stop { needs: None, finding: Finding { asked: self.asked.clone(), answered, expected: expected.into() } }
+    }
+
+    /// That it is so.
+    pub(super) fn that(&self, is_so: bool, expected: impl Into<String>) -> Checked {
+        if is_so { Ok(()) } else { Err(self.fails(expected)) }
+    }
+
+    pub(super) fn ok(self) -> Checked<Self> {
+        self.that(self.status == 200, "status 200")?;
+        Ok(self)
+    }
+
+    /// What stands at a JSON pointer; null where nothing does.
+    pub(super) fn at(&self, pointer: &str) -> &Value {
+        self.json.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    pub(super) fn has(&self, pointer: &str, value: impl Into<Value>) -> Checked {
+        let value = value.into();
+        self.that(*self.at(pointer) == value, format!("{value} at {pointer}"))
+    }
+
+    /// The list at a JSON pointer.
+    pub(super) fn list(&self, pointer: &str) -> Checked<&Vec<Value>> {
+        self.at(pointer).as_array().ok_or_else(|| self.fails(format!("a list at {pointer}")))
+    }
+
+    /// That the items of a list have these values at one of their members, in this order.
+    pub(super) fn lists(&self, pointer: &str, member: &str, values: &[&str]) -> Checked {
+        let found: Vec<&str> =
+            self.list(pointer)?.iter().map(|item| item[member].as_str().unwrap_or_default()).collect();
+        self.that(found == values, format!("{member} {values:?} in {pointer}"))
+    }
+
+    /// The only item of a list.
+    pub(super) fn only(&self, pointer: &str) -> Checked<&Value> {
+        match self.list(pointer)?.as_slice() {
+            [item] => Ok(item),
+            _ => Err(self.fails(format!("one item in {pointer}"))),
+        }
+    }
+
+    /// That a record was applied.
+    pub(super) fn applied(self) -> Checked<Self> {
+        self.that(self.at("/outcome") == "applied" && self.at("/reason").is_null(), "outcome applied, reason null")?;
+        Ok(self)
+    }
+
+    /// That it was refused, and why.
+    pub(super) fn refused(self, reason: &str) -> Checked<Self> {
+        let so = self.at("/outcome") == "refused" && self.at("/reason") == reason;
+        self.that(so, format!("outcome refused, reason {reason}"))?;
+        Ok(self)
+    }
+
+    /// That it repeats an earlier one, and is told of that one's place and fate.
+    pub(super) fn repeats(&self, first: &Self) -> Checked {
+        let so = self.at("/outcome") == "repeat"
+            && self.at("/reason") == first.at("/reason")
+            && self.at("/position") == first.at("/position");
+        let expected = format!("outcome repeat, reason {}, position {}", first.at("/reason"), first.at("/position"));
+        self.that(so, expected)
+    }
+
+    /// That it is a problem of a kind.
+    pub(super) fn problem(&self, status: u16, kind: &str) -> Checked {
+        let so = self.status == status && self.at("/kind") == kind;
+        self.that(so, format!("status {status} and a problem of kind {kind}"))
+    }
+
+    /// `P:O` of a record that was appended.
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.at("/position/partition"), self.at("/position/offset"))
+    }
+}

@@ -1,0 +1,38 @@
+use super::{
+    Rule, fails, rules,
+    site::{Finding, Stop},
+};
+use std::collections::BTreeSet;
+
+/// Rules whose scenarios ended early, each with what it builds on.
+fn stops(stops: &[(&'static Rule, Option<&'static str>)]) -> BTreeSet<&'static str> {
+    let stop = |needs| Some(Err(Stop { needs, finding: Finding::default() }));
+    fails(&stops.iter().map(|(rule, needs)| (*rule, stop(*needs))).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_rule_that_builds_on_one_that_fails_is_not_what_fails() {
+    let all: Vec<&'static Rule> = rules().collect();
+    let name = |at: usize| all[at].name;
+    assert_eq!(stops(&[(all[0], None), (all[1], Some(name(0))), (all[2], Some(name(1)))]), [name(0)].into());
+    // What it builds on was not seen to fail, or builds on it in turn: then something is wrong, and is told.
+    assert_eq!(stops(&[(all[1], Some(name(0)))]), [name(1)].into());
+    assert_eq!(stops(&[(all[0], Some(name(1))), (all[1], Some(name(0)))]), [name(0), name(1)].into());
+    assert_eq!(stops(&[(all[0], Some(name(0)))]), [name(0)].into());
+}
+
+#[test]
+fn every_rule_has_a_name_of_its_own_and_a_section_of_the_design() {
+    let design = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design.md")).unwrap();
+    let names: BTreeSet<_> = rules().map(|rule| rule.name).collect();
+    assert_eq!(names.len(), rules().count());
+    for rule in rules() {
+        assert!(
+            design.contains(&format!("\n## {}\n", rule.section))
+                || design.contains(&format!("\n### {}\n", rule.section)),
+            "{}",
+            rule.section
+        );
+        assert!(rule.name.len() < 30, "{}", rule.name);
+    }
+}

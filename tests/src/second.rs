@@ -1,0 +1,328 @@
+//! A second server: our interface over the model, which shares no rule with the product. Whole, it is another
+//! implementation that `runlog conformance` must pass; with one thing wrong, one that must fail that rule alone.
+//!
+//! ```text
+//!   request ──▶ State::answer ──▶ append (delivers to the model) · answers, lists (the model's)
+//!                      └── is_wrong(rule): what a wrong implementation would do instead
+//! ```
+//!
+//! What the model has a switch for is broken there; everything else, where it is served. It serves what the suite asks, and
+//! no more. Nothing of it waits: an append is applied when it is answered.
+
+use anyhow::Context;
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    extract::{Request, State as Shared},
+    http::{Response, header},
+};
+use runlog_model::{Delivery, Journal, Model, Rule, What, partition_of};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    thread::{self, JoinHandle},
+};
+use tokio::sync::{oneshot, watch};
+
+mod answers;
+mod append;
+mod canonical;
+mod lists;
+
+const TOPIC: &str = "second";
+const PARTITIONS: u32 = 4;
+/// The longest body, bytes.
+const BODY_BYTES_MAX: usize = 16 << 20;
+/// What its log takes first, milliseconds since the Unix epoch.
+const LOG_CLOCK: i64 = 1_795_305_600_000;
+
+/// A running server, ended with the value.
+#[derive(Debug)]
+pub struct Second {
+    /// `http://HOST:PORT`.
+    pub url: String,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Second {
+    /// Starts one in which the named rule of the suite does not hold, or a right one.
+    pub fn start(wrong: Option<&str>) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        listener.set_nonblocking(true)?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let state = Arc::new(Mutex::new(State::new(wrong.unwrap_or_default())));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (end, ended) = oneshot::channel();
+        let serve = async move {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let router = Router::new().fallback(handle).with_state(state);
+            let until = async move { drop(ended.await) };
+            tokio::select! {
+                served = async { axum::serve(listener, router).await } => served,
+                () = until => Ok(()),
+            }
+        };
+        // Its end is what it was told; an error of the listener would be told by every client.
+        let thread = thread::spawn(move || drop(runtime.block_on(serve)));
+        Ok(Self { url, end: Some(end), thread: Some(thread) })
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// A rule of the model as the suite calls it: `RepeatOfApplied` is `repeat_of_applied`.
+pub fn name_of(rule: Rule) -> String {
+    let mut name = String::new();
+    for letter in format!("{rule:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+async fn handle(Shared(state): Shared<Arc<Mutex<State>>>, request: Request) -> Response<Body> {
+    let asked = Asked::of(request).await;
+    if let Ok(asked) = &asked
+        && let ["v1", "runs", run, "tail"] = asked.path.iter().map(String::as_str).collect::<Vec<_>>()[..]
+        && !asked.is("until_end")
+    {
+        return followed(state, run.to_owned());
+    }
+    let reply = match asked {
+        Ok(asked) => state.lock().map(|mut state| state.answer(&asked)),
+        Err(error) => Ok(Err(problem(400, "invalid", &format!("{error:#}")))),
+    };
+    let reply = reply.unwrap_or_else(|_| Err(problem(500, "internal", "it panicked before")));
+    let reply = reply.unwrap_or_else(|problem| problem);
+    let response = Response::builder().status(reply.status).header(header::CONTENT_TYPE, reply.content_type);
+    response.body(Body::from(reply.body)).unwrap_or_default()
+}
+
+/// A run's timeline as it grows.
+fn followed(state: Arc<Mutex<State>>, run_id: String) -> Response<Body> {
+    let Ok(appends) = state.lock().map(|state| state.appends.subscribe()) else { return Response::default() };
+    let told = futures_util::stream::unfold((appends, 0), move |(mut appends, told)| {
+        let (state, run_id) = (state.clone(), run_id.clone());
+        async move {
+            loop {
+                appends.borrow_and_update();
+                let (events, ends) = state.lock().ok()?.told_behind(&run_id, told);
+                if !events.is_empty() {
+                    let next = told + events.len();
+                    return Some((Ok::<_, std::convert::Infallible>(events.concat()), (appends, next)));
+                }
+                if ends {
+                    return None;
+                }
+                appends.changed().await.ok()?;
+            }
+        }
+    });
+    let response = Response::builder().header(header::CONTENT_TYPE, "text/event-stream");
+    response.body(Body::from_stream(told)).unwrap_or_default()
+}
+
+/// A question, taken apart.
+#[derive(Debug)]
+struct Asked {
+    post: bool,
+    /// Percent-decoded.
+    path: Vec<String>,
+    query: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Asked {
+    async fn of(request: Request) -> anyhow::Result<Self> {
+        let (parts, body) = request.into_parts();
+        let path = parts.uri.path().trim_start_matches('/').split('/').map(decoded).collect::<Result<_, _>>()?;
+        let mut query = BTreeMap::new();
+        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            query.insert(decoded(name)?, decoded(value)?);
+        }
+        let body = String::from_utf8(to_bytes(body, BODY_BYTES_MAX).await?.into())?;
+        Ok(Self { post: parts.method == "POST", path, query, body })
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.query.get(name).map(String::as_str)
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.get(name) == Some("true")
+    }
+}
+
+fn decoded(text: &str) -> anyhow::Result<String> {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = (*first == b'%').then(|| behind.get(..2)).flatten();
+        let digits = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(digits.unwrap_or(*first));
+        rest = if digits.is_some() { &behind[2..] } else { behind };
+    }
+    String::from_utf8(bytes).context("not UTF-8")
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Reply {
+    status: u16,
+    content_type: &'static str,
+    body: String,
+}
+
+/// An answer, or an error as one.
+type Answer = Result<Reply, Reply>;
+
+fn ok(body: &Value) -> Answer {
+    Ok(Reply { status: 200, content_type: "application/json", body: body.to_string() })
+}
+
+fn problem(status: u16, kind: &str, detail: &str) -> Reply {
+    let body =
+        json!({"type": format!("about:blank#{kind}"), "title": kind, "status": status, "detail": detail, "kind": kind});
+    Reply { status, content_type: "application/problem+json", body: body.to_string() }
+}
+
+fn not_found(what: &str) -> Reply {
+    problem(404, "not_found", what)
+}
+
+/// The log, by way of the model, and what is wrong with it.
+#[derive(Clone, Debug)]
+struct State {
+    model: Model,
+    /// As it was before the last append; kept where an answer may be of then.
+    behind: Option<Model>,
+    wrong: String,
+    /// The next offset of each partition.
+    next: Vec<u64>,
+    appended: u64,
+    privacy: BTreeMap<(String, String), String>,
+    /// What was refused as a gap, by run and record.
+    gaps: BTreeSet<(String, String)>,
+    /// Runs of which a batch was refused.
+    batches: BTreeSet<String>,
+    /// How much was appended, for whoever waits for more.
+    appends: watch::Sender<u64>,
+}
+
+impl State {
+    fn new(wrong: &str) -> Self {
+        let journal = Journal { topic: TOPIC.to_owned(), journal_id: "second".to_owned(), partitions: PARTITIONS };
+        let genesis = json!({"payload": {"type": "genesis", "journal_id": "second", "partitions": PARTITIONS}});
+        let mut broken: Vec<Rule> = Rule::ALL.into_iter().filter(|rule| name_of(*rule) == wrong).collect();
+        if wrong == "partition_of_run" {
+            broken.push(Rule::WrongPartition);
+        }
+        let mut state = Self {
+            model: Model::new(journal).breaking(&broken),
+            behind: None,
+            wrong: wrong.to_owned(),
+            next: vec![0; PARTITIONS as usize],
+            appended: 0,
+            privacy: BTreeMap::new(),
+            gaps: BTreeSet::new(),
+            batches: BTreeSet::new(),
+            appends: watch::channel(0).0,
+        };
+        for partition in 0..PARTITIONS {
+            state.deliver(partition, genesis.clone());
+        }
+        state
+    }
+
+    /// Whether this is the rule that does not hold here.
+    fn is_wrong(&self, rule: &str) -> bool {
+        self.wrong == rule
+    }
+
+    fn partition_of(&self, run_id: &str) -> u32 {
+        if self.is_wrong("partition_of_run") {
+            return run_id.bytes().map(u32::from).sum::<u32>() % PARTITIONS;
+        }
+        partition_of(run_id, PARTITIONS)
+    }
+
+    /// Appends one record; its offset.
+    fn deliver(&mut self, partition: u32, record: Value) -> u64 {
+        if ["default_is_latest", "latest_of_lists", "at_least_of_lists"].contains(&self.wrong.as_str()) {
+            self.behind = Some(self.model.clone());
+        }
+        let next = &mut self.next[partition as usize];
+        let offset = *next;
+        *next += 1;
+        self.appended += 1;
+        let inner = record["payload"]["records"].as_array();
+        let datums = match inner.filter(|_| record["payload"]["type"] == "batch") {
+            Some(records) => records.iter().map(|record| canonical::sha256(&record.to_string())).collect(),
+            None => vec![canonical::sha256(&record.to_string())],
+        };
+        let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
+        let what = What::Record { record: Arc::new(record), datums };
+        self.model.deliver(&Delivery { partition, offset, log_millis, what });
+        self.appends.send_replace(self.appended);
+        offset
+    }
+
+    fn answer(&mut self, asked: &Asked) -> Answer {
+        let mut asked_path: Vec<&str> = asked.path.iter().map(String::as_str).collect();
+        let twice = decoded(asked_path.get(2).unwrap_or(&"")).unwrap_or_default();
+        if self.is_wrong("run_ids_encoded") && asked_path.len() > 2 {
+            asked_path[2] = &twice;
+        }
+        let answer = if asked.post { self.posted(asked, &asked_path) } else { self.read(asked, &asked_path) };
+        let untyped = |reply: Reply| Reply { content_type: "application/json", ..reply };
+        if self.is_wrong("problem_details") { answer.map_err(untyped) } else { answer }
+    }
+
+    fn posted(&mut self, asked: &Asked, path: &[&str]) -> Answer {
+        match path {
+            ["v1", "runs"] => Err(problem(405, "usage", "runs are not posted")),
+            ["v1", "runs", run, "records"] => self.append(run, &asked.body, asked.is("check")),
+            ["v1", "runs", run, "claims"] => self.claim(run),
+            ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &asked.body),
+            ["v1", "skips"] => self.skip(&asked.body),
+            ["v1", "horizons"] => self.retain(&asked.body),
+            _ => Err(not_found("no such resource")),
+        }
+    }
+
+    fn read(&self, asked: &Asked, path: &[&str]) -> Answer {
+        match path {
+            ["v1", "journal"] => {
+                let topic = if self.is_wrong("journal_told") { "another" } else { TOPIC };
+                ok(&json!({"topic": topic, "journal_id": "second", "partitions": PARTITIONS, "schemas": [],
+                    "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX}))
+            }
+            ["v1", "runs"] => self.runs(asked),
+            ["v1", "events"] => self.events(asked),
+            ["v1", "anomalies"] => self.anomalies(asked),
+            ["v1", "runs", run] => self.one(asked, run),
+            ["v1", "runs", run, "records"] => self.records(asked, run),
+            ["v1", "runs", run, "tail"] => self.tail(asked, run),
+            ["v1", "runs", run, "lookup"] => self.lookup(asked, run),
+            ["v1", "runs", run, "calls", id] => self.call(asked, run, id),
+            ["v1", "runs", run, "checkpoints", "latest"] => self.checkpoint(asked, run),
+            ["v1", "runs", run, "recovery"] => self.recovery(asked, run),
+            ["v1", "runs", run, "outcome"] => self.outcome(asked, run),
+            ["v1", "runs", run, "standing", list] => self.standing(asked, run, list),
+            ["v1", "runs", run, "facts"] => self.facts(asked, run),
+            _ => Err(not_found("no such resource")),
+        }
+    }
+}

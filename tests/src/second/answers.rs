@@ -1,0 +1,335 @@
+//! Answers of one run.
+
+use super::{
+    Answer, Asked, Reply, State,
+    canonical::{self, Slip},
+    lists::{page, place},
+    not_found, ok, problem,
+};
+use runlog_model::Model;
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+/// The lists of what stands open, and the model's names of them.
+const LISTS: [(&str, &str); 6] = [
+    ("approvals", "approval"),
+    ("wakes", "wake"),
+    ("messages", "run_message"),
+    ("write_backs", "write_back"),
+    ("proposals", "code_edit_proposal"),
+    ("pools", "agent_pool"),
+];
+
+impl State {
+    /// The model as a question wants it: fresh enough, and as of the position that it names.
+    pub(super) fn view(&self, asked: &Asked, run_id: &str, what: &str) -> Result<Cow<'_, Model>, Reply> {
+        self.wait(asked)?;
+        let Some(as_of) = asked.get("as_of").filter(|_| !self.is_wrong(&format!("{what}_as_of"))) else {
+            let lags = self.is_wrong("default_is_latest") && asked.get("consistency").is_none();
+            return Ok(Cow::Borrowed(self.behind.as_ref().filter(|_| lags).unwrap_or(&self.model)));
+        };
+        let (partition, offset) = place(as_of).ok_or_else(|| problem(400, "usage", "no position"))?;
+        if partition != self.partition_of(run_id) && !self.is_wrong("partition_as_of") {
+            return Err(problem(400, "usage", "another partition than the run's"));
+        }
+        let then = self.model.as_of(partition, offset);
+        if self.is_wrong("unknown_as_of") && then.recover(run_id).is_null() {
+            return Ok(Cow::Borrowed(&self.model));
+        }
+        Ok(Cow::Owned(then))
+    }
+
+    /// Whether what a question waits for is there; nothing comes while it waits.
+    pub(super) fn wait(&self, asked: &Asked) -> Result<(), Reply> {
+        let stale = |lag: u64| {
+            let mut reply = problem(503, "stale", "it did not come");
+            reply.body = reply.body.replacen('{', &format!("{{\"lag\":{lag},"), 1);
+            reply
+        };
+        let at_least = match asked.get("consistency").unwrap_or("latest") {
+            "eventual" if self.is_wrong("eventual_answers") => return Err(stale(1)),
+            "latest" | "eventual" => return Ok(()),
+            text => text.strip_prefix("at-least=").and_then(place),
+        };
+        let Some((partition, offset)) = at_least else { return Err(problem(400, "usage", "no consistency")) };
+        let next = self.next.get(partition as usize).copied().unwrap_or_default();
+        if offset < next || self.is_wrong("stale_typed") { Ok(()) } else { Err(stale(offset + 1 - next)) }
+    }
+
+    pub(super) fn hash(&self, head: &Value) -> Value {
+        if self.is_wrong("hash_of_applied") { "0".repeat(64).into() } else { head["hash"].clone() }
+    }
+
+    /// A run of a list, or by itself.
+    pub(super) fn run(&self, head: &Value) -> Value {
+        let mut head = head.clone();
+        head["updated_at"] = "2026-11-22T00:00:00.000Z".into();
+        head["age_millis"] = 0.into();
+        head["hash"] = self.hash(&head);
+        if self.is_wrong("next_numbers") {
+            head["next_writer_seq"] = head["next_journal_seq"].clone();
+        }
+        if self.is_wrong("run_status") && head["status"] == "cancelled" {
+            head["status"] = "failed".into();
+        }
+        head
+    }
+
+    pub(super) fn one(&self, asked: &Asked, run_id: &str) -> Answer {
+        let view = self.view(asked, run_id, "run")?;
+        let found = view.recover(run_id);
+        if found.is_null() { Err(not_found("no run")) } else { ok(&self.run(&found)) }
+    }
+
+    pub(super) fn lookup(&self, asked: &Asked, run_id: &str) -> Answer {
+        let view = self.view(asked, run_id, "lookup")?;
+        let tool = asked.get("tool").unwrap_or_default();
+        let fingerprint = match (asked.get("args"), asked.get("fingerprint")) {
+            (Some(args), None) => {
+                let strict = canonical::strict(args);
+                let lenient = || serde_json::from_str(args).map_err(|_| ());
+                let value = strict.or_else(|_| if self.is_wrong("duplicate_keys") { lenient() } else { Err(()) });
+                let value: Value = value.map_err(|()| problem(400, "invalid", "no arguments"))?;
+                let slip = match self.wrong.as_str() {
+                    "fingerprint" => Slip::Order,
+                    "big_integers" => Slip::Doubles,
+                    _ => Slip::None,
+                };
+                canonical::fingerprint(tool, &value, slip)
+            }
+            (None, Some(fingerprint)) => fingerprint.to_owned(),
+            _ => return Err(problem(400, "usage", "either args or fingerprint")),
+        };
+        let mut occurrence = asked.get("occurrence").and_then(|occurrence| occurrence.parse().ok());
+        if self.is_wrong("occurrences") {
+            occurrence = occurrence.or(Some(1));
+        }
+        if self.is_wrong("lookup_unknown") && view.recover(run_id).is_null() {
+            return Err(not_found("no run"));
+        }
+        let spaced = asked.get("args").is_some_and(|args| args.starts_with(' '));
+        let wanted = if self.is_wrong("lookup_canonical") && spaced { "another" } else { &fingerprint };
+        let mut found = view.lookup(run_id, wanted, occurrence);
+        found["missing_content"] = json!([]);
+        self.spoil_lookup(run_id, &mut found);
+        ok(&found)
+    }
+
+    fn spoil_lookup(&self, run_id: &str, found: &mut Value) {
+        let parsed = found["result"].as_str().and_then(|text| serde_json::from_str(text).ok());
+        if let Some(parsed) = parsed.filter(|_| self.is_wrong("lookup_completed")) {
+            found["result"] = parsed;
+        }
+        if self.is_wrong("lookup_failed") && found["error"].is_object() {
+            found["result"] = found["error"]["message"].clone();
+        }
+        let secret = self.privacy.iter().any(|((run, _), class)| run == run_id && class == "secret");
+        if self.is_wrong("lookup_whole") && secret {
+            found["arguments"] = json!({"masked": "secret"});
+        }
+    }
+
+    /// Effects of a run, in the order of their requests.
+    fn effects(&self, view: &Model, run_id: &str) -> Vec<Value> {
+        let all = view.effects(false)["effects"].clone();
+        let all = all.as_array().cloned().unwrap_or_default();
+        all.into_iter().filter(|effect| effect["run_id"] == run_id).collect()
+    }
+
+    pub(super) fn call(&self, asked: &Asked, run_id: &str, id: &str) -> Answer {
+        let view = self.view(asked, run_id, "call")?;
+        let effects = self.effects(&view, run_id);
+        let found = effects.iter().find(|effect| effect["id"] == id && effect["kind"] == "tool_call");
+        let found = found.filter(|_| !self.is_wrong("call_by_request")).ok_or_else(|| not_found("no call"))?;
+        let occurrence = found["occurrence"].as_u64().and_then(|occurrence| u32::try_from(occurrence).ok());
+        ok(&view.lookup(run_id, found["fingerprint"].as_str().unwrap_or_default(), occurrence))
+    }
+
+    pub(super) fn checkpoint(&self, asked: &Asked, run_id: &str) -> Answer {
+        let view = self.view(asked, run_id, "checkpoint")?;
+        let covers = asked.get("at_or_before").and_then(|covers| covers.parse().ok());
+        let covers = covers.filter(|_| !self.is_wrong("checkpoint_at_or_before"));
+        let mut found = view.checkpoint(run_id, covers);
+        if found.is_null() {
+            return Err(not_found("no checkpoint"));
+        }
+        if let Some(other) = self.otherwise_latest(&view, run_id, covers) {
+            found = other;
+        }
+        if self.is_wrong("checkpoint_list")
+            && let Some(messages) = found["messages"].as_array_mut()
+        {
+            messages.reverse();
+        }
+        ok(&found)
+    }
+
+    /// The latest by an order that leaves out one thing, where a run's checkpoints are whole and none is hidden.
+    fn otherwise_latest(&self, view: &Model, run_id: &str, covers: Option<u64>) -> Option<Value> {
+        let left_out = match self.wrong.as_str() {
+            "latest_by_covers" => "covers_journal_seq",
+            "latest_by_seq" => "checkpoint_seq",
+            "latest_by_time" => "created_at_millis",
+            _ => return None,
+        };
+        let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
+        let payloads = lines.iter().map(|line| &line["payload"]);
+        let plain = |payload: &Value| payload["base"].is_null() && payload["schema_version"] == 1;
+        if !payloads.clone().filter(|payload| payload["type"] == "loop_checkpoint").all(plain) {
+            return None;
+        }
+        let key = |payload: &Value| {
+            ["covers_journal_seq", "checkpoint_seq", "created_at_millis"]
+                .map(|name| if name == left_out { None } else { payload[name].as_u64() })
+        };
+        let within = |payload: &&Value| {
+            let covered = payload["covers_journal_seq"].as_u64();
+            payload["type"] == "loop_checkpoint" && covers.is_none_or(|covers| covered.is_some_and(|it| it <= covers))
+        };
+        // The last of those that are equal.
+        payloads.filter(within).max_by_key(|payload| key(payload)).cloned()
+    }
+
+    pub(super) fn recovery(&self, asked: &Asked, run_id: &str) -> Answer {
+        let (mut skip, mut view) = (0, self.view(asked, run_id, "recovery")?);
+        if let Some(cursor) = asked.get("cursor") {
+            let told = canonical::unhex(cursor).unwrap_or_default();
+            let told = told.strip_prefix(&format!("recovery|{run_id}|")).map(str::to_owned);
+            let told = told.or_else(|| self.is_wrong("cursors_refused").then(|| "0:0:0".to_owned()));
+            let told = told.ok_or_else(|| problem(400, "usage", "a cursor of something else"))?;
+            let parts: Vec<u64> = told.split(':').filter_map(|part| part.parse().ok()).collect();
+            let [partition, offset, behind] = parts[..] else { return Err(problem(400, "usage", "no cursor")) };
+            skip = usize::try_from(behind).unwrap_or_default();
+            if !self.is_wrong("recovery_paged") {
+                view = Cow::Owned(self.model.as_of(u32::try_from(partition).unwrap_or_default(), offset));
+            }
+        }
+        let mut found = view.recover(run_id);
+        if found.is_null() {
+            return Err(not_found("no run"));
+        }
+        let uncovered = self.is_wrong("checkpoint_covered") && !found["checkpoint"].is_null();
+        if asked.is("from_start") || uncovered {
+            let ended = |effect: &Value| effect["kind"] == "tool_call" && effect["status"] != "pending";
+            found["completed"] = self.effects(&view, run_id).into_iter().filter(ended).collect();
+        }
+        self.spoil_recovery(asked, &mut found);
+        let all = found["completed"].as_array().cloned().unwrap_or_default();
+        let limit = page(asked, self)?;
+        let rest: Vec<Value> = all.iter().skip(skip).take(limit).cloned().collect();
+        let (until, position) = (skip + rest.len(), &found["position"]);
+        if until < all.len() {
+            let at = format!("recovery|{run_id}|{}:{}:{until}", position["partition"], position["offset"]);
+            found["next_cursor"] = canonical::hex(at.as_bytes()).into();
+            for list in ["approvals", "wakes", "messages", "write_backs"] {
+                found[list] = json!([]);
+            }
+        } else {
+            found["next_cursor"] = Value::Null;
+        }
+        if skip > 0 {
+            found["pending"] = json!([]);
+        }
+        found["completed"] = rest.into();
+        ok(&found)
+    }
+
+    fn spoil_recovery(&self, asked: &Asked, found: &mut Value) {
+        let covers = found["checkpoint"]["covers_journal_seq"].as_u64().unwrap_or_default();
+        if !asked.is("full")
+            && !self.is_wrong("recovery_checkpoint")
+            && let Some(checkpoint) = found["checkpoint"].as_object_mut()
+        {
+            checkpoint.remove("messages");
+        }
+        *found = self.run(found);
+        match self.wrong.as_str() {
+            "recovery_of_run" => found["hash"] = Value::Null,
+            "recovery_after" if !found["checkpoint"].is_null() => {
+                found["records_after"] = (found["records_after"].as_u64().unwrap_or_default() + 1).into();
+            }
+            "recovery_completed" => {
+                if let Some(all) = found["completed"].as_array_mut() {
+                    all.sort_by_key(|call| call["position"]["offset"].as_u64());
+                }
+            }
+            "recovery_pending" => {
+                if let Some(all) = found["pending"].as_array_mut() {
+                    all.retain(|effect| effect["journal_seq"].as_u64() > Some(covers));
+                }
+            }
+            "keys_told" => {
+                for call in found["completed"].as_array_mut().into_iter().flatten() {
+                    call["idempotency_key"] = Value::Null;
+                }
+            }
+            "evidence_once" => self.repeat_evidence(found),
+            "recovery_open" => {
+                for list in ["approvals", "wakes", "messages", "write_backs"] {
+                    found[list] = json!([]);
+                }
+            }
+            "resumable_ended" if found["reason"] == "ended" => found["resumable"] = true.into(),
+            "resumable_unsafe" if found["reason"] == "reconcile_required" => found["resumable"] = true.into(),
+            "resumable" => {
+                found["resumable"] = false.into();
+                found["reason"] = "to be sure".into();
+            }
+            _ => {}
+        }
+    }
+
+    /// Evidence once for each time that it was refused.
+    fn repeat_evidence(&self, found: &mut Value) {
+        let refused = self.model.anomalies(found["run_id"].as_str());
+        let refused = refused["anomalies"].as_array().cloned().unwrap_or_default();
+        for effect in found["pending"].as_array_mut().into_iter().flatten() {
+            let again = |one: &Value| refused.iter().filter(|row| row["record_id"] == one["record_id"]).count();
+            let all = effect["evidence"].as_array().cloned().unwrap_or_default();
+            effect["evidence"] = all.iter().flat_map(|one| std::iter::repeat_n(one.clone(), again(one))).collect();
+        }
+    }
+
+    pub(super) fn outcome(&self, asked: &Asked, run_id: &str) -> Answer {
+        let view = self.view(asked, run_id, "outcome")?;
+        let record_id = asked.get("record_id").unwrap_or_default();
+        let mut told = match asked.get("position").map(place) {
+            Some(Some((partition, offset))) => view.outcome(partition, offset, 0, record_id),
+            Some(None) => return Err(problem(400, "usage", "no position")),
+            None if self.is_wrong("partition_of_run") => {
+                let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
+                let line = lines.into_iter().find(|line| line["record_id"] == record_id);
+                line.map_or(
+                    Value::Null,
+                    |line| json!({"outcome": "applied", "reason": null, "position": line["position"]}),
+                )
+            }
+            None => view.known(run_id, record_id),
+        };
+        if told.is_null() && self.is_wrong("outcome_by_id") {
+            told = json!({"outcome": "applied", "reason": null, "position": null});
+        }
+        if told.is_null() {
+            return Err(not_found("no record"));
+        }
+        if self.is_wrong("outcome_by_position") && asked.get("position").is_some() {
+            told["outcome"] = "applied".into();
+        }
+        let head = view.recover(run_id);
+        told["record_id"] = record_id.into();
+        told["epoch"] = head["epoch"].clone();
+        told["writer_id"] = head["writer_id"].clone();
+        if self.is_wrong("read_back_writer") && head["epoch"].as_u64() > Some(1) {
+            told["epoch"] = 1.into();
+        }
+        ok(&told)
+    }
+
+    pub(super) fn standing(&self, asked: &Asked, run_id: &str, list: &str) -> Answer {
+        let view = self.view(asked, run_id, "standing")?;
+        let family = LISTS.iter().find(|(name, _)| *name == list).ok_or_else(|| not_found("no such list"))?.1;
+        let mut found = view.standing(run_id, family, asked.is("ended"));
+        found["next_cursor"] = Value::Null;
+        ok(&found)
+    }
+}

@@ -1,0 +1,18 @@
+//! Our server on Apache Kafka keeps every rule of `runlog conformance`.
+
+use anyhow::ensure;
+use runlog_tests::{kafka::Broker, server::Launch};
+use tempfile::tempdir;
+
+#[test]
+fn our_server_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
+    let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
+    let server = Launch::kafka(folder.path(), &config).partitions(4).start()?;
+    let ran = server.runlog().json(&["conformance", "--partition-rules"])?;
+    let report = ran.json()?;
+    let held = report["failed"] == 0 && report["skipped"] == 0 && report["passed"].as_u64() > Some(100);
+    let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
+    ensure!(held && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
+    server.terminate()?;
+    Ok(())
+}

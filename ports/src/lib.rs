@@ -9,7 +9,17 @@
 #![deny(missing_docs)]
 
 mod blocking;
+#[cfg(feature = "bob-core")]
+pub mod bob_core;
+#[cfg(feature = "codetether")]
+pub mod codetether;
 mod desks;
+#[cfg(feature = "observability")]
+pub mod observability;
+#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+mod seek;
+#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+mod settled;
 
 pub use blocking::{Blocking, Unconnected};
 pub use desks::{Desks, taken_over};

@@ -47,7 +47,9 @@ pub use reopen::Reopened;
 pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
-pub use runlog_schemas::{answer, draft, id, json::Json, original, payload, record, record::JournalRecord, refs};
+pub use runlog_schemas::{
+    answer, draft, id, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
+};
 pub use writer::{Writer, Wrote};
 
 use std::{sync::Arc, time::Duration};

@@ -4,8 +4,9 @@ use crate::{
     canonical,
     datum::{Datum, Input, Malformed, put_bytes},
 };
-use serde_json::value::RawValue;
-use std::sync::Arc;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value, value::RawValue};
+use std::{fmt, sync::Arc};
 
 /// A JSON value as compact text. In Avro a `string`, in JSON the value itself.
 ///
@@ -31,13 +32,13 @@ impl Json {
     }
 
     /// The parsed value, as [`value`] has it.
-    pub fn to_value(&self) -> serde_json::Value {
-        value(&self.0).unwrap_or(serde_json::Value::Null)
+    pub fn to_value(&self) -> Value {
+        value(&self.0).unwrap_or(Value::Null)
     }
 }
 
-impl From<serde_json::Value> for Json {
-    fn from(value: serde_json::Value) -> Self {
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
         Self(value.to_string().into())
     }
 }
@@ -60,11 +61,65 @@ impl<'de> serde::Deserialize<'de> for Json {
 /// `serde_json` does it, and a lone surrogate, which no Rust string holds, U+FFFD. Recorded terminals have them.
 ///
 /// Errors: what is not JSON, and numbers beyond a double's range.
-pub fn value(text: &str) -> Result<serde_json::Value, serde_json::Error> {
-    serde_json::from_str(text).or_else(|error| match without_lone_surrogates(text) {
-        Some(replaced) => serde_json::from_str(&replaced),
+pub fn value(text: &str) -> Result<Value, serde_json::Error> {
+    plain(text).or_else(|error| match without_lone_surrogates(text) {
+        Some(replaced) => plain(&replaced),
         None => Err(error),
     })
+}
+
+/// The value, whatever names its members have: `serde_json` takes some of them for marks of its own.
+fn plain(text: &str) -> Result<Value, serde_json::Error> {
+    serde_json::from_str(text).map(|Plain(value)| value)
+}
+
+struct Plain(Value);
+
+impl<'de> serde::Deserialize<'de> for Plain {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_any(AsItIs).map(Plain)
+    }
+}
+
+struct AsItIs;
+
+impl<'de> Visitor<'de> for AsItIs {
+    type Value = Value;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Plain(item)) = items.next_element()? {
+            all.push(item);
+        }
+        Ok(Value::Array(all))
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut all = Map::new();
+        while let Some((name, Plain(member))) = members.next_entry()? {
+            all.insert(name, member);
+        }
+        Ok(Value::Object(all))
+    }
 }
 
 /// The text with U+FFFD for each escape of a surrogate that has no other half; none where there is none.
@@ -132,7 +187,7 @@ mod tests {
     use super::value;
 
     #[test]
-    fn only_a_surrogate_without_its_other_half_is_replaced() {
+    fn a_value_is_as_it_stands_but_for_surrogates_without_their_other_half() {
         for (text, seen) in [
             (r#""\ud83d\ude00 \\ud83d \u00e9\n""#, "\u{1f600} \\ud83d \u{e9}\n"),
             (r#""\ud83d \ude00 \ud83d\ud83d\ude00""#, "\u{fffd} \u{fffd} \u{fffd}\u{1f600}"),
@@ -140,6 +195,8 @@ mod tests {
         ] {
             assert_eq!(value(text).unwrap(), seen, "{text}");
         }
+        let marked = r#"{"a":{"$serde_json::private::RawValue":"["},"b":[{"$serde_json::private::Number":1}]}"#;
+        assert_eq!(value(marked).unwrap().to_string(), marked, "a name that is a mark of serde_json's");
         for text in [r#""\ud83d"#, "1e999", r#""\u12""#, "\"\\é\"", "\\"] {
             assert!(value(text).is_err(), "{text}");
         }

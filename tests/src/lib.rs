@@ -15,6 +15,7 @@ pub mod every_kind;
 pub mod foreign;
 pub mod kafka;
 pub mod log_contract;
+pub mod ported;
 pub mod random;
 pub mod recorded;
 pub mod second;

@@ -66,7 +66,7 @@ impl Site {
     }
 
     /// The journal's URL, where queries go to `server`.
-    fn journal(&self, server: &str) -> String {
+    pub(crate) fn journal(&self, server: &str) -> String {
         self.topic.as_ref().map_or(server.to_owned(), |topic| format!("kafka:{}", topic.brokers))
     }
 
@@ -89,7 +89,7 @@ impl Site {
     /// Starts an agent.
     pub fn agent(&self) -> anyhow::Result<Agent> {
         let url = &self.server.url;
-        Agent::start(&[self.journal(url), url.clone(), self.path("ledger").display().to_string()])
+        Agent::start("agent_process", &[self.journal(url), url.clone(), self.path("ledger").display().to_string()])
     }
 
     /// A file of the test's own.
@@ -160,10 +160,11 @@ pub struct Agent {
 }
 
 impl Agent {
-    fn start(arguments: &[String]) -> anyhow::Result<Self> {
-        // A test is in TARGET/debug/deps, and this beside that folder.
+    /// Starts a program that cargo made beside the test's folder.
+    pub(crate) fn start(program: &str, arguments: &[String]) -> anyhow::Result<Self> {
+        // A test is in TARGET/debug/deps.
         let test = std::env::current_exe()?;
-        let program = test.ancestors().nth(2).context("a target folder")?.join("agent_process");
+        let program = test.ancestors().nth(2).context("a target folder")?.join(program);
         let mut command = Command::new(&program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("{} does not start", program.display()))?;

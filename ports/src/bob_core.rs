@@ -1,0 +1,173 @@
+//! bob-core's tool journal: [`ToolJournalPort`] of bob-core 0.3.2.
+//!
+//! ```text
+//!   append ─▶ session's writer ─▶ a record, applied             session id = run id
+//!   lookup ─▶ one seek: SHA-256(session id ‖ 0x00 ‖ fingerprint) ─▶ the first entry whose fingerprint is that, whole
+//! ```
+//!
+//! Invariant: `lookup` answers none only where the log has no such entry. What cannot be read is an error.
+
+mod exact;
+
+use crate::{
+    Desks,
+    seek::{self, List, Reader},
+    settled,
+};
+use ::bob_core::{
+    error::StoreError,
+    journal::{JournalEntry, ToolJournalPort},
+    types::SessionId,
+};
+use runlog_producer::{
+    Error, Json, Runlog,
+    id::RunId,
+    payload::{Payload, observed::ToolJournalEntry},
+    record::{JournalRecord, REDACTION_DEFAULT},
+};
+use serde_json::Value;
+
+/// How deep a value may nest: a record is read again as JSON, in which it stands a few levels down.
+const DEPTH_MAX: usize = 120;
+
+/// Tool journals of any number of sessions, each in the run of its id.
+///
+/// `append` returns when the entry is in the log and applied: whoever looks it up from then on, in whichever process, finds it.
+/// One that failed or was cancelled may have been recorded; it is never recorded twice. The session is claimed by its first
+/// `append`: another process that appends to it takes it over, and this one's appends fail from then on. `lookup` and `entries`
+/// claim nothing. Order is that of the log; concurrent appends are in the order in which they got their turn.
+///
+/// Errors: [`StoreError::Serialization`] for an entry that no record holds (JSON nested deeper than 120 levels, a time beyond
+/// 2^63 − 1), of which nothing was appended. [`StoreError::Other`] holds a [`runlog_producer::Error`], whose kind and action
+/// tell what to do; `Usage` is a session id that is no run id (empty, or over 1024 bytes).
+#[derive(Debug)]
+pub struct ToolJournal {
+    desks: Desks,
+}
+
+impl ToolJournal {
+    /// Tool journals in `runlog`.
+    pub fn new(runlog: Runlog) -> Self {
+        Self { desks: Desks::new(runlog) }
+    }
+}
+
+#[async_trait::async_trait]
+impl ToolJournalPort for ToolJournal {
+    async fn append(&self, entry: JournalEntry) -> Result<(), StoreError> {
+        let run_id = session(&entry.session_id)?;
+        let payload = payload(&entry)?;
+        let writer = self.desks.writer(&run_id).await.map_err(failed)?;
+        let mut record = writer.draft(None, payload).map_err(failed)?;
+        indexed(&mut record, &entry);
+        settled::write(&writer, record).await.map(drop).map_err(failed)
+    }
+
+    async fn lookup(&self, session_id: &SessionId, fingerprint: &str) -> Result<Option<JournalEntry>, StoreError> {
+        let mut reader = Reader::first(self.desks.runlog(), &session(session_id)?, of_call(session_id, fingerprint));
+        while let Some(page) = reader.page().await.map_err(failed)? {
+            for read in page {
+                let record = read.record.map_err(failed)?;
+                // What a redaction took out of the fingerprint is gone; the hash that it was found by is of the true one.
+                let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
+                // Whatever else somebody put under this hash.
+                let same = |entry: &JournalEntry| redacted || entry.call_fingerprint == fingerprint;
+                if let Some(entry) = entry(record)?.filter(|entry| is(entry, session_id) && same(entry)) {
+                    return Ok(Some(JournalEntry { call_fingerprint: fingerprint.to_owned(), ..entry }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn entries(&self, session_id: &SessionId) -> Result<Vec<JournalEntry>, StoreError> {
+        let mut entries = Vec::new();
+        let mut reader = Reader::all(self.desks.runlog(), &session(session_id)?, of_session(session_id));
+        while let Some(page) = reader.page().await.map_err(failed)? {
+            for read in page {
+                let entry = entry(read.record.map_err(failed)?)?;
+                entries.extend(entry.filter(|entry| is(entry, session_id)));
+            }
+        }
+        Ok(entries)
+    }
+}
+
+fn session(session_id: &SessionId) -> Result<RunId, StoreError> {
+    RunId::try_from(session_id).map_err(|illegal| failed(illegal.into()))
+}
+
+fn is(entry: &JournalEntry, session_id: &SessionId) -> bool {
+    entry.session_id == *session_id
+}
+
+fn failed(error: Error) -> StoreError {
+    StoreError::Other(Box::new(error))
+}
+
+fn of_session(session_id: &str) -> List {
+    List::of("bob-core.session", &[session_id])
+}
+
+fn of_call(session_id: &str, fingerprint: &str) -> List {
+    List::of("bob-core.call", &[session_id, fingerprint])
+}
+
+/// Makes an entry's record found under its session, and under its call.
+fn indexed(record: &mut JournalRecord, entry: &JournalEntry) {
+    let lists = [of_call(&entry.session_id, &entry.call_fingerprint), of_session(&entry.session_id)];
+    seek::put(record, &lists);
+    record.body.session_id = Some(entry.session_id.clone());
+    record.body.event_index.session_id.clone_from(&record.body.session_id);
+}
+
+fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
+    if i64::try_from(entry.timestamp_ms).is_err() {
+        let message = format!("timestamp_ms must be at most {}, not {}", i64::MAX, entry.timestamp_ms);
+        return Err(StoreError::Serialization(message));
+    }
+    // What nobody could read again must not be written.
+    let json = |name: &str, value: &Value| {
+        if !within(value, DEPTH_MAX) {
+            return Err(StoreError::Serialization(format!("{name} nest deeper than {DEPTH_MAX} levels")));
+        }
+        Json::parse(&value.to_string()).map_err(|error| StoreError::Serialization(format!("{name}: {error}")))
+    };
+    Ok(ToolJournalEntry {
+        session_id: entry.session_id.clone(),
+        call_fingerprint: entry.call_fingerprint.clone(),
+        tool_name: entry.tool_name.clone(),
+        arguments: json("arguments", &entry.arguments)?,
+        result: json("result", &entry.result)?,
+        is_error: entry.is_error,
+        timestamp_ms: entry.timestamp_ms,
+    })
+}
+
+/// Whether a value nests at most `levels` deep.
+fn within(value: &Value, levels: usize) -> bool {
+    match (value, levels.checked_sub(1)) {
+        (Value::Array(items), Some(left)) => items.iter().all(|item| within(item, left)),
+        (Value::Object(members), Some(left)) => members.values().all(|member| within(member, left)),
+        (Value::Array(_) | Value::Object(_), None) => false,
+        _ => true,
+    }
+}
+
+/// The entry that a record holds; none where it is of another kind.
+fn entry(record: JournalRecord) -> Result<Option<JournalEntry>, StoreError> {
+    let Payload::ToolJournalEntry(payload) = record.payload else { return Ok(None) };
+    let json = |name: &str, json: &Json| {
+        exact::value(json.as_str())
+            .map_err(|error| StoreError::Serialization(format!("{name} of record {}: {error}", record.body.record_id)))
+    };
+    Ok(Some(JournalEntry {
+        arguments: json("arguments", &payload.arguments)?,
+        result: json("result", &payload.result)?,
+        session_id: payload.session_id,
+        call_fingerprint: payload.call_fingerprint,
+        tool_name: payload.tool_name,
+        is_error: payload.is_error,
+        timestamp_ms: payload.timestamp_ms,
+    }))
+}

@@ -1,0 +1,254 @@
+//! codetether's write-back journal: that of codetether-agent 4.7.4 (`session::journal`), durable.
+//!
+//! ```text
+//!   stage ─▶ validate ─▶ commit       a failed check, and whoever says so ─▶ rejected, which is evidence
+//!     └─ crash ─▶ left open ─▶ reconcile (then commit or reject)  or  abandon
+//! ```
+//!
+//! The crate is a whole application, so its types are restated here; their JSON is the crate's, byte for byte, and so is the
+//! export. Invariant: a transaction's number is given once within a session, whoever opens it and however often.
+
+mod check;
+mod convert;
+mod state;
+mod types;
+
+pub use check::{Checks, Phase};
+pub use types::{CommitError, Error, JournalEntry, Op, Open, RejectReason, TxnId};
+
+use crate::{
+    Blocking,
+    seek::{self, List, Reader},
+    settled,
+};
+use runlog_producer::{
+    Happened, Runlog, Writer, answer::ErrorKind, id::RunId, payload::Payload, record::JournalRecord,
+};
+use state::{Pending, State};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The write-back journal of a session, which is the run of that id. Its write-backs are written by nobody else.
+///
+/// Each method returns when what it says is in the log and applied. They may be called from several threads, and from inside
+/// any runtime: the calling thread stands still meanwhile. Another process that opens the session takes it over, and what this
+/// one does from then on fails ([`crate::taken_over`]).
+#[derive(Debug)]
+pub struct WritebackJournal {
+    journal: Blocking,
+    writer: Arc<Writer>,
+    clock: fn() -> u64,
+    checks: Checks,
+    state: Mutex<State>,
+}
+
+impl WritebackJournal {
+    /// Takes the session over, and finds out which transactions its earlier lives left open. `clock` tells the time of entries,
+    /// milliseconds since the Unix epoch. Reads all of the session's entries.
+    ///
+    /// Errors: `Usage` for a session id that is no run id (empty, or over 1024 bytes), `ClaimLost` where another process was
+    /// faster.
+    pub fn open(journal: Blocking, session_id: &str, clock: fn() -> u64, checks: Checks) -> Result<Self, Error> {
+        let run_id = RunId::try_from(session_id).map_err(runlog_producer::Error::from)?;
+        let runlog = journal.runlog().clone();
+        let (writer, state) = journal.wait(async move {
+            let writer = runlog.writer(run_id.clone()).await?;
+            let mut state = State::default();
+            for entry in read(&runlog, &run_id).await? {
+                state.replay(entry);
+            }
+            Ok::<_, Error>((Arc::new(writer), state))
+        })?;
+        Ok(Self { journal, writer, clock, checks, state: Mutex::new(state) })
+    }
+
+    /// The session this journal belongs to.
+    pub fn session_id(&self) -> &str {
+        self.writer.id().as_str()
+    }
+
+    /// Every entry in the order of the log, those of earlier lives too.
+    ///
+    /// Errors: [`Error::Unreadable`] for an operation that this version does not know.
+    pub fn entries(&self) -> Result<Vec<JournalEntry>, Error> {
+        let (runlog, run_id) = (self.journal.runlog().clone(), self.writer.id().clone());
+        self.journal.wait(async move { read(&runlog, &run_id).await })
+    }
+
+    /// The entries as the crate's `SESSION.journal.jsonl` has them: one a line.
+    pub fn to_jsonl(&self) -> Result<String, Error> {
+        let line = |entry: &JournalEntry| serde_json::to_string(entry).map(|line| line + "\n");
+        let lines: Result<String, _> = self.entries()?.iter().map(line).collect();
+        lines.map_err(|error| Error::Unreadable { record_id: String::new(), what: error.to_string() })
+    }
+
+    /// Stages an operation. Where nobody knows whether that landed, its number is not given again, and the next life may find
+    /// it left open.
+    pub fn stage(&self, op: Op) -> Result<TxnId, Error> {
+        let mut state = self.state();
+        let txn = TxnId(state.next);
+        let at = types::rfc3339((self.clock)());
+        let record = self.listed(convert::staged(txn, &at, &op))?;
+        state.next += 1;
+        self.write(vec![record])?;
+        state.pending.insert(txn, Pending::new(op, at));
+        Ok(txn)
+    }
+
+    /// Runs the checks on a staged transaction; the first that fails rejects it, on record.
+    pub fn validate(&self, txn: TxnId) -> Result<(), CommitError> {
+        self.checked(&mut self.state(), txn)
+    }
+
+    /// Commits a staged transaction that its checks let pass.
+    ///
+    /// Errors: [`CommitError::Rejected`] with [`RejectReason::SchemaMismatch`] for one that is not pending (never staged, ended,
+    /// or left open by an earlier life and not reconciled), of which nothing is recorded; with the reason of a check that
+    /// failed, which is recorded as the transaction's rejection. After [`CommitError::Journal`] it is still pending: commit it
+    /// again to find out.
+    pub fn commit(&self, txn: TxnId) -> Result<(), CommitError> {
+        let mut state = self.state();
+        let unsettled = state.pending.get(&txn).is_some_and(|pending| pending.committing.is_some());
+        if !unsettled {
+            self.checked(&mut state, txn)?;
+        }
+        let mut tried = self.try_commit(&mut state, txn);
+        if matches!(&tried, Err(error) if conflicts(error)) {
+            // The run was claimed anew behind a failure, by this process: what is staged in an earlier epoch is carried over.
+            state.claimed_anew();
+            tried = self.try_commit(&mut state, txn);
+        }
+        tried.map_err(CommitError::Journal)?;
+        state.pending.remove(&txn);
+        Ok(())
+    }
+
+    /// Rejects a transaction, whether or not it is staged; a commit stands all the same.
+    pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
+        self.rejected(&mut self.state(), txn, &reason)
+    }
+
+    /// What earlier lives staged and did not end, by number: the operation may have happened, or not.
+    pub fn left_open(&self) -> Vec<Open> {
+        let open = |(txn, left): (&TxnId, &Pending)| Open { txn: *txn, at: left.at.clone(), op: left.op.clone() };
+        self.state().left.iter().map(open).collect()
+    }
+
+    /// Makes a transaction that was left open this life's own, to be committed (it happened, or was made to) or rejected.
+    ///
+    /// Errors: [`RejectReason::SchemaMismatch`] for one that is not left open.
+    pub fn reconcile(&self, txn: TxnId) -> Result<(), RejectReason> {
+        let mut state = self.state();
+        let left = state.left.remove(&txn).ok_or_else(|| not_pending(txn))?;
+        state.pending.insert(txn, left);
+        Ok(())
+    }
+
+    /// Gives up a transaction that was left open: [`WritebackJournal::reject`].
+    pub fn abandon(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
+        self.reject(txn, reason)
+    }
+
+    /// Number of currently staged (neither committed nor rejected) transactions of this life.
+    pub fn pending_count(&self) -> usize {
+        self.state().pending.len()
+    }
+
+    /// Held while its writes are under way, on the callers' threads alone: the journal's own never ask for it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn checked(&self, state: &mut State, txn: TxnId) -> Result<(), CommitError> {
+        let pending = state.pending.get(&txn).ok_or_else(|| CommitError::Rejected(not_pending(txn)))?;
+        let Err(reason) = self.checks.run(&pending.op) else { return Ok(()) };
+        self.rejected(state, txn, &reason).map_err(CommitError::Journal)?;
+        Err(CommitError::Rejected(reason))
+    }
+
+    fn rejected(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
+        let at = types::rfc3339((self.clock)());
+        let record = self.listed(convert::rejected(txn, &at, reason))?;
+        self.write(vec![record])?;
+        state.pending.remove(&txn);
+        state.left.remove(&txn);
+        Ok(())
+    }
+
+    /// Commits once: the records of a try that nobody knows the end of are written again as they are.
+    fn try_commit(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
+        let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
+        let records = match pending.committing.take() {
+            Some(records) => records,
+            None => self.commits(txn, pending)?,
+        };
+        let wrote = self.write(records.clone());
+        if let Err(Error::Journal(error)) = &wrote
+            && error.happened() == Happened::Unknown
+        {
+            pending.committing = Some(records);
+        }
+        wrote
+    }
+
+    /// The records that commit a transaction. One that was staged in an earlier epoch ends there and is staged in this one, of
+    /// which no list tells: it is the same transaction.
+    fn commits(&self, txn: TxnId, pending: &Pending) -> Result<Vec<JournalRecord>, Error> {
+        let committed = self.listed(convert::committed(txn, &types::rfc3339((self.clock)())))?;
+        if !pending.earlier {
+            return Ok(vec![committed]);
+        }
+        let carried = RejectReason::SchemaMismatch { detail: "carried over into another epoch".into() };
+        let ended = self.writer.draft(None, convert::rejected(txn, &pending.at, &carried))?;
+        let staged = self.writer.draft(None, convert::staged(txn, &pending.at, &pending.op))?;
+        Ok(vec![ended, staged, committed])
+    }
+
+    fn listed(&self, payload: Payload) -> Result<JournalRecord, Error> {
+        let mut record = self.writer.draft(None, payload)?;
+        seek::put(&mut record, &[list(self.writer.id())]);
+        record.body.session_id = Some(self.session_id().to_owned());
+        Ok(record)
+    }
+
+    /// Writes one record, or several that take effect together.
+    fn write(&self, mut records: Vec<JournalRecord>) -> Result<(), Error> {
+        let writer = self.writer.clone();
+        self.journal.wait(async move {
+            match records.pop() {
+                Some(record) if records.is_empty() => settled::write(&writer, record).await.map(drop)?,
+                Some(last) => {
+                    // Named after its last record, so that it is the same batch whenever it is written.
+                    let name = format!("{}/batch", last.body.record_id);
+                    records.push(last);
+                    let name = runlog_producer::id::RecordId::new(name).map_err(runlog_producer::Error::from)?;
+                    settled::batch(&writer, name, records).await.map(drop)?;
+                }
+                None => {}
+            }
+            Ok(())
+        })
+    }
+}
+
+fn not_pending(txn: TxnId) -> RejectReason {
+    RejectReason::SchemaMismatch { detail: format!("txn {txn:?} is not pending") }
+}
+
+fn conflicts(error: &Error) -> bool {
+    matches!(error, Error::Journal(error) if error.kind() == ErrorKind::Conflict)
+}
+
+fn list(run_id: &RunId) -> List {
+    List::of("codetether.journal", &[run_id.as_str()])
+}
+
+async fn read(runlog: &Runlog, run_id: &RunId) -> Result<Vec<JournalEntry>, Error> {
+    let mut entries = Vec::new();
+    let mut reader = Reader::all(runlog, run_id, list(run_id));
+    while let Some(page) = reader.page().await? {
+        for read in page {
+            entries.extend(convert::entry(read.record?)?);
+        }
+    }
+    Ok(entries)
+}

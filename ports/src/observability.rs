@@ -1,0 +1,181 @@
+//! ploke's observability store (ploke-db, milestone 0): conversation turns and the lifecycle of tool calls, with time travel.
+//!
+//! ```text
+//!   a write ─▶ what was stated of its row (one seek) ─▶ nothing new? done
+//!                                                     ─▶ a record, or a batch of them, applied ─▶ callbacks
+//! ```
+//!
+//! Nothing is ever changed in place: a row is what its statements come to, now or at a time ([`fold`]). The trait is restated
+//! from the contract, which is no crate. Invariants: a call that ended stays ended as it did; a key has one row.
+
+mod books;
+mod fold;
+mod records;
+mod types;
+mod watch;
+
+pub use types::{
+    Config, ConversationTurn, DbError, ObservabilityStore, ToolCall, ToolCallDone, ToolCallReq, ToolStatus, Validity,
+    Write,
+};
+pub use watch::{Change, Operation, Relation, Row};
+
+use crate::Blocking;
+use books::Books;
+use runlog_producer::id::RunId;
+use std::{
+    future::Future,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use uuid::Uuid;
+use watch::Watchers;
+
+/// The store of a workspace, which is the run of that id.
+///
+/// It may be used from several threads, and from inside any runtime: the calling thread stands still meanwhile. Writes take
+/// effect one after another. The run is claimed by the first write: another process that writes takes it over, and this one's
+/// writes fail from then on ([`crate::taken_over`]). Reads claim nothing, and see all that was in the log when they were asked.
+///
+/// What [`runlog_producer::Config::redaction`] takes out is taken out of turns alone: arguments and outcomes are kept by
+/// [`Config::content`], whole or not at all.
+#[derive(Debug)]
+pub struct Store {
+    journal: Blocking,
+    books: Arc<Books>,
+    /// Held while a write is under way, on the callers' threads alone: so callbacks are told in the order of the log.
+    watchers: Mutex<Watchers>,
+}
+
+impl Store {
+    /// The store of a workspace; nothing is asked or written yet.
+    ///
+    /// Errors: `Usage` for a workspace id that is no run id (empty, or over 1024 bytes).
+    pub fn open(journal: Blocking, workspace_id: &str, config: Config) -> Result<Self, DbError> {
+        let run_id = RunId::try_from(workspace_id).map_err(runlog_producer::Error::from)?;
+        let books = Arc::new(Books::new(journal.runlog().clone(), run_id, config));
+        Ok(Self { journal, books, watchers: Mutex::default() })
+    }
+
+    /// Writes that take effect together or not at all, each behind those before it: within the size of one record of the log, and as many as
+    /// a batch of the journal has. Those that change nothing are left out.
+    pub fn atomically(&self, writes: Vec<Write>) -> Result<(), DbError> {
+        let mut watchers = self.watchers();
+        let changes = self.ask(|books| async move { books.write(writes).await })?;
+        watchers.tell(&changes);
+        Ok(())
+    }
+
+    /// Retracts a turn from a time on: who does it, and why.
+    ///
+    /// Errors: [`DbError::NotThere`] where it does not stand.
+    pub fn retract_turn(&self, id: Uuid, at_ms: i64, who: &str, why: &str) -> Result<(), DbError> {
+        let said = (who.to_owned(), why.to_owned());
+        let mut watchers = self.watchers();
+        let change = self.ask(move |books| async move { books.retract_turn(id, at_ms, (&said.0, &said.1)).await })?;
+        watchers.tell(&[change]);
+        Ok(())
+    }
+
+    /// Retracts a call from a time on, likewise. Its end, if it has one, stays its end.
+    pub fn retract_tool_call(
+        &self,
+        request_id: Uuid,
+        call_id: &str,
+        at_ms: i64,
+        who: &str,
+        why: &str,
+    ) -> Result<(), DbError> {
+        let (call_id, said) = (call_id.to_owned(), (who.to_owned(), why.to_owned()));
+        let mut watchers = self.watchers();
+        let change = self.ask(move |books| async move {
+            books.retract_call((request_id, &call_id), at_ms, (&said.0, &said.1)).await
+        })?;
+        watchers.tell(&[change]);
+        Ok(())
+    }
+
+    /// A call as of a valid time, by all that was stated until now.
+    pub fn get_tool_call_at(&self, request_id: Uuid, call_id: &str, at_ms: i64) -> Result<Option<ToolCall>, DbError> {
+        let call_id = call_id.to_owned();
+        self.ask(move |books| async move { books.call((request_id, &call_id), at_ms).await })
+    }
+
+    /// The calls of a message as of a valid time.
+    pub fn list_tool_calls_by_parent_at(
+        &self,
+        parent_id: Uuid,
+        at_ms: i64,
+        limit: usize,
+    ) -> Result<Vec<ToolCall>, DbError> {
+        self.ask(move |books| async move { books.by_parent(parent_id, at_ms, limit).await })
+    }
+
+    /// The turns from a time on as of a valid time.
+    pub fn list_conversation_at(
+        &self,
+        since_ms: i64,
+        at_ms: i64,
+        limit: usize,
+    ) -> Result<Vec<ConversationTurn>, DbError> {
+        self.ask(move |books| async move { books.since(since_ms, at_ms, limit).await })
+    }
+
+    /// Calls `callback` with each change of a relation that this store makes from now on: behind the write, in the order of the
+    /// log, once each, on a thread of its own. Returns the number to unregister it by.
+    ///
+    /// It never holds up a write. `capacity` changes (at least one) wait for a slow one; what comes while that many wait is not
+    /// told, and [`Change::missed`] says how many. A callback that panics is called with the next change.
+    ///
+    /// Errors: the system gives no thread.
+    pub fn register_callback(
+        &self,
+        relation: Relation,
+        capacity: usize,
+        callback: impl FnMut(Change) + Send + 'static,
+    ) -> io::Result<u32> {
+        self.watchers().register(relation, capacity, callback)
+    }
+
+    /// Ends a callback, which is still called with what waits for it. Whether there was one.
+    pub fn unregister_callback(&self, id: u32) -> bool {
+        self.watchers().unregister(id)
+    }
+
+    fn watchers(&self) -> MutexGuard<'_, Watchers> {
+        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask<T: Send + 'static, F: Future<Output = Result<T, DbError>> + Send + 'static>(
+        &self,
+        what: impl FnOnce(Arc<Books>) -> F,
+    ) -> Result<T, DbError> {
+        self.journal.wait(what(self.books.clone()))
+    }
+}
+
+impl ObservabilityStore for Store {
+    fn upsert_conversation_turn(&self, turn: ConversationTurn) -> Result<(), DbError> {
+        self.atomically(vec![Write::Turn(turn)])
+    }
+
+    fn list_conversation_since(&self, since_ms: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError> {
+        self.list_conversation_at(since_ms, fold::END, limit)
+    }
+
+    fn record_tool_call_requested(&self, req: ToolCallReq) -> Result<(), DbError> {
+        self.atomically(vec![Write::Requested(req)])
+    }
+
+    fn record_tool_call_done(&self, done: ToolCallDone) -> Result<(), DbError> {
+        self.atomically(vec![Write::Done(done)])
+    }
+
+    fn get_tool_call(&self, request_id: Uuid, call_id: &str) -> Result<Option<ToolCall>, DbError> {
+        self.get_tool_call_at(request_id, call_id, fold::END)
+    }
+
+    fn list_tool_calls_by_parent(&self, parent_id: Uuid, limit: usize) -> Result<Vec<ToolCall>, DbError> {
+        self.list_tool_calls_by_parent_at(parent_id, fold::END, limit)
+    }
+}

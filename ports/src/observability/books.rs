@@ -1,0 +1,293 @@
+//! Reading what was stated, and stating more.
+
+use super::{
+    fold::{self, END, OfCall, OfTurn, Statement},
+    records,
+    types::{Config, ConversationTurn, DbError, ToolCall, ToolCallDone, ToolCallReq, Write},
+    watch::{Change, Operation, Relation, Row},
+};
+use crate::{
+    Desks,
+    seek::{self, List, Reader},
+    settled,
+};
+use runlog_producer::{Runlog, Writer, id::RecordId, id::RunId, record::JournalRecord};
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+
+#[derive(Debug)]
+pub(super) struct Books {
+    desks: Desks,
+    run_id: RunId,
+    config: Config,
+}
+
+/// A call's key.
+type Key<'a> = (Uuid, &'a str);
+
+/// What writes of one group come to: each sees those before it.
+struct Group<'a> {
+    books: &'a Books,
+    writer: &'a Writer,
+    turns: HashMap<Uuid, Vec<Statement<OfTurn>>>,
+    calls: HashMap<(Uuid, String), Vec<Statement<OfCall>>>,
+    records: Vec<JournalRecord>,
+    changes: Vec<Change>,
+}
+
+impl Books {
+    pub(super) fn new(runlog: Runlog, run_id: RunId, config: Config) -> Self {
+        Self { desks: Desks::new(runlog), run_id, config }
+    }
+
+    fn run(&self) -> &str {
+        self.run_id.as_str()
+    }
+
+    async fn read(&self, list: List) -> Result<Vec<JournalRecord>, DbError> {
+        let (mut records, mut reader) = (Vec::new(), Reader::all(self.desks.runlog(), &self.run_id, list));
+        while let Some(page) = reader.page().await? {
+            for read in page {
+                records.push(read.record?);
+            }
+        }
+        Ok(records)
+    }
+
+    async fn of_turn(&self, id: Uuid) -> Result<Vec<Statement<OfTurn>>, DbError> {
+        let records = self.read(records::of_turn(self.run(), id)).await?;
+        records.iter().map(|record| records::about_turn(record).map(|(_, said)| said)).collect()
+    }
+
+    async fn of_call(&self, (request_id, call_id): Key<'_>) -> Result<Vec<Statement<OfCall>>, DbError> {
+        let records = self.read(records::of_call(self.run(), request_id, call_id)).await?;
+        records.iter().map(|record| records::about_call(record).map(|(_, said)| said)).collect()
+    }
+
+    pub(super) async fn call(&self, key: Key<'_>, at: i64) -> Result<Option<ToolCall>, DbError> {
+        Ok(standing(&self.of_call(key).await?, at))
+    }
+
+    pub(super) async fn since(&self, since: i64, at: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError> {
+        let mut rows: BTreeMap<Uuid, Vec<Statement<OfTurn>>> = BTreeMap::new();
+        for record in self.read(records::turns(self.run())).await? {
+            let (id, said) = records::about_turn(&record)?;
+            rows.entry(id).or_default().push(said);
+        }
+        let turns = rows.values().filter_map(|statements| fold::turn(statements, at));
+        let mut turns: Vec<_> = turns.filter(|turn| turn.created_at.at >= since).collect();
+        turns.sort_by_key(|turn| (turn.created_at.at, turn.id));
+        turns.truncate(limit);
+        Ok(turns)
+    }
+
+    pub(super) async fn by_parent(&self, parent: Uuid, at: i64, limit: usize) -> Result<Vec<ToolCall>, DbError> {
+        let mut rows: BTreeMap<String, Vec<Statement<OfCall>>> = BTreeMap::new();
+        for record in self.read(records::of_parent(self.run(), parent)).await? {
+            let (request, said) = records::about_call(&record)?;
+            rows.entry(request).or_default().push(said);
+        }
+        let mut calls = Vec::new();
+        for (request, mut statements) in rows {
+            let requests = |statement: &Statement<OfCall>| match &statement.said {
+                OfCall::Requested(req) => Some(req.clone()),
+                _ => None,
+            };
+            let elsewhere = statements.iter().filter_map(requests).find(|req| req.parent_id != parent);
+            let begun = statements.first().is_some_and(|first| first.record_id == request);
+            // One that came here, or went away: what was said of it meanwhile is in another message's list.
+            if elsewhere.is_some() || !begun {
+                let Some(req) = elsewhere.or_else(|| statements.iter().find_map(requests)) else { continue };
+                statements = self.of_call((req.request_id, &req.call_id)).await?;
+            }
+            calls.extend(standing(&statements, at).filter(|(req, _)| req.parent_id == parent));
+        }
+        calls.sort_by_key(|(req, _)| (std::cmp::Reverse(req.started_at.at), req.request_id, req.call_id.clone()));
+        calls.truncate(limit);
+        Ok(calls)
+    }
+
+    /// Writes what is new of a group, and says what that changed.
+    pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Change>, DbError> {
+        // Claimed before anything is read: behind the claim nobody else writes.
+        let writer = self.desks.writer(&self.run_id).await?;
+        let (turns, calls) = (HashMap::new(), HashMap::new());
+        let (records, changes) = (Vec::new(), Vec::new());
+        let mut group = Group { books: self, writer: &writer, turns, calls, records, changes };
+        for write in writes {
+            match write {
+                Write::Turn(turn) => group.turn(&turn).await?,
+                Write::Requested(req) => group.requested(&req).await?,
+                Write::Done(done) => group.done(&done).await?,
+            }
+        }
+        let Group { mut records, changes, .. } = group;
+        match records.len() {
+            0 => {}
+            1 => {
+                let record = records.remove(0);
+                settled::write(&writer, record).await?;
+            }
+            _ => {
+                let name = format!("group/{}", Uuid::new_v4());
+                let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
+                settled::batch(&writer, name, records).await?;
+            }
+        }
+        Ok(changes)
+    }
+
+    pub(super) async fn retract_turn(&self, id: Uuid, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
+        let writer = self.desks.writer(&self.run_id).await?;
+        let mut statements = self.of_turn(id).await?;
+        let old = fold::turn(&statements, END).ok_or(DbError::NotThere)?;
+        let stated = statements.iter().rev().find(|statement| statement.said.is_some()).ok_or(DbError::NotThere)?;
+        let mut record = records::retraction(&writer, &stated.record_id, at, said)?;
+        record.body.turn_id = Some(id.to_string());
+        seek::put(&mut record, &[records::of_turn(self.run(), id), records::turns(self.run())]);
+        statements.push(records::about_turn(&record)?.1);
+        settled::write(&writer, record).await?;
+        Ok(of_turn(Some(old), fold::turn(&statements, END)))
+    }
+
+    pub(super) async fn retract_call(&self, key: Key<'_>, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
+        let writer = self.desks.writer(&self.run_id).await?;
+        let mut statements = self.of_call(key).await?;
+        let old = standing(&statements, END).ok_or(DbError::NotThere)?;
+        let request = records::request_id(self.run(), key.0, key.1)?;
+        let mut record = records::retraction(&writer, request.as_str(), at, said)?;
+        self.put_call(&mut record, key, &[old.0.parent_id]);
+        statements.push(records::about_call(&record)?.1);
+        settled::write(&writer, record).await?;
+        Ok(of_call(Some(old), standing(&statements, END)))
+    }
+
+    fn put_call(&self, record: &mut JournalRecord, (request_id, call_id): Key<'_>, parents: &[Uuid]) {
+        let parents = parents.iter().map(|parent| records::of_parent(self.run(), *parent));
+        let lists: Vec<List> =
+            std::iter::once(records::of_call(self.run(), request_id, call_id)).chain(parents).collect();
+        seek::put(record, &lists);
+    }
+}
+
+impl Group<'_> {
+    async fn turn(&mut self, turn: &ConversationTurn) -> Result<(), DbError> {
+        if !self.turns.contains_key(&turn.id) {
+            self.turns.insert(turn.id, self.books.of_turn(turn.id).await?);
+        }
+        let statements = self.turns.entry(turn.id).or_default();
+        let mut record = records::turn(self.writer, turn, self.books.config.content)?;
+        let run = self.books.run();
+        seek::put(&mut record, &[records::of_turn(run, turn.id), records::turns(run)]);
+        let (old, stated) =
+            (fold::turn(statements, END), statements.iter().any(|statement| statement.said.as_ref() == Some(turn)));
+        statements.push(records::about_turn(&record)?.1);
+        let new = fold::turn(statements, END);
+        if stated && new == old {
+            statements.pop();
+            return Ok(());
+        }
+        self.records.push(record);
+        self.changes.push(of_turn(old, new));
+        Ok(())
+    }
+
+    async fn statements(&mut self, (request_id, call_id): Key<'_>) -> Result<&mut Vec<Statement<OfCall>>, DbError> {
+        let key = (request_id, call_id.to_owned());
+        if !self.calls.contains_key(&key) {
+            self.calls.insert(key.clone(), self.books.of_call((request_id, call_id)).await?);
+        }
+        Ok(self.calls.entry(key).or_default())
+    }
+
+    async fn requested(&mut self, req: &ToolCallReq) -> Result<(), DbError> {
+        let (books, writer, content) = (self.books, self.writer, self.books.config.content);
+        let key = (req.request_id, req.call_id.as_str());
+        let req = records::kept(req, content)?;
+        let id = records::request_id(books.run(), key.0, key.1)?;
+        let statements = self.statements(key).await?;
+        let last = last_request(statements).map(|last| last.parent_id);
+        let mut record = match last {
+            None => records::requested(writer, id, &req, content)?,
+            Some(_) => records::updated(writer, &id, &req, content)?,
+        };
+        let parents = [Some(req.parent_id), last.filter(|parent| *parent != req.parent_id)];
+        books.put_call(&mut record, key, &parents.into_iter().flatten().collect::<Vec<_>>());
+        let stated =
+            statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
+        let old = standing(statements, END);
+        statements.push(records::about_call(&record)?.1);
+        let new = standing(statements, END);
+        if stated && new == old {
+            statements.pop();
+            return Ok(());
+        }
+        self.records.push(record);
+        self.changes.push(of_call(old, new));
+        Ok(())
+    }
+
+    async fn done(&mut self, done: &ToolCallDone) -> Result<(), DbError> {
+        let (books, writer, content) = (self.books, self.writer, self.books.config.content);
+        let key = (done.request_id, done.call_id.as_str());
+        if !done.ended_at.is_valid {
+            return Err(DbError::Invalid("an end is asserted; what is not true is retracted with its call".into()));
+        }
+        let request = records::request_id(books.run(), key.0, key.1)?;
+        let mut record = records::done(writer, request.as_str(), done, content)?;
+        let statements = self.statements(key).await?;
+        let parent = last_request(statements).map(|last| last.parent_id);
+        let parent = parent
+            .ok_or_else(|| DbError::NotRequested { request_id: done.request_id, call_id: done.call_id.clone() })?;
+        books.put_call(&mut record, key, &[parent]);
+        let said = records::about_call(&record)?.1;
+        if let Some(end) = fold::end(statements) {
+            let again = fold::end(std::slice::from_ref(&said)).is_some_and(|said| same(end, said));
+            let (request_id, call_id, status) = (done.request_id, done.call_id.clone(), end.0.status);
+            return if again { Ok(()) } else { Err(DbError::Ended { request_id, call_id, status }) };
+        }
+        let old = standing(statements, END);
+        statements.push(said);
+        let new = standing(statements, END);
+        self.records.push(record);
+        self.changes.push(of_call(old, new));
+        Ok(())
+    }
+}
+
+/// Whether two ends are the same, whenever they were told.
+fn same((end, hash): (&ToolCallDone, Option<&str>), (other, others): (&ToolCallDone, Option<&str>)) -> bool {
+    let said = |done: &ToolCallDone| (done.status, done.latency_ms, done.error_kind.clone(), done.error_msg.clone());
+    said(end) == said(other) && hash == others
+}
+
+fn last_request(statements: &[Statement<OfCall>]) -> Option<&ToolCallReq> {
+    statements.iter().rev().find_map(|statement| match &statement.said {
+        OfCall::Requested(req) => Some(req),
+        _ => None,
+    })
+}
+
+/// The call at a time, its end named as its request is.
+fn standing(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
+    let (req, done) = fold::call(statements, at)?;
+    let named = |done| ToolCallDone { request_id: req.request_id, call_id: req.call_id.clone(), ..done };
+    let done = done.map(named);
+    Some((req, done))
+}
+
+fn operation<T>(new: Option<&T>) -> Operation {
+    if new.is_some() { Operation::Put } else { Operation::Rm }
+}
+
+fn of_turn(old: Option<ConversationTurn>, new: Option<ConversationTurn>) -> Change {
+    let operation = operation(new.as_ref());
+    let (old, new) = (old.map(Row::Turn), new.map(Row::Turn));
+    Change { relation: Relation::ConversationTurns, operation, new, old, missed: 0 }
+}
+
+fn of_call(old: Option<ToolCall>, new: Option<ToolCall>) -> Change {
+    let operation = operation(new.as_ref());
+    let row = |call: Option<ToolCall>| call.map(|call| Row::Call(Box::new(call)));
+    Change { relation: Relation::ToolCalls, operation, new: row(new), old: row(old), missed: 0 }
+}

@@ -1,0 +1,267 @@
+//! The contract's rows as records, and back.
+//!
+//! ```text
+//!   turn         conversation_turn                          row id: the envelope's turn_id
+//!   call         tool_call_requested, tool_call_completed | tool_call_failed
+//!   its update   host_payload, the whole row: asked for under another record id it would be another call
+//!   retraction   retraction, of the record that states the row first
+//! ```
+
+use super::{
+    fold::{OfCall, OfTurn, Statement},
+    types::{ConversationTurn, DbError, ToolCallDone, ToolCallReq, ToolStatus, Validity},
+};
+use crate::seek::List;
+use runlog_producer::{
+    Json, Writer,
+    id::{Fingerprint, RecordId},
+    payload::{
+        Payload, ToolCallCompleted, ToolCallFailed, ToolCallRequested, observed::Retraction, wrapped::HostPayload,
+    },
+    record::{self, JournalRecord},
+    scalar::Bytes,
+};
+use uuid::Uuid;
+
+/// Names what was left out of the store's records, which then keep the host's own hashes.
+const CONTENT: &str = "observability.content";
+const HASHES_ONLY: &str = "observability.hashes_only";
+/// An update's type.
+const FAMILY: &str = "observability";
+const UPDATED: &str = "tool_call_updated";
+
+/// The list of a run's turns.
+pub(super) fn turns(run: &str) -> List {
+    List::of("observability.turns", &[run])
+}
+
+/// The list of what was stated of a turn.
+pub(super) fn of_turn(run: &str, id: Uuid) -> List {
+    List::of("observability.turn", &[run, &id.to_string()])
+}
+
+/// The list of what was stated of a call.
+pub(super) fn of_call(run: &str, request_id: Uuid, call_id: &str) -> List {
+    List::of("observability.call", &[run, &request_id.to_string(), call_id])
+}
+
+/// The list of what was stated of the calls that a message triggered.
+pub(super) fn of_parent(run: &str, parent_id: Uuid) -> List {
+    List::of("observability.parent", &[run, &parent_id.to_string()])
+}
+
+/// The record that requests a call: the same id whoever writes it.
+pub(super) fn request_id(run: &str, request_id: Uuid, call_id: &str) -> Result<RecordId, DbError> {
+    let (request_id, list) = (request_id.to_string(), List::of("", &[run, &request_id.to_string(), call_id]));
+    Ok(RecordId::new(format!("call/{request_id}/{}", list.value())).map_err(runlog_producer::Error::from)?)
+}
+
+fn draft(
+    writer: &Writer,
+    id: Option<RecordId>,
+    payload: impl Into<Payload>,
+    validity: Validity,
+    content: bool,
+) -> Result<JournalRecord, DbError> {
+    let mut record = writer.draft(id, payload)?;
+    record.body.validity = Some(record::Validity { at: validity.at, is_valid: validity.is_valid });
+    let policy = if content { CONTENT } else { HASHES_ONLY };
+    policy.clone_into(&mut record.body.redaction_policy_id);
+    Ok(record)
+}
+
+fn json(name: &str, text: &str) -> Result<Json, DbError> {
+    Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))
+}
+
+pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> Result<JournalRecord, DbError> {
+    let payload = runlog_producer::payload::ConversationTurn {
+        message_id: turn.message_id.to_string(),
+        parent_id: turn.parent_id.map(|id| id.to_string()),
+        thread_id: turn.thread_id.map(|id| id.to_string()),
+        kind: turn.kind.clone(),
+        content: serde_json::Value::from(turn.content.as_str()).into(),
+    };
+    let mut record = draft(writer, None, payload, turn.created_at, content)?;
+    record.body.turn_id = Some(turn.id.to_string());
+    Ok(record)
+}
+
+/// The request as the store keeps it.
+pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<ToolCallReq, DbError> {
+    if req.tool_name.is_empty() || req.args_sha256.is_empty() {
+        return Err(DbError::Invalid("a request needs tool_name and args_sha256".into()));
+    }
+    let arguments = req.arguments_json.as_ref().filter(|_| content);
+    let arguments = arguments.map(|text| json("arguments_json", text)).transpose()?;
+    Ok(ToolCallReq { arguments_json: arguments.map(|json| json.as_str().to_owned()), ..req.clone() })
+}
+
+/// A request that is [`kept`].
+pub(super) fn requested(
+    writer: &Writer,
+    id: RecordId,
+    req: &ToolCallReq,
+    content: bool,
+) -> Result<JournalRecord, DbError> {
+    let payload = ToolCallRequested {
+        request_id: req.request_id.to_string(),
+        call_id: req.call_id.clone(),
+        parent_id: Some(req.parent_id.to_string()),
+        vendor: Some(req.vendor.clone()),
+        tool_name: req.tool_name.clone(),
+        args_sha256: req.args_sha256.clone(),
+        fingerprint: Fingerprint::of(&req.tool_name, &req.args_sha256).into(),
+        arguments: req.arguments_json.as_ref().map(|text| json("arguments_json", text)).transpose()?,
+    };
+    draft(writer, Some(id), payload, req.started_at, content)
+}
+
+/// Other non-key fields of a request, [`kept`].
+pub(super) fn updated(
+    writer: &Writer,
+    request: &RecordId,
+    req: &ToolCallReq,
+    content: bool,
+) -> Result<JournalRecord, DbError> {
+    let bytes = serde_json::to_vec(req).map_err(|error| DbError::Invalid(error.to_string()))?;
+    let payload = HostPayload {
+        family: FAMILY.into(),
+        payload_type: UPDATED.into(),
+        schema_version: 1,
+        content_type: "application/json".into(),
+        bytes: Bytes(bytes),
+    };
+    let mut record = draft(writer, None, payload, req.started_at, content)?;
+    record.body.causal_refs = vec![request.as_str().to_owned()];
+    Ok(record)
+}
+
+/// The hash of a completed call's outcome.
+pub(super) fn outcome_hash(done: &ToolCallDone) -> Result<Option<String>, DbError> {
+    let hash = |text: &String| json("outcome_json", text).map(|json| List::of("", &[json.as_str()]).value().to_owned());
+    done.outcome_json.as_ref().map(hash).transpose()
+}
+
+pub(super) fn done(
+    writer: &Writer,
+    request: &str,
+    done: &ToolCallDone,
+    content: bool,
+) -> Result<JournalRecord, DbError> {
+    let invalid = |what: &str| Err(DbError::Invalid(what.to_owned()));
+    let id = RecordId::new(format!("{request}/end")).map_err(runlog_producer::Error::from)?;
+    let request_record_id = RecordId::new(request.to_owned()).map_err(runlog_producer::Error::from)?;
+    let latency_ms = Some(done.latency_ms);
+    let payload: Payload = match done.status {
+        ToolStatus::Completed if done.error_kind.is_some() || done.error_msg.is_some() => {
+            return invalid("a completed call has no error");
+        }
+        ToolStatus::Failed if done.outcome_json.is_some() => return invalid("a failed call has no outcome"),
+        ToolStatus::Completed => {
+            let outcome = done.outcome_json.as_ref().filter(|_| content);
+            let result = outcome.map(|text| json("outcome_json", text)).transpose()?;
+            ToolCallCompleted { request_record_id, result, latency_ms }.into()
+        }
+        ToolStatus::Failed => {
+            let (error_kind, error_message) =
+                (done.error_kind.clone().unwrap_or_default(), done.error_msg.clone().unwrap_or_default());
+            ToolCallFailed { request_record_id, error_kind, error_message, latency_ms }.into()
+        }
+    };
+    let mut record = draft(writer, Some(id), payload, done.ended_at, content)?;
+    record.body.content_refs = outcome_hash(done)?.into_iter().map(|hash| format!("sha256:{hash}")).collect();
+    Ok(record)
+}
+
+pub(super) fn retraction(
+    writer: &Writer,
+    retracted: &str,
+    at: i64,
+    (who, why): (&str, &str),
+) -> Result<JournalRecord, DbError> {
+    let payload = Retraction { retracted_record_id: retracted.to_owned(), who: who.to_owned(), why: why.to_owned() };
+    draft(writer, None, payload, Validity { at, is_valid: false }, false)
+}
+
+fn unreadable(record: &JournalRecord, what: impl ToString) -> DbError {
+    DbError::Unreadable { record_id: record.body.record_id.as_str().to_owned(), what: what.to_string() }
+}
+
+fn validity(record: &JournalRecord) -> Result<Validity, DbError> {
+    let validity = record.body.validity.ok_or_else(|| unreadable(record, "it has no valid time"))?;
+    Ok(Validity { at: validity.at, is_valid: validity.is_valid })
+}
+
+fn id(record: &JournalRecord, text: &str) -> Result<Uuid, DbError> {
+    text.parse().map_err(|error| unreadable(record, error))
+}
+
+/// The turn that a record is about, and what it says of it.
+pub(super) fn about_turn(record: &JournalRecord) -> Result<(Uuid, Statement<OfTurn>), DbError> {
+    let row = id(record, record.body.turn_id.as_deref().unwrap_or_default())?;
+    let said = match &record.payload {
+        Payload::ConversationTurn(turn) => Some(ConversationTurn {
+            id: row,
+            parent_id: turn.parent_id.as_deref().map(|text| id(record, text)).transpose()?,
+            message_id: id(record, &turn.message_id)?,
+            kind: turn.kind.clone(),
+            content: serde_json::from_str(turn.content.as_str()).map_err(|error| unreadable(record, error))?,
+            created_at: validity(record)?,
+            thread_id: turn.thread_id.as_deref().map(|text| id(record, text)).transpose()?,
+        }),
+        _ => None,
+    };
+    let record_id = record.body.record_id.as_str().to_owned();
+    Ok((row, Statement { validity: validity(record)?, record_id, said }))
+}
+
+/// The call that a record is about, and what it says of it. Its end names the call only by its request.
+pub(super) fn about_call(record: &JournalRecord) -> Result<(String, Statement<OfCall>), DbError> {
+    let own = || record.body.record_id.as_str().to_owned();
+    let validity = validity(record)?;
+    let ended = |status, latency_ms: Option<i64>| ToolCallDone {
+        request_id: Uuid::nil(),
+        call_id: String::new(),
+        ended_at: validity,
+        latency_ms: latency_ms.unwrap_or_default(),
+        outcome_json: None,
+        error_kind: None,
+        error_msg: None,
+        status,
+    };
+    let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let (call, said) = match &record.payload {
+        Payload::ToolCallRequested(p) => {
+            let req = ToolCallReq {
+                request_id: id(record, &p.request_id)?,
+                call_id: p.call_id.clone(),
+                parent_id: id(record, p.parent_id.as_deref().unwrap_or_default())?,
+                vendor: p.vendor.clone().unwrap_or_default(),
+                tool_name: p.tool_name.clone(),
+                args_sha256: p.args_sha256.clone(),
+                arguments_json: p.arguments.as_ref().map(|json| json.as_str().to_owned()),
+                started_at: validity,
+            };
+            (own(), OfCall::Requested(req))
+        }
+        Payload::HostPayload(p) if p.family == FAMILY && p.payload_type == UPDATED => {
+            let req = serde_json::from_slice(&p.bytes.0).map_err(|error| unreadable(record, error))?;
+            (record.body.causal_refs.first().cloned().unwrap_or_default(), OfCall::Requested(req))
+        }
+        Payload::ToolCallCompleted(p) => {
+            let outcome_json = p.result.as_ref().map(|json| json.as_str().to_owned());
+            let done = ToolCallDone { outcome_json, ..ended(ToolStatus::Completed, p.latency_ms) };
+            let hash = record.body.content_refs.iter().find_map(|text| text.strip_prefix("sha256:"));
+            (p.request_record_id.as_str().to_owned(), OfCall::Done(done, hash.map(str::to_owned)))
+        }
+        Payload::ToolCallFailed(p) => {
+            let (error_kind, error_msg) = (some(&p.error_kind), some(&p.error_message));
+            let done = ToolCallDone { error_kind, error_msg, ..ended(ToolStatus::Failed, p.latency_ms) };
+            (p.request_record_id.as_str().to_owned(), OfCall::Done(done, None))
+        }
+        Payload::Retraction(p) => (p.retracted_record_id.clone(), OfCall::Retracted),
+        _ => return Err(unreadable(record, "it is none of a call's")),
+    };
+    Ok((call, Statement { validity, record_id: own(), said }))
+}

@@ -1,0 +1,73 @@
+//! What a port's records are found by: correlation entries, each a list of its own in the journal's index of events.
+
+use runlog_producer::{Error, Read, Runlog, Select, id::RunId, record::JournalRecord, refs::CorrelationEntry};
+use sha2::{Digest, Sha256};
+
+/// Records that are read at a time.
+const PAGE: usize = 500;
+
+/// A list of records: its name, and the value of what stands in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct List {
+    name: &'static str,
+    value: String,
+}
+
+impl List {
+    /// The one of these `parts`, however long they are: hexadecimal SHA-256 of them with 0x00 between. A reader compares the
+    /// parts themselves with what it finds.
+    pub(crate) fn of(name: &'static str, parts: &[&str]) -> Self {
+        let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
+            if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
+        });
+        let value = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { name, value }
+    }
+
+    /// The hash of its parts.
+    #[cfg(feature = "observability")]
+    pub(crate) fn value(&self) -> &str {
+        &self.value
+    }
+}
+
+/// Puts a record into lists, whose names are the port's own.
+pub(crate) fn put(record: &mut JournalRecord, lists: &[List]) {
+    let entry = |list: &List| CorrelationEntry { key: list.name.to_owned(), value: list.value.clone() };
+    record.body.correlation_keys = lists.iter().map(entry).collect();
+    record.body.event_index.correlation_keys.clone_from(&record.body.correlation_keys);
+}
+
+/// Reads a list in the log's order: one seek, and a step per record of it.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    runlog: &'a Runlog,
+    run_id: RunId,
+    which: Select,
+    limit: usize,
+    cursor: Option<String>,
+    begun: bool,
+}
+
+impl<'a> Reader<'a> {
+    /// All of it, in pages.
+    pub(crate) fn all(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
+        let which = Select { correlation: Some((list.name.to_owned(), list.value)), ..Select::default() };
+        Self { runlog, run_id: run_id.clone(), which, limit: PAGE, cursor: None, begun: false }
+    }
+
+    /// The same for whom the first one is likely to be enough.
+    pub(crate) fn first(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
+        Self { limit: 1, ..Self::all(runlog, run_id, list) }
+    }
+
+    /// The next page, which may have no records; none behind the last one.
+    pub(crate) async fn page(&mut self) -> Result<Option<Vec<Read>>, Error> {
+        if self.begun && self.cursor.is_none() {
+            return Ok(None);
+        }
+        let page = self.runlog.records(&self.run_id, &self.which, self.cursor.as_deref(), self.limit).await?;
+        (self.cursor, self.begun) = (page.next_cursor, true);
+        Ok(Some(page.records))
+    }
+}

@@ -1,0 +1,50 @@
+//! codetether's write-back journal.
+
+use crate::Done;
+use runlog_ports::{
+    Blocking,
+    codetether::{Checks, CommitError, Error, Op, RejectReason, TxnId, WritebackJournal},
+    taken_over,
+};
+use runlog_producer::Config;
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    Stage(Op),
+    Commit(TxnId),
+    Reject(TxnId, RejectReason),
+    Reconcile(TxnId),
+    LeftOpen,
+    Jsonl,
+}
+
+pub(crate) struct Desk(WritebackJournal);
+
+impl Desk {
+    pub(crate) fn open(config: Config, session: &str) -> anyhow::Result<Self> {
+        let clock = config.clock;
+        Ok(Self(WritebackJournal::open(Blocking::connect(config)?, session, clock, Checks::default())?))
+    }
+
+    pub(crate) fn obey(&self, order: Order) -> Done {
+        let journal = &self.0;
+        let failed = |error: Error| {
+            let told = matches!(&error, Error::Journal(error) if taken_over(error));
+            (error.to_string(), told)
+        };
+        Ok(match order {
+            Order::Stage(op) => json!(journal.stage(op).map_err(failed)?),
+            Order::Commit(txn) => json!(journal.commit(txn).map_err(|error| match error {
+                CommitError::Rejected(reason) => (json!(reason).to_string(), false),
+                CommitError::Journal(error) => failed(error),
+            })?),
+            Order::Reject(txn, reason) => json!(journal.reject(txn, reason).map_err(failed)?),
+            Order::Reconcile(txn) => json!(journal.reconcile(txn).map_err(|reason| (format!("{reason:?}"), false))?),
+            Order::LeftOpen => json!(journal.left_open().iter().map(|open| open.txn).collect::<Vec<_>>()),
+            Order::Jsonl => json!(journal.to_jsonl().map_err(failed)?),
+        })
+    }
+}

@@ -1,0 +1,49 @@
+//! The observability store, on rows by number.
+
+use crate::Done;
+use runlog_ports::{
+    Blocking,
+    observability::{self, DbError, ObservabilityStore, Store, Write},
+    taken_over,
+};
+use runlog_producer::Config;
+use runlog_tests::ported::{done, request, row, turn};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Order {
+    Turn(u8),
+    Requested(u8),
+    Done(u8),
+    Both(u8),
+    Turns,
+    Call(u8),
+}
+
+pub(crate) struct Desk(Store);
+
+impl Desk {
+    pub(crate) fn open(config: Config, workspace: &str) -> anyhow::Result<Self> {
+        Ok(Self(Store::open(Blocking::connect(config)?, workspace, observability::Config { content: true })?))
+    }
+
+    pub(crate) fn obey(&self, order: Order) -> Done {
+        let store = &self.0;
+        let obeyed = match order {
+            Order::Turn(n) => store.upsert_conversation_turn(turn(n, 10)).map(|()| json!(null)),
+            Order::Requested(n) => store.record_tool_call_requested(request(n, 10)).map(|()| json!(null)),
+            Order::Done(n) => store.record_tool_call_done(done(n, 20)).map(|()| json!(null)),
+            Order::Both(n) => {
+                store.atomically(vec![Write::Requested(request(n, 10)), Write::Done(done(n, 20))]).map(|()| json!(null))
+            }
+            Order::Turns => store.list_conversation_since(0, 1000).map(|turns| json!(format!("{turns:?}"))),
+            Order::Call(n) => store.get_tool_call(row(n), "call").map(|call| json!(format!("{call:?}"))),
+        };
+        obeyed.map_err(|error| {
+            let told = matches!(&error, DbError::Journal(error) if taken_over(error));
+            (error.to_string(), told)
+        })
+    }
+}

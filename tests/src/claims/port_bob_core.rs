@@ -1,0 +1,233 @@
+//! bob-core's tool journal: what its trait promises.
+
+use anyhow::{Context, ensure};
+use bob_core::{
+    error::StoreError,
+    journal::{JournalEntry, ToolJournalPort},
+};
+use runlog_ports::bob_core::ToolJournal;
+use runlog_producer::{Error, REDACTED, Redaction, Runlog};
+use runlog_schemas::answer::ErrorKind;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+use crate::ported::Way;
+
+/// Writers at a time, and what each writes.
+const WRITERS: usize = 8;
+const ENTRIES_EACH: usize = 15;
+/// Processes that are killed, one after another.
+const KILLS: usize = 6;
+/// More than a record holds.
+const LARGE_BYTES: usize = 2 << 20;
+
+/// An entry of a call.
+fn entry(session: &str, tool: &str, arguments: Value, result: Value, timestamp_ms: u64) -> JournalEntry {
+    let call_fingerprint = JournalEntry::fingerprint(tool, &arguments);
+    let (session_id, tool_name) = (session.to_owned(), tool.to_owned());
+    JournalEntry { session_id, call_fingerprint, tool_name, arguments, result, is_error: false, timestamp_ms }
+}
+
+/// Everything of an entry, doubles to the bit.
+fn whole(entry: &JournalEntry) -> String {
+    format!("{entry:?}")
+}
+
+fn same(found: &[JournalEntry], appended: &[JournalEntry]) -> anyhow::Result<()> {
+    let (found, appended): (Vec<_>, Vec<_>) = (found.iter().map(whole).collect(), appended.iter().map(whole).collect());
+    ensure!(found == appended, "appended: {appended:#?}\nfound: {found:#?}");
+    Ok(())
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(WRITERS).enable_all().build()?)
+}
+
+async fn journal(way: &Way) -> anyhow::Result<ToolJournal> {
+    Ok(ToolJournal::new(Runlog::connect(way.config()?).await?))
+}
+
+/// Entries whose values are hard to keep.
+fn hard() -> Vec<JournalEntry> {
+    let numbers = json!([u64::MAX, i64::MIN, 0.1 + 0.2, -0.0, 1e23, 5e-324, 1.0, 1, 123_456_789_012_345_680_000.0]);
+    let deep = (0..59).fold(json!([[]]), |inner, _| json!({ "": [inner] }));
+    let mut failed = entry("hard", "pay", json!({ "zebra": 1, "apple": [null, true] }), Value::Null, 0);
+    failed.is_error = true;
+    let mut own = entry("hard", "own", json!("x"), json!(""), 1);
+    own.call_fingerprint = "the host's own \u{0} fingerprint = é".into();
+    vec![
+        entry("hard", "count", numbers.clone(), numbers, i64::MAX.cast_unsigned()),
+        entry("hard", "nest", deep, json!({ "$serde_json::private::RawValue": "[" }), 2),
+        failed,
+        own,
+        entry("hard", "", Value::Null, json!("\u{1f600}\u{0}\"\\"), 3),
+    ]
+}
+
+/// The claim.
+pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(way: &Way) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let journal = journal(way).await?;
+        let hard = hard();
+        for entry in &hard {
+            journal.append(entry.clone()).await?;
+        }
+        same(&journal.entries(&"hard".into()).await?, &hard)?;
+        for entry in &hard {
+            let found = journal.lookup(&entry.session_id, &entry.call_fingerprint).await?;
+            same(&[found.context("it was appended")?], std::slice::from_ref(entry))?;
+        }
+        // The same call of many sessions, twice in each: another result.
+        let call = |session: usize, nth: u64| {
+            entry(&format!("s{session}"), "search", json!({ "q": "x" }), json!([session, nth]), nth)
+        };
+        for nth in 0..2 {
+            for session in 0..12 {
+                journal.append(call(session, nth)).await?;
+            }
+        }
+        let fingerprint = call(0, 0).call_fingerprint;
+        for session in 0..12 {
+            let found = journal.lookup(&format!("s{session}"), &fingerprint).await?.context("it was appended")?;
+            same(&[found], &[call(session, 0)])?;
+            same(&journal.entries(&format!("s{session}")).await?, &[call(session, 0), call(session, 1)])?;
+        }
+        ensure!(journal.lookup(&"s1".into(), "search:{}").await?.is_none(), "another fingerprint");
+        ensure!(journal.lookup(&"nobody".into(), &fingerprint).await?.is_none(), "another session");
+        ensure!(journal.entries(&"nobody".into()).await?.is_empty(), "another session");
+        refused(&journal).await
+    })
+}
+
+/// What no record holds is refused, and nothing is appended.
+async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
+    let kind = |error: &StoreError| match error {
+        StoreError::Other(error) => error.downcast_ref::<Error>().map(Error::kind),
+        _ => None,
+    };
+    for session in [String::new(), "s".repeat(1025)] {
+        let usage = Some(ErrorKind::Usage);
+        let appended = journal.append(entry(&session, "t", json!(1), json!(2), 3)).await;
+        ensure!(appended.as_ref().err().and_then(kind) == usage, "{appended:?}");
+        let found = journal.lookup(&session, "t").await;
+        ensure!(found.as_ref().err().and_then(kind) == usage, "{found:?}");
+        let all = journal.entries(&session).await;
+        ensure!(all.as_ref().err().and_then(kind) == usage, "{all:?}");
+    }
+    let late = entry("refused", "t", json!(1), json!(2), u64::MAX);
+    let deep = entry("refused", "t", (0..121).fold(json!(1), |inner, _| json!([inner])), json!(2), 3);
+    for entry in [late, deep] {
+        let appended = journal.append(entry).await;
+        ensure!(matches!(appended, Err(StoreError::Serialization(_))), "{appended:?}");
+    }
+    ensure!(journal.entries(&"refused".into()).await?.is_empty(), "it was refused");
+    Ok(())
+}
+
+/// The claim.
+pub fn a_result_that_no_record_holds_comes_back_whole(way: &Way) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let journal = journal(way).await?;
+        let large =
+            entry("large", "read", json!({ "path": "a" }), json!("0123456789abcdef".repeat(LARGE_BYTES / 16)), 1);
+        journal.append(large.clone()).await?;
+        let found = journal.lookup(&large.session_id, &large.call_fingerprint).await?.context("it was appended")?;
+        ensure!(found.result == large.result, "another result");
+        ensure!(journal.entries(&large.session_id).await?.len() == 1, "one entry");
+        Ok(())
+    })
+}
+
+/// The claim.
+pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(way: &Way) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let redaction = Redaction::new("secrets").texts(|text| text.replace("4111", REDACTED).into());
+        let config = runlog_producer::Config { redaction: Some(redaction), ..way.config()? };
+        let journal = ToolJournal::new(Runlog::connect(config).await?);
+        let (first, second) = (json!({ "card": "4111" }), json!({ "card": REDACTED }));
+        for arguments in [&first, &second] {
+            journal.append(entry("redacted", "pay", arguments.clone(), arguments.clone(), 1)).await?;
+        }
+        let fingerprint = JournalEntry::fingerprint("pay", &first);
+        let found = journal.lookup(&"redacted".into(), &fingerprint).await?.context("it was appended")?;
+        ensure!(found.call_fingerprint == fingerprint && found.arguments == second, "{found:?}");
+        let text = format!("{:?}", journal.entries(&"redacted".into()).await?);
+        ensure!(!text.contains("4111") && text.contains(REDACTED), "{text}");
+        Ok(())
+    })
+}
+
+/// The claim.
+pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let journal = Arc::new(journal(way).await?);
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let journal = journal.clone();
+                tokio::spawn(async move {
+                    for nth in 0..ENTRIES_EACH {
+                        journal.append(entry("shared", "t", json!([writer, nth]), json!(nth), 0)).await?;
+                    }
+                    Ok::<_, StoreError>(())
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.await??;
+        }
+        let found = journal.entries(&"shared".into()).await?;
+        // Each writer's own in the order in which it wrote them.
+        for writer in 0..WRITERS {
+            let own: Vec<_> = found.iter().filter(|entry| entry.arguments[0] == writer).cloned().collect();
+            let wrote: Vec<_> =
+                (0..ENTRIES_EACH).map(|nth| entry("shared", "t", json!([writer, nth]), json!(nth), 0)).collect();
+            same(&own, &wrote)?;
+        }
+        ensure!(found.len() == WRITERS * ENTRIES_EACH, "{} entries", found.len());
+        Ok(())
+    })
+}
+
+/// The claim.
+pub fn what_a_killed_process_appended_is_found_by_the_next(way: &Way) -> anyhow::Result<()> {
+    let mut appended = Vec::new();
+    for life in 0..KILLS {
+        let mut process = way.process()?;
+        let found = process.does(&json!({ "bob_core": { "entries": "killed" } }))?;
+        ensure!(found == json!(appended), "life {life}: {found} and not {appended:?}");
+        let next = entry("killed", "charge", json!({ "life": life }), json!({ "receipt": life }), life as u64);
+        ensure!(
+            process.does(&json!({ "bob_core": { "lookup": ["killed", next.call_fingerprint] } }))? == Value::Null,
+            "it was never appended"
+        );
+        process.does(&json!({ "bob_core": { "append": next } }))?;
+        process.kill()?;
+        appended.push(next);
+    }
+    let mut process = way.process()?;
+    for entry in &appended {
+        let found = process.does(&json!({ "bob_core": { "lookup": ["killed", entry.call_fingerprint] } }))?;
+        ensure!(found == json!(entry), "{found} and not {entry:?}");
+    }
+    Ok(())
+}
+
+/// The claim.
+pub fn of_two_processes_the_one_that_took_over_appends(way: &Way) -> anyhow::Result<()> {
+    let (mut first, mut second) = (way.process()?, way.process()?);
+    let call = |nth: u64| entry("wanted", "t", json!(nth), json!(nth), nth);
+    let append = |nth: u64| json!({ "bob_core": { "append": call(nth) } });
+    first.does(&append(1))?;
+    second.does(&append(2))?;
+    first.is_told(&append(3))?;
+    first.is_told(&append(4))?;
+    second.does(&append(5))?;
+    // Who lost the run still reads it.
+    let expected = json!([call(1), call(2), call(5)]);
+    for process in [&mut first, &mut second] {
+        let found = process.does(&json!({ "bob_core": { "entries": "wanted" } }))?;
+        ensure!(found == expected, "{found}");
+    }
+    Ok(())
+}

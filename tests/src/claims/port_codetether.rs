@@ -1,0 +1,251 @@
+//! codetether's write-back journal: what the crate promises of it, and that it is durable.
+
+use anyhow::{Context, ensure};
+use runlog_ports::{
+    Blocking,
+    codetether::{Checks, CommitError, JournalEntry, Op, Phase, RejectReason, TxnId, WritebackJournal},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use crate::ported::{Ported, Way};
+
+/// What the crate itself wrote of the operations of [`the_export_is_the_crates_byte_for_byte`].
+const GOLDEN: &str = include_str!("../../../ports/golden/codetether-agent-4.7.4.jsonl");
+/// The time of its first entry, and how far the next one is from it.
+const GOLDEN_MILLIS: u64 = 1_760_000_000_000;
+const GOLDEN_STEP_MILLIS: u64 = 500;
+
+/// Writers at a time, and what each stages.
+const WRITERS: u64 = 8;
+const STAGED_EACH: u64 = 6;
+
+static TIME: AtomicU64 = AtomicU64::new(0);
+
+fn stepping() -> u64 {
+    TIME.fetch_add(GOLDEN_STEP_MILLIS, Ordering::Relaxed)
+}
+
+fn still() -> u64 {
+    GOLDEN_MILLIS
+}
+
+fn opened(way: &Way, session: &str, clock: fn() -> u64, checks: Checks) -> anyhow::Result<WritebackJournal> {
+    Ok(WritebackJournal::open(Blocking::connect(way.config()?)?, session, clock, checks)?)
+}
+
+fn detail(text: &str) -> String {
+    text.to_owned()
+}
+
+/// The claim.
+pub fn the_export_is_the_crates_byte_for_byte(way: &Way) -> anyhow::Result<()> {
+    TIME.store(GOLDEN_MILLIS, Ordering::Relaxed);
+    let journal = opened(way, "golden", stepping, Checks::default())?;
+    let (bucket, key) = ("b\"ücket".to_owned(), "history/a b.jsonl".to_owned());
+    let ops = [
+        Op::Compaction { before: 120, after: 24 },
+        Op::Save,
+        Op::Reset,
+        Op::ContextReset,
+        Op::HistorySinkUpload { bucket, key, bytes: 4096 },
+    ];
+    let mut txns = Vec::new();
+    for op in ops {
+        txns.push(journal.stage(op)?);
+    }
+    ensure!(journal.pending_count() == 5, "five are staged");
+    journal.commit(txns[0])?;
+    journal.reject(txns[1], RejectReason::DestructiveOp)?;
+    journal.reject(txns[2], RejectReason::SchemaMismatch { detail: detail("no \\ schema") })?;
+    journal.reject(txns[3], RejectReason::ProvenanceFail { detail: detail("nobody's") })?;
+    journal.reject(txns[4], RejectReason::InvariantViolation { detail: detail("below\nstructured") })?;
+    ensure!(journal.pending_count() == 0, "all have ended");
+    let exported = journal.to_jsonl()?;
+    ensure!(exported == GOLDEN, "{exported}\n{GOLDEN}");
+    let read: Result<Vec<JournalEntry>, _> = GOLDEN.lines().map(serde_json::from_str).collect();
+    ensure!(read? == journal.entries()?, "what the crate wrote is read");
+    Ok(())
+}
+
+/// The claim.
+pub fn only_what_is_staged_and_passes_its_checks_is_committed(way: &Way) -> anyhow::Result<()> {
+    let big = |op: &Op| match op {
+        Op::Compaction { before, after } if after > before => Err(detail("it grows")),
+        _ => Ok(()),
+    };
+    let reset = |op: &Op| if *op == Op::Reset { Err(detail("no leave")) } else { Ok(()) };
+    let checks = Checks::default().with(Phase::Schema, big).with(Phase::Destructive, reset);
+    let journal = opened(way, "checked", still, checks)?;
+    let refused = |done: Result<(), CommitError>| match done {
+        Err(CommitError::Rejected(reason)) => Ok(reason),
+        other => Err(anyhow::anyhow!("{other:?}")),
+    };
+    let never = refused(journal.commit(TxnId(7)))?;
+    ensure!(never == RejectReason::SchemaMismatch { detail: detail("txn TxnId(7) is not pending") }, "{never:?}");
+    let (grows, resets, saves) =
+        (journal.stage(Op::Compaction { before: 1, after: 2 })?, journal.stage(Op::Reset)?, journal.stage(Op::Save)?);
+    let upload = journal.stage(Op::HistorySinkUpload { bucket: "b".into(), key: "../secret".into(), bytes: 1 })?;
+    ensure!(refused(journal.commit(grows))? == RejectReason::SchemaMismatch { detail: detail("it grows") }, "grows");
+    ensure!(refused(journal.validate(resets))? == RejectReason::DestructiveOp, "resets");
+    ensure!(matches!(refused(journal.commit(upload))?, RejectReason::ProvenanceFail { .. }), "leads out");
+    journal.validate(saves)?;
+    journal.commit(saves)?;
+    for ended in [grows, resets, saves, upload] {
+        ensure!(matches!(refused(journal.commit(ended))?, RejectReason::SchemaMismatch { .. }), "{ended:?} has ended");
+    }
+    // A rejection is always taken, and a commit stands.
+    journal.reject(saves, RejectReason::DestructiveOp)?;
+    journal.reject(TxnId(99), RejectReason::DestructiveOp)?;
+    let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
+    let expected = json!([
+        ["staged", 0],
+        ["staged", 1],
+        ["staged", 2],
+        ["staged", 3],
+        ["rejected", 0],
+        ["rejected", 1],
+        ["rejected", 3],
+        ["committed", 2],
+        ["rejected", 2],
+        ["rejected", 99],
+    ]);
+    ensure!(json!(phases) == expected, "{phases:?}");
+    // What was rejected without being staged has taken its number.
+    ensure!(journal.stage(Op::Save)?.0 == 4, "the next number of this life");
+    nothing_stands_open(way, "checked", &journal, 1)
+}
+
+fn phase(entry: &JournalEntry) -> anyhow::Result<(String, u64)> {
+    let line = serde_json::to_value(entry)?;
+    let phase = line["phase"].as_str().context("a phase")?;
+    Ok((phase.to_owned(), line["txn"].as_u64().context("a transaction")?))
+}
+
+/// What the journal itself says stands open.
+fn nothing_stands_open(way: &Way, session: &str, journal: &WritebackJournal, open: usize) -> anyhow::Result<()> {
+    let Way::Served(site) = way else { return Ok(()) };
+    ensure!(journal.session_id() == session, "the session");
+    let recovered = site.server.runlog().json(&["recover", session])?;
+    let recovered: Value = serde_json::from_str(&recovered.stdout)?;
+    ensure!(recovered["write_backs"].as_array().context("write-backs")?.len() == open, "{recovered}");
+    Ok(())
+}
+
+/// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
+pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
+    let journal = Arc::new(opened(way, "shared", still, Checks::default())?);
+    let write = |journal: Arc<WritebackJournal>| -> anyhow::Result<Vec<u64>> {
+        let staged = (0..STAGED_EACH).map(|_| Ok(journal.stage(Op::Save)?));
+        let staged: Vec<TxnId> = staged.collect::<anyhow::Result<_>>()?;
+        for txn in &staged {
+            journal.commit(*txn)?;
+        }
+        Ok(staged.iter().map(|txn| txn.0).collect())
+    };
+    let mut numbers = BTreeSet::new();
+    let threads: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            thread::spawn({
+                let journal = journal.clone();
+                move || write(journal)
+            })
+        })
+        .collect();
+    for thread in threads {
+        numbers.extend(thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??);
+    }
+    let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    workers.block_on(async {
+        let tasks: Vec<_> = (0..WRITERS)
+            .map(|_| {
+                tokio::spawn({
+                    let journal = journal.clone();
+                    async move { write(journal) }
+                })
+            })
+            .collect();
+        for task in tasks {
+            numbers.extend(task.await??);
+        }
+        anyhow::Ok(())
+    })?;
+    let single = tokio::runtime::Builder::new_current_thread().build()?;
+    numbers.extend(single.block_on(async { write(journal.clone()) })?);
+    let count = (2 * WRITERS + 1) * STAGED_EACH;
+    ensure!(numbers == (0..count).collect(), "{numbers:?}");
+    let phases: BTreeSet<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
+    ensure!(phases.len() as u64 == 2 * count && journal.entries()?.len() == phases.len(), "{phases:?}");
+    // Opened and dropped inside a runtime, too.
+    drop(journal);
+    single.block_on(async { opened(way, "shared", still, Checks::default()).map(drop) })
+}
+
+fn order(order: &Value) -> Value {
+    json!({ "codetether": ["killed", order] })
+}
+
+/// A process that says what is left open before anything else.
+fn life(way: &Way, left: &Value) -> anyhow::Result<Ported> {
+    let mut process = way.process()?;
+    let found = process.does(&order(&json!("left_open")))?;
+    ensure!(found == *left, "{found} is left open, and not {left}");
+    Ok(process)
+}
+
+/// The claim.
+pub fn what_a_killed_process_left_open_is_reconciled_or_abandoned(way: &Way) -> anyhow::Result<()> {
+    let stage = order(&json!({ "stage": { "op": "save" } }));
+    let mut process = life(way, &json!([]))?;
+    ensure!(process.does(&stage)? == 0, "the first number");
+    process.kill()?;
+    let mut process = life(way, &json!([0]))?;
+    let said = process.asked(&order(&json!({ "commit": 0 })))?;
+    ensure!(said["error"].as_str().is_some_and(|error| error.contains("TxnId(0) is not pending")), "{said}");
+    ensure!(process.does(&stage)? == 1, "a number is given once");
+    process.kill()?;
+    // Taken over, and killed before it said how it ended: it is as it was.
+    let mut process = life(way, &json!([0, 1]))?;
+    process.does(&order(&json!({ "reconcile": 0 })))?;
+    process.kill()?;
+    let mut process = life(way, &json!([0, 1]))?;
+    process.does(&order(&json!({ "reconcile": 0 })))?;
+    process.does(&order(&json!({ "commit": 0 })))?;
+    process.kill()?;
+    let mut process = life(way, &json!([1]))?;
+    process.does(&order(&json!({ "reject": [1, { "reason": "destructive_op" }] })))?;
+    process.kill()?;
+    let mut process = life(way, &json!([]))?;
+    ensure!(process.does(&stage)? == 2, "a number is given once");
+    process.does(&order(&json!({ "commit": 2 })))?;
+    process.kill()?;
+    let journal = opened(way, "killed", still, Checks::default())?;
+    let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
+    let expected =
+        json!([["staged", 0], ["staged", 1], ["committed", 0], ["rejected", 1], ["staged", 2], ["committed", 2]]);
+    ensure!(json!(phases) == expected, "{phases:?}");
+    nothing_stands_open(way, "killed", &journal, 0)
+}
+
+/// The claim.
+pub fn of_two_processes_the_one_that_took_over_writes(way: &Way) -> anyhow::Result<()> {
+    let stage = order(&json!({ "stage": { "op": "reset" } }));
+    let mut first = life(way, &json!([]))?;
+    ensure!(first.does(&stage)? == 0, "the first number");
+    let mut second = life(way, &json!([0]))?;
+    first.is_told(&order(&json!({ "commit": 0 })))?;
+    first.is_told(&stage)?;
+    second.does(&order(&json!({ "reconcile": 0 })))?;
+    second.does(&order(&json!({ "commit": 0 })))?;
+    ensure!(second.does(&stage)? == 1, "a number is given once");
+    let read = first.does(&order(&json!("jsonl")))?;
+    ensure!(read.as_str().is_some_and(|text| text.lines().count() == 3), "who lost the session still reads it: {read}");
+    Ok(())
+}

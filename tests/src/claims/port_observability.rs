@@ -1,0 +1,307 @@
+//! The observability store: what its contract says, and that it is durable.
+
+use anyhow::{Context, ensure};
+use runlog_ports::{
+    Blocking,
+    observability::{
+        Change, Config, ConversationTurn, DbError, ObservabilityStore, Operation, Relation, Row, Store, ToolCallDone,
+        ToolStatus, Validity, Write,
+    },
+};
+use serde_json::json;
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use crate::ported::{Way, done, request, row, turn};
+
+/// Writers at a time, and the calls of each.
+const WRITERS: u8 = 8;
+const CALLS_EACH: u8 = 6;
+/// How long a callback may take to be called.
+const TOLD_WAIT: Duration = Duration::from_secs(30);
+
+const WHOLE: Config = Config { content: true };
+
+fn opened(way: &Way, config: Config) -> anyhow::Result<Store> {
+    Ok(Store::open(Blocking::connect(way.config()?)?, "workspace", config)?)
+}
+
+fn failed(n: u8, at: i64) -> ToolCallDone {
+    let (error_kind, error_msg) = (Some("timeout".to_owned()), Some("late".to_owned()));
+    ToolCallDone { outcome_json: None, error_kind, error_msg, status: ToolStatus::Failed, ..done(n, at) }
+}
+
+/// The claim.
+pub fn rows_are_upserted_and_a_call_ends_once(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    for n in [3, 1, 2] {
+        store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
+        store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
+    }
+    let changed = ConversationTurn { kind: "tool".into(), ..turn(2, 20) };
+    store.upsert_conversation_turn(changed.clone())?;
+    ensure!(store.list_conversation_since(20, 9)? == [changed.clone(), turn(3, 30)], "since, the oldest first");
+    ensure!(store.list_conversation_since(0, 2)? == [turn(1, 10), changed], "no more than the limit");
+
+    let never = store.record_tool_call_done(done(0, 20));
+    ensure!(matches!(never, Err(DbError::NotRequested { .. })), "{never:?}");
+    ensure!(store.get_tool_call(row(0), "call")?.is_none(), "nobody asked for it");
+    for n in 0..6 {
+        store.record_tool_call_requested(request(n, 10 + i64::from(n)))?;
+        store.record_tool_call_requested(request(n, 10 + i64::from(n)))?;
+    }
+    store.record_tool_call_done(done(0, 20))?;
+    store.record_tool_call_done(done(0, 20))?;
+    store.record_tool_call_done(failed(1, 20))?;
+    for other in [failed(0, 30), ToolCallDone { latency_ms: 8, ..done(0, 20) }, done(1, 30)] {
+        let refused = store.record_tool_call_done(other);
+        ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
+    }
+    // Other fields of a call that has ended: it stays ended.
+    let mut moved = request(0, 10);
+    (moved.vendor, moved.parent_id) = ("anthropic".into(), row(40));
+    store.record_tool_call_requested(moved.clone())?;
+    ensure!(store.get_tool_call(row(0), "call")? == Some((moved.clone(), Some(done(0, 20)))), "updated, and ended");
+    ensure!(store.get_tool_call(row(1), "call")? == Some((request(1, 11), Some(failed(1, 20)))), "it failed");
+    ensure!(store.get_tool_call(row(1), "other")?.is_none(), "another call of the request");
+    let of = |parent: u8, limit: usize| store.list_tool_calls_by_parent(row(parent), limit);
+    let first = [(request(3, 13), None), (request(2, 12), None), (request(1, 11), Some(failed(1, 20)))];
+    ensure!(of(0, 9)? == first && of(0, 2)? == first[..2], "the latest first: {:?}", of(0, 9)?);
+    ensure!(of(40, 9)? == [(moved, Some(done(0, 20)))], "where it went: {:?}", of(40, 9)?);
+    let invalid = store.record_tool_call_requested(request(9, 10)).and_then(|()| {
+        store.record_tool_call_done(ToolCallDone { outcome_json: Some("no JSON".into()), ..done(9, 20) })
+    });
+    ensure!(matches!(invalid, Err(DbError::Invalid(_))), "{invalid:?}");
+    // Each row once: what said nothing new was not written.
+    let records = records(way, &store)?;
+    ensure!(records.is_none_or(|records| records == 1 + 4 + 7 + 2 + 1), "{records:?} records");
+    Ok(())
+}
+
+/// How many records the run has, its claim among them.
+fn records(way: &Way, _store: &Store) -> anyhow::Result<Option<u64>> {
+    let Way::Served(site) = way else { return Ok(None) };
+    let run = site.server.runlog().answer(&["runs", "--prefix", "workspace", "--consistency", "latest"])?;
+    Ok(run["runs"][0]["records"].as_u64())
+}
+
+/// The claim.
+pub fn content_is_kept_where_the_store_is_told_to(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, Config::default())?;
+    store.record_tool_call_requested(request(0, 10))?;
+    store.record_tool_call_done(done(0, 20))?;
+    let (req, ended) = store.get_tool_call(row(0), "call")?.context("it was requested")?;
+    ensure!((req.arguments_json, req.args_sha256) == (None, request(0, 10).args_sha256), "the hash alone");
+    ensure!(ended.context("it ended")?.outcome_json.is_none(), "the hash alone");
+    // By its hash another outcome is still another one.
+    store.record_tool_call_done(done(0, 20))?;
+    let other = ToolCallDone { outcome_json: Some("[1,2]".into()), ..done(0, 20) };
+    ensure!(matches!(store.record_tool_call_done(other), Err(DbError::Ended { .. })), "another outcome");
+    Ok(())
+}
+
+/// The claim.
+pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    store.record_tool_call_requested(request(1, 10))?;
+    store.record_tool_call_done(done(1, 20))?;
+    store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
+    let gone = store.retract_tool_call(row(1), "call", 31, "an auditor", "again");
+    ensure!(matches!(gone, Err(DbError::NotThere)), "{gone:?}");
+    let at = |at: i64| store.get_tool_call_at(row(1), "call", at);
+    ensure!(at(9)?.is_none(), "before it");
+    ensure!(at(10)? == Some((request(1, 10), None)) && at(19)? == at(10)?, "requested");
+    ensure!(at(20)? == Some((request(1, 10), Some(done(1, 20)))) && at(29)? == at(20)?, "ended");
+    ensure!(at(30)?.is_none() && store.get_tool_call(row(1), "call")?.is_none(), "retracted");
+    // Asserted again at the very time: the assertion counts, and what ended stays ended.
+    let again = request(1, 30);
+    store.record_tool_call_requested(again.clone())?;
+    ensure!(at(30)? == Some((again.clone(), Some(done(1, 20)))), "{:?}", at(30)?);
+    ensure!(store.list_tool_calls_by_parent_at(row(0), 25, 9)? == [(request(1, 10), Some(done(1, 20)))], "as of 25");
+    ensure!(store.list_tool_calls_by_parent(row(0), 9)? == [(again, Some(done(1, 20)))], "now");
+
+    store.upsert_conversation_turn(turn(1, 10))?;
+    store.upsert_conversation_turn(ConversationTurn { content: "corrected".into(), ..turn(1, 20) })?;
+    store.retract_turn(row(1), 30, "an auditor", "not said")?;
+    let said = |at: i64| {
+        let turns = store.list_conversation_at(0, at, 9)?;
+        anyhow::Ok(turns.into_iter().map(|turn| turn.content).collect::<Vec<_>>())
+    };
+    ensure!(said(9)?.is_empty() && said(10)? == [turn(1, 10).content] && said(20)? == ["corrected"], "corrected");
+    ensure!(said(30)?.is_empty() && store.list_conversation_since(0, 9)?.is_empty(), "retracted");
+    let retracted = Validity { at: 40, is_valid: false };
+    store.upsert_conversation_turn(turn(2, 10))?;
+    store.upsert_conversation_turn(ConversationTurn { created_at: retracted, ..turn(2, 0) })?;
+    ensure!(said(39)? == [turn(2, 10).content] && said(40)?.is_empty(), "retracted by a statement");
+    Ok(())
+}
+
+/// The claim.
+pub fn a_group_takes_effect_together_or_not_at_all(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
+    ensure!(store.get_tool_call(row(0), "call")? == Some((request(0, 10), Some(done(0, 20)))), "each behind the last");
+    let refused =
+        store.atomically(vec![Write::Turn(turn(1, 10)), Write::Requested(request(1, 10)), Write::Done(failed(0, 30))]);
+    ensure!(matches!(refused, Err(DbError::Ended { .. })), "{refused:?}");
+    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10)], "none of it");
+    ensure!(store.get_tool_call(row(1), "call")?.is_none(), "none of it");
+    // Again: nothing of it is new.
+    store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
+    store.atomically(Vec::new())?;
+    let large = ConversationTurn { content: "x".repeat(2 << 20), ..turn(2, 10) };
+    let refused = store.atomically(vec![Write::Turn(large), Write::Turn(turn(3, 10))]);
+    ensure!(matches!(refused, Err(DbError::Journal(_))), "a group is within a record");
+    store.upsert_conversation_turn(turn(4, 30))?;
+    ensure!(store.list_conversation_since(0, 9)? == [turn(0, 10), turn(4, 30)], "and the store goes on");
+    Ok(())
+}
+
+/// The claim.
+pub fn callbacks_are_told_in_order_and_hold_nobody_up(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    let (tell, told) = mpsc::channel::<Change>();
+    let calls = store.register_callback(Relation::ToolCalls, 16, move |change| {
+        let broken = change.old.is_none();
+        // Nobody listens any more where the test has ended.
+        tell.send(change).ok();
+        assert!(!broken, "this callback is broken");
+    })?;
+    // One that does not come back until it is let go.
+    let (let_go, going) = mpsc::channel::<()>();
+    let (tell_slow, told_slow) = mpsc::channel::<Change>();
+    store.register_callback(Relation::ConversationTurns, 2, move |change| {
+        tell_slow.send(change).ok();
+        going.recv().ok();
+    })?;
+    store.record_tool_call_requested(request(1, 10))?;
+    store.record_tool_call_requested(request(1, 10))?;
+    store.record_tool_call_done(done(1, 20))?;
+    store.retract_tool_call(row(1), "call", 30, "an auditor", "a drill")?;
+    let call = |ended: bool| Some(Row::Call(Box::new((request(1, 10), ended.then(|| done(1, 20))))));
+    let put = |new, old| (Operation::Put, new, old);
+    let expected = [put(call(false), None), put(call(true), call(false)), (Operation::Rm, None, call(true))];
+    for expected in expected {
+        let change = told.recv_timeout(TOLD_WAIT)?;
+        ensure!((change.operation, change.new, change.old) == expected, "{expected:?}");
+        ensure!(change.missed == 0 && change.relation == Relation::ToolCalls, "nothing was missed");
+    }
+    store.upsert_conversation_turn(turn(0, 0))?;
+    let first = told_slow.recv_timeout(TOLD_WAIT)?;
+    ensure!(first.new == Some(Row::Turn(turn(0, 0))), "{first:?}");
+    // It is held: two wait, and the other four are missed.
+    for n in 1..7 {
+        store.upsert_conversation_turn(turn(n, 0))?;
+    }
+    for n in 1..3 {
+        let_go.send(())?;
+        let next = told_slow.recv_timeout(TOLD_WAIT)?;
+        ensure!(next.new == Some(Row::Turn(turn(n, 0))) && next.missed == 0, "{next:?}");
+    }
+    store.upsert_conversation_turn(turn(7, 0))?;
+    let_go.send(())?;
+    let last = told_slow.recv_timeout(TOLD_WAIT)?;
+    ensure!(last.new == Some(Row::Turn(turn(7, 0))) && last.missed == 4, "{last:?}");
+    drop(let_go);
+    ensure!(store.unregister_callback(calls) && !store.unregister_callback(calls), "there was one");
+    store.record_tool_call_requested(request(2, 10))?;
+    ensure!(told.recv_timeout(TOLD_WAIT).is_err(), "it was unregistered");
+    Ok(())
+}
+
+/// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
+pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
+    let store = Arc::new(opened(way, WHOLE)?);
+    // All of them write all calls: each is there once.
+    let write = |store: Arc<Store>, first: u8| -> anyhow::Result<()> {
+        for n in first..first + CALLS_EACH {
+            store.record_tool_call_requested(request(n, 10))?;
+            store.record_tool_call_done(done(n, 20))?;
+            store.upsert_conversation_turn(turn(n, 10))?;
+        }
+        Ok(())
+    };
+    let threads: Vec<_> = (0..WRITERS)
+        .map(|_| {
+            let store = store.clone();
+            thread::spawn(move || write(store, 0))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+    }
+    let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
+    workers.block_on(async {
+        let tasks: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let store = store.clone();
+                tokio::spawn(async move { write(store, (1 + writer) * CALLS_EACH) })
+            })
+            .collect();
+        for task in tasks {
+            task.await??;
+        }
+        anyhow::Ok(())
+    })?;
+    let count = (WRITERS + 1) * CALLS_EACH;
+    let single = tokio::runtime::Builder::new_current_thread().build()?;
+    single.block_on(async { write(store.clone(), count) })?;
+    let turns = store.list_conversation_since(0, 1000)?;
+    ensure!(turns.len() == usize::from(count + CALLS_EACH), "{} turns", turns.len());
+    for n in 0..count + CALLS_EACH {
+        ensure!(turns.contains(&turn(n, 10)), "turn {n}");
+        ensure!(store.get_tool_call(row(n), "call")? == Some((request(n, 10), Some(done(n, 20)))), "call {n}");
+    }
+    // Written by eight, each row's records are there once: a claim, and three for each number.
+    let records = records(way, &store)?;
+    let expected = 1 + 3 * u64::from(count + CALLS_EACH);
+    ensure!(records.is_none_or(|records| records == expected), "{records:?} records, not {expected}");
+    Ok(())
+}
+
+/// The claim.
+pub fn what_a_killed_process_wrote_is_found_by_the_next(way: &Way) -> anyhow::Result<()> {
+    let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
+    let call = |ended: bool| json!(format!("{:?}", Some((request(1, 10), ended.then(|| done(1, 20))))));
+    let (nothing, turns) = (json!(format!("{:?}", None::<()>)), json!(format!("{:?}", [turn(5, 10)])));
+    // What each life writes, and what the next one finds.
+    let lives = [
+        (json!({ "requested": 1 }), json!({ "call": 1 }), call(false)),
+        (json!({ "done": 1 }), json!({ "call": 1 }), call(true)),
+        (json!({ "done": 1 }), json!({ "call": 1 }), call(true)),
+        (json!({ "turn": 5 }), json!("turns"), turns.clone()),
+        (json!({ "both": 2 }), json!({ "call": 2 }), json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20))))))),
+        (json!({ "requested": 1 }), json!({ "call": 1 }), call(true)),
+    ];
+    let mut process = way.process()?;
+    ensure!(process.does(&order(json!({ "call": 1 })))? == nothing, "nothing is there yet");
+    for (write, ask, expected) in lives {
+        process.does(&order(write.clone()))?;
+        process.kill()?;
+        process = way.process()?;
+        let found = process.does(&order(ask))?;
+        ensure!(found == expected, "behind {write}: {found} and not {expected}");
+    }
+    ensure!(process.does(&order(json!("turns")))? == turns, "one turn");
+    Ok(())
+}
+
+/// The claim.
+pub fn of_two_processes_the_one_that_took_over_writes(way: &Way) -> anyhow::Result<()> {
+    let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
+    let (mut first, mut second) = (way.process()?, way.process()?);
+    first.does(&order(json!({ "requested": 1 })))?;
+    // Who only reads takes nothing over.
+    second.does(&order(json!({ "call": 1 })))?;
+    first.does(&order(json!({ "requested": 2 })))?;
+    second.does(&order(json!({ "done": 1 })))?;
+    first.is_told(&order(json!({ "done": 2 })))?;
+    first.is_told(&order(json!({ "turn": 1 })))?;
+    second.does(&order(json!({ "done": 2 })))?;
+    let found = first.does(&order(json!({ "call": 2 })))?;
+    ensure!(found == json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20)))))), "{found}");
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! The observability store on Kafka.
+
+use runlog_tests::{claims::port_observability, ported::Way};
+
+#[test]
+fn rows_are_upserted_and_a_call_ends_once() -> anyhow::Result<()> {
+    port_observability::rows_are_upserted_and_a_call_ends_once(&Way::kafka()?)
+}
+
+#[test]
+fn a_group_takes_effect_together_or_not_at_all() -> anyhow::Result<()> {
+    port_observability::a_group_takes_effect_together_or_not_at_all(&Way::kafka()?)
+}
+
+#[test]
+fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
+    port_observability::concurrent_writers_lose_and_double_nothing(&Way::kafka()?)
+}
+
+#[test]
+fn what_a_killed_process_wrote_is_found_by_the_next() -> anyhow::Result<()> {
+    port_observability::what_a_killed_process_wrote_is_found_by_the_next(&Way::kafka()?)
+}
+
+#[test]
+fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
+    port_observability::of_two_processes_the_one_that_took_over_writes(&Way::kafka()?)
+}

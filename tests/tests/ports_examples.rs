@@ -1,0 +1,76 @@
+//! The ports' examples are killed wherever they say something, and started again: what they said is kept and none of it
+//! happens twice.
+
+use anyhow::ensure;
+use runlog_tests::ported::Way;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const END_WAIT: Duration = Duration::from_secs(60);
+
+/// Runs an example to its end, killed behind each of its first `kills` lines in turn: the last line of the last life.
+fn killed(way: &Way, name: &str, arguments: &[&str], kills: usize) -> anyhow::Result<Vec<Value>> {
+    for life in 0..kills {
+        let mut example = way.example(name, arguments)?;
+        example.hear()?;
+        // A life that gets further than the one before it.
+        for _ in 0..life % 4 {
+            example.ask(&json!("go on"))?;
+        }
+        example.kill()?;
+    }
+    let mut example = way.example(name, arguments)?;
+    let mut said = vec![example.hear()?];
+    while !last(&said[said.len() - 1]) {
+        said.push(example.ask(&json!("go on"))?);
+    }
+    if name != "bob_core" {
+        example.let_go()?;
+    }
+    example.ends(END_WAIT)?;
+    Ok(said)
+}
+
+/// Whether an example has nothing more to say.
+fn last(line: &Value) -> bool {
+    ["entries", "jsonl", "turns"].iter().any(|name| line.get(name).is_some())
+}
+
+#[test]
+fn a_bob_agent_charges_each_order_once() -> anyhow::Result<()> {
+    let (way, folder) = (Way::local()?, tempfile::tempdir()?);
+    let ledger = folder.path().join("ledger");
+    let said = killed(&way, "bob_core", &[&ledger.display().to_string()], 6)?;
+    ensure!(said.last() == Some(&json!({ "entries": 10 })), "{said:?}");
+    ensure!(said[0]["how"] == "recorded" && said[9]["how"] == "done", "it went on where it was: {said:?}");
+    let charged = std::fs::read_to_string(ledger)?;
+    let expected: Vec<String> = (0..10).map(|order| order.to_string()).collect();
+    ensure!(charged.lines().collect::<Vec<_>>() == expected, "{charged}");
+    Ok(())
+}
+
+#[test]
+fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
+    let (way, folder) = (Way::local()?, tempfile::tempdir()?);
+    let state = folder.path().join("state");
+    let said = killed(&way, "codetether", &[&state.display().to_string()], 5)?;
+    let jsonl = said.last().and_then(|line| line["jsonl"].as_str()).unwrap_or_default();
+    let entries: Vec<Value> = jsonl.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let of = |phase: &str| -> Vec<&Value> {
+        entries.iter().filter(|entry| entry["phase"] == phase).map(|entry| &entry["txn"]).collect()
+    };
+    // Each staged transaction has one end, and five of them happened.
+    let mut ends = [of("committed"), of("rejected")].concat();
+    ends.sort_by_key(|txn| txn.as_u64());
+    ensure!(ends == of("staged") && of("committed").len() == 5, "{jsonl}");
+    ensure!(!of("rejected").is_empty(), "no kill met a step that had not happened: {jsonl}");
+    ensure!(std::fs::read_to_string(state)? == "5", "the state");
+    Ok(())
+}
+
+#[test]
+fn what_an_observed_workspace_said_is_there_once() -> anyhow::Result<()> {
+    let said = killed(&Way::local()?, "observability", &[], 5)?;
+    ensure!(said.last() == Some(&json!({ "turns": 4, "ended": 4 })), "{said:?}");
+    Ok(())
+}

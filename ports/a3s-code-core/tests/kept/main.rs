@@ -6,13 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "an integration test")]
 
 mod claims;
+mod session;
 mod site;
 
 /// The claims, on one kind of log.
 macro_rules! claims {
     ($log:ident) => {
         mod $log {
-            use crate::{claims, site::Site};
+            use crate::{claims, session, site::Site};
 
             claims! { $log:
                 what_is_saved_is_loaded_whole_by_another_process;
@@ -28,6 +29,12 @@ macro_rules! claims {
                 a_round_costs_what_it_adds;
                 a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was;
                 a_killed_loop_goes_on_behind_its_last_saved_round;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_killed_session_is_resumed_by_another_with_all_of_its_rounds() {
+                session::runs_its_rounds_if_it_is_the_first().await;
+                session::a_killed_session_is_resumed_by_another_with_all_of_its_rounds(&mut Site::$log()).await;
             }
         }
     };

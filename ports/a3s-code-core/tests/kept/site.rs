@@ -90,13 +90,22 @@ impl Site {
     }
 
     pub(crate) async fn runlog(&self) -> Runlog {
-        Runlog::connect(Config::new(Journal::Http(self.url()), "test")).await.expect("a journal")
+        runlog(&self.url()).await
     }
 
     /// What another process would have.
     pub(crate) async fn sink(&self) -> CheckpointSink {
-        CheckpointSink::new(self.runlog().await).save_wait(Duration::from_secs(60))
+        sink(&self.url()).await
     }
+}
+
+async fn runlog(url: &str) -> Runlog {
+    Runlog::connect(Config::new(Journal::Http(url.to_owned()), "test")).await.expect("a journal")
+}
+
+/// A sink on a server's journal.
+pub(crate) async fn sink(url: &str) -> CheckpointSink {
+    CheckpointSink::new(runlog(url).await).save_wait(Duration::from_secs(60))
 }
 
 impl Drop for Site {

@@ -38,6 +38,10 @@ kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA
 test: kafka-image build ## all tests, those on a real Kafka too
 	@$(claimed) scripts/test.sh all
 
+.PHONY: test-ports-heavy
+test-ports-heavy: build ## the ports on SDKs too large for our workspace; on a real Kafka too where Docker is there
+	@CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)-heavy" $(claimed) scripts/test-ports-heavy.sh
+
 .PHONY: checks
 checks: ## format, lints, documentation, licences and sources of the dependencies
 	@scripts/setup.sh build

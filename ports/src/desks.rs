@@ -58,6 +58,11 @@ impl Desks {
         let open = || async { self.runlog.writer(run_id.clone()).await.map(Arc::new) };
         cell.get_or_try_init(open).await.cloned()
     }
+
+    /// Lets go of the run's writer, which ends nothing: the next write claims the run again, from whoever has it by then.
+    pub async fn forget(&self, run_id: &RunId) {
+        self.open.lock().await.writers.remove(run_id);
+    }
 }
 
 /// Whether an error says that another process has the run.

@@ -32,6 +32,7 @@ mod reopen;
 mod resume;
 mod room;
 mod run;
+mod saved;
 mod standing;
 mod transport;
 mod write;

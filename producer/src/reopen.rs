@@ -18,7 +18,8 @@ use crate::{
     metric,
     pen::{Halt, taken},
     resume::{Open, Recorded},
-    run::{Saved, Shared, State, claim, claim_lost, pending_recovery, read_only},
+    run::{Shared, State, claim, claim_lost, pending_recovery, read_only},
+    saved::Saved,
 };
 use runlog_schemas::{
     answer::{ErrorKind, Pending, Recovery},

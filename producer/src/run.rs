@@ -4,9 +4,10 @@ use crate::{
     Action, Config, Error, Happened, active, failpoint,
     gate::Tool,
     held::Notes,
-    pen::{self, Halt, Pen, Written, refused},
+    pen::{self, Halt, Pen, refused},
     reopen::{Claiming, Reopened, reopen},
     resume::Resume,
+    saved::Saved,
     standing::slots,
     transport::{AppendFailed, Ask, Transport},
     within,
@@ -15,11 +16,7 @@ use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
     id::{Epoch, JournalSeq, RecordId, RunId, WriterId},
     json::Json,
-    messages::{MESSAGE_BYTES_MAX, MESSAGES_MAX, MessageList},
-    payload::{
-        CheckpointPrune, ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunClaim,
-        RunLifecycle,
-    },
+    payload::{CheckpointPrune, ConversationTurn, Payload, RunClaim, RunLifecycle},
     record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
@@ -94,24 +91,6 @@ pub(crate) struct State {
     pub(crate) reopening: Option<Claiming>,
 }
 
-/// The last checkpoint that was written, which the next one builds on.
-#[derive(Debug, Default)]
-pub(crate) struct Saved {
-    checkpoint_id: Option<String>,
-    list: MessageList,
-    /// Its record, until it is known that it was applied: only then another one may build on it.
-    unconfirmed: Option<Written>,
-}
-
-impl Saved {
-    fn of(recovery: &Recovery) -> Self {
-        let Some(checkpoint) = &recovery.checkpoint else { return Self::default() };
-        let Some(messages) = &checkpoint.messages else { return Self::default() };
-        let list = MessageList::new(messages.clone());
-        Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list, unconfirmed: None }
-    }
-}
-
 impl Shared {
     /// An operation within the time that one may take; past it, it is as if its caller had cancelled it.
     pub(crate) fn within<'a, T: 'a>(
@@ -143,19 +122,6 @@ impl Shared {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether readers take a list of this size.
-fn fits(run_id: RunId<&str>, list: &MessageList) -> Result<(), Error> {
-    let (messages, bytes) = (list.len() as u64, list.bytes() as u64);
-    if messages <= MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "a checkpoint of run {run_id} has {messages} messages of {bytes} bytes, more than {MESSAGES_MAX} or \
-         {MESSAGE_BYTES_MAX}; compact them"
-    );
-    Err(Error::new(ErrorKind::TooLarge, Action::FixTheInput, message))
 }
 
 /// Opens a run; see [`crate::Runlog::open_with`].
@@ -249,7 +215,7 @@ fn handle(
     recovery: Recovery,
     keyed: &[Done],
 ) -> Run {
-    let saved = Saved::of(&recovery);
+    let saved = Saved::of(recovery.checkpoint.as_ref());
     let state = State { pen, resume: Resume::new(&recovery, keyed), saved, reopening: None };
     let calls = slots(config.calls_max);
     let shared = Shared {
@@ -378,7 +344,8 @@ impl Run {
     /// It never ends the agent's loop: take an error as a report, and go on. Where its append failed, or was cancelled, what
     /// the handle does next reopens it first, and with it the checkpoint is in the log after all; where another process has
     /// the run, that says so. One of kind `TooLarge` says that new messages and state together do not fit a record, or that the list is beyond
-    /// [`MESSAGES_MAX`] or [`MESSAGE_BYTES_MAX`].
+    /// [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX) or
+    /// [`MESSAGE_BYTES_MAX`](runlog_schemas::messages::MESSAGE_BYTES_MAX).
     #[tracing::instrument(skip_all, fields(run = self.shared.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Position, Error> {
         self.shared.within(self.save(state)).await
@@ -390,33 +357,14 @@ impl Run {
         self.shared.confirm_base(&mut guard).await?;
         let State { pen, resume, saved, .. } = &mut *guard;
         let id = self.shared.config.record_id()?;
-        let config = &self.shared.config;
-        let messages: Vec<Json> = state.messages.iter().map(|message| config.redacted(None, message)).collect();
-        let change = saved.list.change(&messages);
-        fits(self.shared.run_id.borrow(), &change.list)?;
-        let mut checkpoint = LoopCheckpoint {
-            checkpoint_id: id.as_str().to_owned(),
-            checkpoint_seq: pen.next_checkpoint_seq,
-            covers_journal_seq: pen.next_journal_seq.saturating_sub(1),
-            base: if change.on_base { saved.checkpoint_id.clone() } else { None },
-            unanswered: resume.unanswered(),
-            schema_version: LOOP_CHECKPOINT_SCHEMA_VERSION,
-            session_id: state.session_id.clone(),
-            turn: state.turn,
-            messages: change.messages,
-            spans: change.spans,
-            total_usage: None,
-            tool_calls_count: state.tool_calls_count,
-            verification_reports: Vec::new(),
-            state: state.state.as_ref().map(|state| config.redacted(None, state)),
-            state_hash: String::new(),
-            created_at_millis: (self.shared.config.clock)(),
-        };
-        checkpoint.state_hash = checkpoint.hash_with(change.list.hashes());
-        let written = pen.append(id.clone(), checkpoint.into(), None).await?;
+        let numbers = (pen.next_checkpoint_seq, pen.next_journal_seq);
+        let unanswered = resume.unanswered();
+        let (checkpoint, mut next) =
+            saved.next(&self.shared.config, self.shared.run_id.borrow(), &id, numbers, unanswered, state)?;
+        let written = pen.append(id, checkpoint.into(), None).await?;
         pen.next_checkpoint_seq += 1;
-        let unconfirmed = (!written.applied).then(|| written.clone());
-        *saved = Saved { checkpoint_id: Some(id.into()), list: change.list, unconfirmed };
+        next.unconfirmed = (!written.applied).then(|| written.clone());
+        *saved = next;
         Ok(written.position)
     }
 

@@ -11,9 +11,10 @@
 //! once; and what is written instead of it is written only once it is certain that the former never takes effect.
 
 use crate::{
-    Action, Config, Error, Happened, Runlog,
+    Action, Config, Error, Happened, LoopState, Runlog,
     pen::{Halt, Pen, read_back, refused, taken},
     run::{claim, claim_lost},
+    saved::Saved,
     transport::Transport,
     within,
     write::redact,
@@ -50,6 +51,8 @@ struct Desk {
     /// The record whose append was unknown and that had landed.
     landed: Option<(JournalRecord, Position)>,
     next_checkpoint_seq: u64,
+    /// What the next checkpoint builds on; none until the journal was asked.
+    saved: Option<Saved>,
 }
 
 /// A claim on its way: the same record however often it is sent, so that this process never loses to itself.
@@ -101,7 +104,7 @@ impl Writer {
             sent: None,
             last: None,
         };
-        let desk = Desk { pen, claiming: None, landed: None, next_checkpoint_seq: 1 };
+        let desk = Desk { pen, claiming: None, landed: None, next_checkpoint_seq: 1, saved: None };
         let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
         let mut desk = writer.lock().await?;
         writer.take_over(&mut desk).await?;
@@ -162,6 +165,56 @@ impl Writer {
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 
+    /// Records where a loop stands, covering all that is numbered so far, and waits until that is applied. As with
+    /// [`Run::checkpoint`](crate::Run::checkpoint) the message list is given whole, and only what the last checkpoint of the
+    /// run did not have is written; it may have been another process's. Requests that are unanswered are not listed in it.
+    ///
+    /// Errors and cancellation as with [`Writer::write`], but for that it need not be written again: the next one has
+    /// everything. `TooLarge` also for a list that no reader takes.
+    #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
+    pub async fn checkpoint(&self, state: &LoopState) -> Result<Wrote, Error> {
+        within(&self.config, self.run_id.borrow(), Happened::Unknown, self.save(state)).await
+    }
+
+    async fn save(&self, state: &LoopState) -> Result<Wrote, Error> {
+        let mut desk = self.lock().await?;
+        self.settle(&mut desk).await?;
+        if desk.saved.is_none() {
+            desk.saved = self.base().await;
+        }
+        let id = self.config.record_id()?;
+        let numbers = (desk.next_checkpoint_seq, desk.pen.next_journal_seq);
+        let whole = Saved::default();
+        let base = desk.saved.as_ref().unwrap_or(&whole);
+        let (checkpoint, next) = base.next(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
+        let record = self.writable(self.draft(Some(id), checkpoint)?)?;
+        // What it builds on stays what the next one builds on until it is known to be applied.
+        match self.put_behind(&mut desk, record).await {
+            Ok(wrote) => {
+                desk.saved = Some(next);
+                Ok(wrote)
+            }
+            Err(error) => {
+                if error.kind() == ErrorKind::Conflict {
+                    // What it builds on may be at fault.
+                    desk.saved = Some(whole);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The run's last checkpoint. Where it cannot be had, the next one is written whole, and the one after it asks no more.
+    async fn base(&self) -> Option<Saved> {
+        match self.transport.checkpoint(self.run_id.borrow(), None).await {
+            Ok(checkpoint) => Some(Saved::of(checkpoint.as_ref())),
+            Err(error) => {
+                tracing::debug!(run = self.run_id.as_str(), %error, "the last checkpoint is not built on");
+                None
+            }
+        }
+    }
+
     async fn lock(&self) -> Result<MutexGuard<'_, Desk>, Error> {
         let deadline = self.config.deadline;
         tokio::time::timeout(deadline, self.desk.lock()).await.map_err(|_| {
@@ -173,10 +226,19 @@ impl Writer {
     async fn put(&self, record: JournalRecord) -> Result<Wrote, Error> {
         let mut desk = self.lock().await?;
         self.settle(&mut desk).await?;
+        self.put_behind(&mut desk, record).await
+    }
+
+    /// Writes a record behind what came before, which is settled.
+    async fn put_behind(&self, desk: &mut Desk, record: JournalRecord) -> Result<Wrote, Error> {
         if let Some((landed, position)) = desk.landed.take_if(|(landed, _)| same(landed, &record)) {
             return Ok(Wrote { position, journal_seq: landed.place.journal_seq });
         }
-        self.expected(&desk, &record).await?;
+        self.expected(desk, &record).await?;
+        if record.body.record_kind == RecordKind::CheckpointPrune {
+            // It may take away what the next one would build on.
+            desk.saved = None;
+        }
         let checkpoint_seq =
             record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
         let written = desk.pen.append_whole(record).await?;

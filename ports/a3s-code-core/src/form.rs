@@ -1,0 +1,90 @@
+//! What a checkpoint of theirs is in the journal, and back.
+//!
+//! ```text
+//!   theirs    {schema_version, run_id, session_id, turn, messages: [m1, m2], …}
+//!   record    session_id, turn, tool_calls_count    for whoever reads the journal
+//!             messages   m1, m2                     each written by the first checkpoint that has it
+//!             state      theirs as it serialises, with no messages
+//!             schema_version   of the record, Runlog's own; theirs is in `state`
+//! ```
+//!
+//! A record of a `schema_version` that its reader does not know is passed over there, and an older one answered. A checkpoint
+//! of a later version of theirs must be refused instead, so their version never becomes the record's.
+
+use crate::LoadError;
+use a3s_code_core::loop_checkpoint::LoopCheckpoint;
+use runlog_ports::producer::{Json, LoopState, answer};
+use serde::Deserialize;
+
+/// The newest `schema_version` that the pinned version of theirs reads, which keeps it to itself.
+pub(crate) const SCHEMA_VERSION_MAX: u32 = 2;
+
+/// The checkpoint as a loop's state.
+///
+/// Errors: what does not serialise.
+pub(crate) fn state(checkpoint: &LoopCheckpoint) -> Result<LoopState, serde_json::Error> {
+    let messages = checkpoint.messages.iter().map(Json::of).collect::<Result<_, _>>()?;
+    // Named field by field, so that no message is copied.
+    let rest = LoopCheckpoint {
+        schema_version: checkpoint.schema_version,
+        run_id: checkpoint.run_id.clone(),
+        session_id: checkpoint.session_id.clone(),
+        capability_binding: checkpoint.capability_binding.clone(),
+        standing_context_digest: checkpoint.standing_context_digest.clone(),
+        durable_source: checkpoint.durable_source.clone(),
+        turn: checkpoint.turn,
+        messages: Vec::new(),
+        total_usage: checkpoint.total_usage.clone(),
+        tool_calls_count: checkpoint.tool_calls_count,
+        verification_reports: checkpoint.verification_reports.clone(),
+        convergence: checkpoint.convergence.clone(),
+        checkpoint_ms: checkpoint.checkpoint_ms,
+    };
+    Ok(LoopState {
+        session_id: checkpoint.session_id.clone(),
+        turn: checkpoint.turn as u64,
+        messages,
+        state: Some(Json::of(&rest)?),
+        tool_calls_count: checkpoint.tool_calls_count as u64,
+    })
+}
+
+/// What is read of a checkpoint before it is known that this build can read it.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    schema_version: u32,
+    #[allow(dead_code, reason = "that it is there tells a checkpoint of theirs from another agent's state")]
+    run_id: String,
+    /// It is [`deleted`].
+    #[serde(default)]
+    deleted: bool,
+}
+
+/// What stands behind the last checkpoint of a run that has none any more.
+pub(crate) fn deleted(run_id: &str) -> LoopState {
+    let state = serde_json::json!({ "run_id": run_id, "deleted": true });
+    LoopState { state: Some(state.into()), ..LoopState::default() }
+}
+
+/// The checkpoint that was answered for `run_id`; none for one that was deleted.
+///
+/// Errors: what is not theirs, of a version beyond [`SCHEMA_VERSION_MAX`], not loadable as they see it, or another run's.
+pub(crate) fn checkpoint(run_id: &str, answered: &answer::Checkpoint) -> Result<Option<LoopCheckpoint>, LoadError> {
+    let not_theirs = |source| LoadError::NotTheirs { run_id: run_id.to_owned(), source };
+    let state = answered.state.as_ref().map_or("null", Json::as_str);
+    let Head { schema_version, deleted, .. } = serde_json::from_str(state).map_err(not_theirs)?;
+    if deleted {
+        return Ok(None);
+    }
+    if schema_version > SCHEMA_VERSION_MAX {
+        return Err(LoadError::FutureVersion { run_id: run_id.to_owned(), schema_version });
+    }
+    let mut checkpoint: LoopCheckpoint = serde_json::from_str(state).map_err(not_theirs)?;
+    for message in answered.messages.iter().flatten() {
+        checkpoint.messages.push(serde_json::from_str(message.as_str()).map_err(not_theirs)?);
+    }
+    let loadable = checkpoint.ensure_loadable().and_then(|()| checkpoint.ensure_addressed_by(run_id));
+    loadable.map_err(|error| LoadError::Refused { run_id: run_id.to_owned(), source: error.into() })?;
+    Ok(Some(checkpoint))
+}

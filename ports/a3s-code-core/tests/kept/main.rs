@@ -1,0 +1,50 @@
+//! What is saved in Runlog by the sink is loaded from there, whatever is killed in between: through a server on a local log,
+//! and through one on Kafka.
+//!
+//! `RUNLOG_BIN` names the command. The tests on Kafka need `RUNLOG_BROKERS`, a broker that is there: scripts/test-ports-heavy.sh
+//! starts one, or leaves them out and says so.
+#![allow(clippy::unwrap_used, reason = "an integration test")]
+
+mod claims;
+mod session;
+mod site;
+
+/// The claims, on one kind of log.
+macro_rules! claims {
+    ($log:ident) => {
+        mod $log {
+            use crate::{claims, session, site::Site};
+
+            claims! { $log:
+                what_is_saved_is_loaded_whole_by_another_process;
+                none_is_answered_only_where_the_log_has_none;
+                later_versions_are_refused_and_unversioned_ones_read;
+                what_is_another_runs_or_sessions_or_agents_is_refused;
+                a_lost_checkpoint_halts_nothing_and_the_next_save_repairs;
+                a_save_that_came_too_late_is_settled_by_the_next;
+                a_load_waits_for_a_journal_that_comes_back;
+                of_eight_concurrent_savers_none_is_lost;
+                of_eight_processes_at_one_run_the_last_saved_is_loaded;
+                a_process_that_was_taken_over_saves_nothing;
+                a_round_costs_what_it_adds;
+                a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was;
+                a_killed_loop_goes_on_behind_its_last_saved_round;
+            }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn a_killed_session_is_resumed_by_another_with_all_of_its_rounds() {
+                session::runs_its_rounds_if_it_is_the_first().await;
+                session::a_killed_session_is_resumed_by_another_with_all_of_its_rounds(&mut Site::$log()).await;
+            }
+        }
+    };
+    ($log:ident: $($claim:ident;)*) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $claim() {
+            claims::$claim(&mut Site::$log()).await;
+        }
+    )*};
+}
+
+claims!(local);
+claims!(kafka);

@@ -1,0 +1,137 @@
+//! A server in a process of its own, killed with the value that stands for it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use runlog_a3s_code_core::{
+    CheckpointSink,
+    producer::{Config, Journal, Runlog},
+};
+use tempfile::TempDir;
+
+/// A server and its folder.
+pub(crate) struct Site {
+    dir: TempDir,
+    log: Vec<String>,
+    /// `HOST:PORT`, kept when it is started again.
+    address: String,
+    server: Child,
+}
+
+impl Site {
+    /// On a log of its own.
+    pub(crate) fn local() -> Self {
+        Self::start(tempfile::tempdir().unwrap(), vec!["--local".to_owned()])
+    }
+
+    /// On a new topic.
+    pub(crate) fn kafka() -> Self {
+        let brokers = std::env::var("RUNLOG_BROKERS").expect("RUNLOG_BROKERS names a broker");
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().file_name().and_then(|name| name.to_str()).unwrap();
+        let topic = format!("heavy-{}", name.trim_start_matches('.'));
+        Self::start(dir, ["--brokers", &brokers, "--topic", &topic, "--partitions", "2"].map(str::to_owned).into())
+    }
+
+    fn start(dir: TempDir, log: Vec<String>) -> Self {
+        let (server, address) = serve(&dir, &log, "127.0.0.1:0");
+        Self { dir, log, address, server }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+    }
+
+    /// Where it was, behind [`Site::kill`].
+    pub(crate) fn restart(&mut self) {
+        (self.server, self.address) = serve(&self.dir, &self.log, &self.address);
+    }
+
+    /// What starts it again from elsewhere.
+    pub(crate) fn restarter(&self) -> impl FnOnce() -> Child + Send + use<> {
+        let (dir, log, address) = (self.dir.path().to_owned(), self.log.clone(), self.address.clone());
+        move || serve(&dir, &log, &address).0
+    }
+
+    /// Takes a server that was started elsewhere.
+    pub(crate) fn adopt(&mut self, server: Child) {
+        self.server = server;
+    }
+
+    /// Stops it: it neither answers nor closes connections. All of its threads stand still when this returns.
+    pub(crate) fn pause(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.server.id());
+        let begun = Instant::now();
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| stands_still(&task.unwrap().path())) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it does not stand still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Behind [`Site::pause`].
+    pub(crate) fn go_on(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").arg(format!("-{signal}")).arg(self.server.id().to_string()).status();
+        assert!(sent.unwrap().success());
+    }
+
+    pub(crate) async fn runlog(&self) -> Runlog {
+        runlog(&self.url()).await
+    }
+
+    /// What another process would have.
+    pub(crate) async fn sink(&self) -> CheckpointSink {
+        sink(&self.url()).await
+    }
+}
+
+async fn runlog(url: &str) -> Runlog {
+    Runlog::connect(Config::new(Journal::Http(url.to_owned()), "test")).await.expect("a journal")
+}
+
+/// A sink on a server's journal.
+pub(crate) async fn sink(url: &str) -> CheckpointSink {
+    CheckpointSink::new(runlog(url).await).save_wait(Duration::from_secs(60))
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.server.kill().ok();
+        self.server.wait().ok();
+    }
+}
+
+/// Whether a thread, by its folder in /proc, is stopped.
+fn stands_still(task: &Path) -> bool {
+    let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:\tT"))
+}
+
+fn serve(dir: impl AsRef<Path>, log: &[String], address: &str) -> (Child, String) {
+    let runlog = std::env::var_os("RUNLOG_BIN").expect("RUNLOG_BIN names the command");
+    let mut command = Command::new(runlog);
+    command.args(["--json", "serve", "--listen", address, "--data"]).arg(dir.as_ref()).args(log);
+    let mut server = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    // The rest is read, so that it never has to wait for a full pipe.
+    std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
+    let says: serde_json::Value = serde_json::from_str(&line).expect("the server says where it listens");
+    let address = says["listening"].as_str().unwrap().trim_start_matches("http://").to_owned();
+    (server, address)
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The ports that are a workspace of their own, with a lock and a target folder of their own (make gives it, beside ours and
+# as long-lived): what their SDK pulls in is ten times what Runlog does. Their tests go through the command, so that RocksDB
+# is not compiled again. On Kafka where Docker is there.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+cd "$top"
+
+export RUNLOG_BIN=$top/bin/runlog
+[ -x "$RUNLOG_BIN" ] || die "bin/runlog is not there; make build makes it"
+
+manifest=ports/a3s-code-core/Cargo.toml
+cargo=(timeout --foreground 5400 cargo)
+if ! compgen -G "$CARGO_TARGET_DIR/debug/deps/liba3s_code_core-*.rlib" >/dev/null; then
+  say "a3s-code-core and its 480 crates are compiled: 10 to 25 minutes and 2 GB in $CARGO_TARGET_DIR, once"
+fi
+
+"${cargo[@]}" fmt --manifest-path "$manifest" --check </dev/null
+# Lints while it compiles: `cargo clippy` would check all 480 crates a second time.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
+has clippy-driver || die "clippy is missing. With rustup: rustup component add clippy"
+
+# Licences and sources of what it pulls in: `make checks` installs the tool.
+deny=$(dirname "$CARGO_TARGET_DIR")/tools/bin/cargo-deny
+if [ -x "$deny" ]; then
+  timeout --foreground 600 "$deny" --manifest-path "$manifest" --locked --all-features check bans licenses sources </dev/null
+else
+  say "cargo-deny is not there, so licences and sources are not checked; make checks installs it"
+fi
+
+without=()
+ours=
+if [ -z "${RUNLOG_BROKERS:-}" ]; then
+  if scripts/docker.sh && deploy/kafka/build.sh; then
+    # One of our own is taken down again, one that was there stays.
+    [ -n "$(docker ps -q -f name='^runlog-kafka$')" ] || ours=yes
+    RUNLOG_BROKERS=$(scripts/kafka.sh up | sed -n 's/^bootstrap=//p')
+    export RUNLOG_BROKERS
+  else
+    say "there is no Docker: the tests on Kafka do not run"
+    without=(--skip kafka::)
+  fi
+fi
+finish() { if [ -n "$ours" ]; then scripts/kafka.sh down; fi; }
+trap finish EXIT
+
+"${cargo[@]}" test --locked --manifest-path "$manifest" -- "${without[@]}" </dev/null

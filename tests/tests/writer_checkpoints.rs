@@ -1,0 +1,82 @@
+//! Checkpoints of a writer that writes records as they are given: what each adds to the one before it, whoever wrote that one.
+
+use runlog_log::memory::MemoryOptions;
+use runlog_producer::{Json, LoopState, Writer, payload::CheckpointPrune};
+use runlog_tests::way::Way;
+use serde_json::{Value, json};
+
+const RUN: &str = "run-1";
+
+/// A loop behind so many rounds of a message each, which is long enough for it to be worth naming.
+fn state(turn: u64) -> LoopState {
+    let message = |round| Json::from(json!({ "round": round, "content": "x".repeat(500) }));
+    LoopState {
+        session_id: "session".into(),
+        turn,
+        messages: (1..=turn).map(message).collect(),
+        state: Some(Json::from(json!({ "turn": turn }))),
+        tool_calls_count: turn,
+    }
+}
+
+async fn save(writer: &Writer, turn: u64) {
+    writer.checkpoint(&state(turn)).await.expect("a checkpoint");
+}
+
+/// What the run's last checkpoint is answered to be.
+async fn assert_latest(way: &Way, turn: u64) {
+    let answered = way.runlog.checkpoint(RUN, None).await.expect("an answer").expect("a checkpoint");
+    let wanted = state(turn);
+    assert_eq!((answered.state, answered.messages), (wanted.state, Some(wanted.messages)));
+}
+
+/// How many messages the run's last checkpoint brought, and whether it builds on another one.
+async fn brought(way: &Way) -> (usize, bool) {
+    let records = way.records(RUN).await;
+    let (_, last) = records.iter().rfind(|(kind, _)| kind == "loop_checkpoint").expect("a checkpoint");
+    (last["messages"].as_array().map_or(0, Vec::len), last.get("base").is_some_and(|base| *base != Value::Null))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_brings_what_the_last_one_did_not_have_whoever_wrote_that() {
+    let way = Way::local().await.expect("a journal");
+    let writer = way.runlog.writer(RUN).await.expect("a writer");
+    save(&writer, 3).await;
+    assert_eq!(brought(&way).await, (3, false));
+    save(&writer, 5).await;
+    assert_eq!(brought(&way).await, (2, true));
+    let other = way.runlog.writer(RUN).await.expect("a writer");
+    save(&other, 6).await;
+    assert_eq!(brought(&way).await, (1, true));
+    assert_latest(&way, 6).await;
+    writer.checkpoint(&state(7)).await.expect_err("another writer has the run");
+    assert_latest(&way, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_behind_one_whose_append_was_unknown_is_whole() {
+    let memory = Way::memory(MemoryOptions::default()).await.expect("a journal");
+    let http = Way::http().await.expect("a journal");
+    for way in [memory, http] {
+        let writer = way.runlog.writer(RUN).await.expect("a writer");
+        for (turn, fate) in (1..).step_by(2).zip(way.fates) {
+            save(&writer, turn).await;
+            way.unknown(*fate, writer.checkpoint(&state(turn + 1))).await;
+            save(&writer, turn + 2).await;
+            assert_latest(&way, turn + 2).await;
+            assert!(brought(&way).await.1, "{fate:?}: what it builds on was applied");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_builds_on_none_that_was_pruned() {
+    let way = Way::memory(MemoryOptions::default()).await.expect("a journal");
+    let writer = way.runlog.writer(RUN).await.expect("a writer");
+    save(&writer, 3).await;
+    let prune = CheckpointPrune { prune_covered_before: 1.into(), preserve_latest_terminal: false };
+    writer.write(writer.draft(None, prune).expect("a record")).await.expect("a prune");
+    save(&writer, 4).await;
+    assert_eq!(brought(&way).await, (4, false));
+    assert_latest(&way, 4).await;
+}

@@ -11,7 +11,7 @@ use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::ported::Way;
+use crate::ported::{Way, be_late, was_late};
 
 /// Writers at a time, and what each writes.
 const WRITERS: usize = 8;
@@ -186,6 +186,20 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
         }
         ensure!(found.len() == WRITERS * ENTRIES_EACH, "{} entries", found.len());
         Ok(())
+    })
+}
+
+/// The claim.
+pub fn an_append_whose_end_nobody_knew_is_there_once(way: &Way) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let journal = ToolJournal::new(Runlog::connect(way.late_config()?).await?);
+        let all: Vec<_> = (0..3).map(|nth| entry("late", "t", json!(nth), json!(nth), nth)).collect();
+        journal.append(all[0].clone()).await?;
+        be_late();
+        journal.append(all[1].clone()).await?;
+        ensure!(was_late(), "the append was in time");
+        journal.append(all[2].clone()).await?;
+        same(&journal.entries(&"late".into()).await?, &all)
     })
 }
 

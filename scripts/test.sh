@@ -55,7 +55,7 @@ tests_of() {
 # The crates' own integration tests, which run with their unit tests.
 tests_of_crates() {
   local file
-  for file in {schemas,content,registry,log,producer,projector,cli,tests/model}/tests/*.rs; do
+  for file in {schemas,content,registry,log,producer,ports,projector,cli,tests/model}/tests/*.rs; do
     if [ "$mode" = fast ] && [ "$file" = schemas/tests/instructions.rs ]; then continue; fi
     if [ -e "$file" ]; then printf -- '--test %s ' "$(basename "$file" .rs)"; fi
   done

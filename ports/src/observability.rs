@@ -5,7 +5,7 @@
 //!                                                     ─▶ a record, or a batch of them, applied ─▶ callbacks
 //! ```
 //!
-//! Nothing is ever changed in place: a row is what its statements come to, now or at a time ([`fold`]). The trait is restated
+//! Nothing is ever changed in place: a row is what its statements come to, now or at a time (`fold`). The trait is restated
 //! from the contract, which is no crate. Invariants: a call that ended stays ended as it did; a key has one row.
 
 mod books;

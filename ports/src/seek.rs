@@ -57,6 +57,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The same for whom the first one is likely to be enough.
+    #[cfg(feature = "bob-core")]
     pub(crate) fn first(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
         Self { limit: 1, ..Self::all(runlog, run_id, list) }
     }

@@ -1,11 +1,7 @@
 //! Writing until it is known what came of it.
 
 use crate::taken_over;
-use runlog_producer::{
-    Error, Happened, JournalRecord, Writer, Wrote,
-    answer::{ErrorKind, Position},
-    id::RecordId,
-};
+use runlog_producer::{Error, Happened, JournalRecord, Writer, Wrote, answer::ErrorKind};
 
 /// How often a write is tried whose end nobody knows. Each try ends by itself.
 const TRIES: usize = 3;
@@ -18,11 +14,12 @@ pub(crate) async fn write(writer: &Writer, record: JournalRecord) -> Result<Wrot
 }
 
 /// The same of records that take effect together.
+#[cfg(any(feature = "codetether", feature = "observability"))]
 pub(crate) async fn batch(
     writer: &Writer,
-    record_id: RecordId,
+    record_id: runlog_producer::id::RecordId,
     records: Vec<JournalRecord>,
-) -> Result<Vec<Position>, Error> {
+) -> Result<Vec<runlog_producer::answer::Position>, Error> {
     settled(|| writer.batch(record_id.clone(), records.clone())).await
 }
 

@@ -2,12 +2,38 @@
 
 use anyhow::{Context, ensure};
 use runlog_ports::observability::{ConversationTurn, ToolCallDone, ToolCallReq, ToolStatus, Validity};
-use runlog_producer::{Config, Journal};
+use runlog_producer::{Config, Journal, failpoint};
 use serde_json::Value;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread::sleep,
+    time::Duration,
+};
 use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::site::{Agent, Site};
+
+/// How long an operation may take that is to be late.
+const OPERATION: Duration = Duration::from_secs(3);
+
+static LATE: AtomicBool = AtomicBool::new(false);
+
+/// Makes the next append of a [`Way::late_config`] late.
+pub fn be_late() {
+    LATE.store(true, Ordering::Relaxed);
+}
+
+fn late(name: &'static str) {
+    if name == failpoint::RECORD_NUMBERED && LATE.swap(false, Ordering::Relaxed) {
+        sleep(OPERATION + OPERATION / 4);
+    }
+}
+
+/// Whether the late append has come by.
+pub fn was_late() -> bool {
+    !LATE.load(Ordering::Relaxed)
+}
 
 /// A way to a journal of its own. Gone with this value.
 #[derive(Debug)]
@@ -46,6 +72,12 @@ impl Way {
     pub fn config(&self) -> anyhow::Result<Config> {
         let [journal, server] = self.urls();
         Ok(Config::new(Journal::parse(&journal, Some(&server)).context("a journal's URL")?, "test"))
+    }
+
+    /// The same for a library whose next append after [`be_late`] takes longer than an operation may: nobody tells it whether that
+    /// landed.
+    pub fn late_config(&self) -> anyhow::Result<Config> {
+        Ok(Config { operation: OPERATION, failpoints: late, ..self.config()? })
     }
 
     /// Starts a process that obeys: `port_process`.

@@ -21,3 +21,8 @@ fn what_a_killed_process_appended_is_found_by_the_next() -> anyhow::Result<()> {
 fn of_two_processes_the_one_that_took_over_appends() -> anyhow::Result<()> {
     port_bob_core::of_two_processes_the_one_that_took_over_appends(&Way::kafka()?)
 }
+
+#[test]
+fn an_append_whose_end_nobody_knew_is_there_once() -> anyhow::Result<()> {
+    port_bob_core::an_append_whose_end_nobody_knew_is_there_once(&Way::kafka()?)
+}

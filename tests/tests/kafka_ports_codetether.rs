@@ -26,3 +26,8 @@ fn what_a_killed_process_left_open_is_reconciled_or_abandoned() -> anyhow::Resul
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
     port_codetether::of_two_processes_the_one_that_took_over_writes(&Way::kafka()?)
 }
+
+#[test]
+fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::kafka()?)
+}

@@ -34,3 +34,9 @@ fn what_a_redaction_takes_out_of_a_call_does_not_hide_it() -> anyhow::Result<()>
     port_bob_core::what_a_redaction_takes_out_of_a_call_does_not_hide_it(&Way::local()?)?;
     port_bob_core::what_a_redaction_takes_out_of_a_call_does_not_hide_it(&Way::http()?)
 }
+
+#[test]
+fn an_append_whose_end_nobody_knew_is_there_once() -> anyhow::Result<()> {
+    port_bob_core::an_append_whose_end_nobody_knew_is_there_once(&Way::local()?)?;
+    port_bob_core::an_append_whose_end_nobody_knew_is_there_once(&Way::http()?)
+}

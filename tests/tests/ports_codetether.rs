@@ -28,3 +28,9 @@ fn what_a_killed_process_left_open_is_reconciled_or_abandoned() -> anyhow::Resul
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
     port_codetether::of_two_processes_the_one_that_took_over_writes(&Way::http()?)
 }
+
+#[test]
+fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::local()?)?;
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::http()?)
+}

@@ -11,7 +11,7 @@ use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::ported::Way;
+use crate::ported::{Way, be_late, was_late};
 
 /// Writers at a time, and what each writes.
 const WRITERS: usize = 8;
@@ -49,7 +49,9 @@ async fn journal(way: &Way) -> anyhow::Result<ToolJournal> {
 
 /// Entries whose values are hard to keep.
 fn hard() -> Vec<JournalEntry> {
-    let numbers = json!([u64::MAX, i64::MIN, 0.1 + 0.2, -0.0, 1e23, 5e-324, 1.0, 1, 123_456_789_012_345_680_000.0]);
+    // The double is one that serde_json reads as its neighbour.
+    let numbers =
+        json!([u64::MAX, i64::MIN, 493.212_266_839_229_47, -0.0, 1e23, 5e-324, 1.0, 1, 123_456_789_012_345_680_000.0]);
     let deep = (0..59).fold(json!([[]]), |inner, _| json!({ "": [inner] }));
     let mut failed = entry("hard", "pay", json!({ "zebra": 1, "apple": [null, true] }), Value::Null, 0);
     failed.is_error = true;
@@ -186,6 +188,20 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
         }
         ensure!(found.len() == WRITERS * ENTRIES_EACH, "{} entries", found.len());
         Ok(())
+    })
+}
+
+/// The claim.
+pub fn an_append_whose_end_nobody_knew_is_there_once(way: &Way) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let journal = ToolJournal::new(Runlog::connect(way.late_config()?).await?);
+        let all: Vec<_> = (0..3).map(|nth| entry("late", "t", json!(nth), json!(nth), nth)).collect();
+        journal.append(all[0].clone()).await?;
+        be_late();
+        journal.append(all[1].clone()).await?;
+        ensure!(was_late(), "the append was in time");
+        journal.append(all[2].clone()).await?;
+        same(&journal.entries(&"late".into()).await?, &all)
     })
 }
 

@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use crate::ported::{Ported, Way};
+use crate::ported::{Ported, Way, be_late, was_late};
 
 /// What the crate itself wrote of the operations of [`the_export_is_the_crates_byte_for_byte`].
 const GOLDEN: &str = include_str!("../../../ports/golden/codetether-agent-4.7.4.jsonl");
@@ -186,6 +186,34 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
     // Opened and dropped inside a runtime, too.
     drop(journal);
     single.block_on(async { opened(way, "shared", still, Checks::default()).map(drop) })
+}
+
+/// The claim.
+pub fn what_is_staged_outlives_a_claim_of_its_own_process(way: &Way) -> anyhow::Result<()> {
+    let journal = WritebackJournal::open(Blocking::connect(way.late_config()?)?, "late", still, Checks::default())?;
+    let first = [journal.stage(Op::Save)?, journal.stage(Op::Reset)?, journal.stage(Op::Save)?];
+    be_late();
+    let late = journal.stage(Op::Save)?;
+    ensure!(was_late(), "the append was in time");
+    // Each was staged in an epoch before this one, and is itself all the same.
+    journal.commit(first[0])?;
+    journal.reject(first[1], RejectReason::DestructiveOp)?;
+    journal.commit(late)?;
+    journal.commit(first[2])?;
+    ensure!(journal.commit(first[2]).is_err() && journal.pending_count() == 0, "each ends once");
+    let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
+    let expected = json!([
+        ["staged", 0],
+        ["staged", 1],
+        ["staged", 2],
+        ["staged", 3],
+        ["committed", 0],
+        ["rejected", 1],
+        ["committed", 3],
+        ["committed", 2],
+    ]);
+    ensure!(json!(phases) == expected, "{phases:?}");
+    nothing_stands_open(way, "late", &journal, 0)
 }
 
 fn order(order: &Value) -> Value {

@@ -120,6 +120,8 @@ pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<
     let again = request(1, 30);
     store.record_tool_call_requested(again.clone())?;
     ensure!(at(30)? == Some((again.clone(), Some(done(1, 20)))), "{:?}", at(30)?);
+    store.retract_tool_call(row(1), "call", 30, "an auditor", "too late for that time")?;
+    ensure!(at(30)?.is_some(), "an assertion of the same time counts, whichever came first");
     ensure!(store.list_tool_calls_by_parent_at(row(0), 25, 9)? == [(request(1, 10), Some(done(1, 20)))], "as of 25");
     ensure!(store.list_tool_calls_by_parent(row(0), 9)? == [(again, Some(done(1, 20)))], "now");
 

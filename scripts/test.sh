@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # test.sh all    runs the tests tier after tier; needs Docker and the Kafka image
 # test.sh fast   leaves out the tiers that need Kafka, other languages or root, and what needs valgrind
-# The tier of an integration test is told by the name of its file in tests/tests: kafka_*, recorded_*,
+# The tier of an integration test is told by the name of its file in tests/tests and ports/contract/tests: kafka_*, recorded_*,
 # foreign_* (with a Python and a Java), disk_* (which mount small disks: root only), all others plain.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
@@ -42,9 +42,10 @@ trap 'exit 130' INT TERM HUP
 # The integration tests of one tier, as cargo's arguments.
 tests_of() {
   local file name tier
-  for file in tests/tests/*.rs tests/tests/*/main.rs; do
+  for file in tests/tests/*.rs tests/tests/*/main.rs ports/contract/tests/*.rs; do
     if [ ! -e "$file" ]; then continue; fi
     name=${file#tests/tests/}
+    name=${name#ports/contract/tests/}
     name=${name%.rs}
     name=${name%/main}
     if [ "$mode" = fast ] && [ "$name" = port_instructions ]; then continue; fi

@@ -8,7 +8,8 @@ use tokio::sync::{Mutex, OnceCell};
 const OPEN_MAX: usize = 1024;
 
 /// Writers by run. Each run is claimed by its first write and stays this process's until another one takes it over: from then
-/// on its writes fail as [`ErrorKind::ClaimLost`] or [`ErrorKind::Fenced`], and never claim it again by themselves.
+/// on its writes fail as [`ErrorKind::ClaimLost`] or [`ErrorKind::Fenced`], and do not claim it again by themselves. Only a run whose
+/// first claim was lost, or whose writer made room for others since, is claimed anew by the next write.
 #[derive(Debug)]
 pub struct Desks {
     runlog: Runlog,

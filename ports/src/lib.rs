@@ -8,6 +8,8 @@
 
 #![deny(missing_docs)]
 
+#[cfg(feature = "agent-sdk-core")]
+pub mod agent_sdk_core;
 mod blocking;
 #[cfg(feature = "bob-core")]
 pub mod bob_core;

@@ -95,7 +95,8 @@ fn not_here(record: &JournalRecord) -> Option<&'static str> {
     })
 }
 
-/// Takes out what must not reach the journal. Facts, and with them the fingerprint, are those of the true arguments.
+/// Takes out what must not reach the journal, of turns, tool calls and entries of tool journals. Facts, and with them the
+/// fingerprint, are those of the true arguments. What other payloads hold is for whoever makes them to take out.
 pub(crate) fn redact(config: &Config, record: &mut JournalRecord) {
     let Some(redaction) = &config.redaction else { return };
     match &mut record.payload {
@@ -105,6 +106,13 @@ pub(crate) fn redact(config: &Config, record: &mut JournalRecord) {
             entry.result = redaction.json(Some(&entry.tool_name), &entry.result);
             entry.call_fingerprint = redaction.text(&entry.call_fingerprint);
         }
+        Payload::ToolCallRequested(call) => {
+            call.arguments = call.arguments.as_ref().map(|arguments| redaction.json(Some(&call.tool_name), arguments));
+        }
+        Payload::ToolCallCompleted(call) => {
+            call.result = call.result.as_ref().map(|result| redaction.json(None, result));
+        }
+        Payload::ToolCallFailed(call) => call.error_message = redaction.text(&call.error_message),
         _ => {}
     }
     if record.body.redaction_policy_id == REDACTION_DEFAULT {

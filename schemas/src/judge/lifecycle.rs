@@ -129,12 +129,13 @@ const TOOL: &[Row] = &[
     end("result_rewritten", &["completed", "failed", "result_rewritten"]),
 ];
 
+/// Asked for again, what was completed is told from: it stands.
 const DELIVERY: &[Row] = &[
     open(0, "requested"),
     open(1, "reconciliation_needed"),
     end("completed", &["completed"]),
     end("failed", &["failed"]),
-    end("deduped", &["deduped"]),
+    Row { rank: 7, ..end("deduped", &["completed", "deduped"]) },
     end("host_configuration_needed", &["host_configuration_needed"]),
     end("policy_denied", &["policy_denied"]),
     end("skipped_optional", &["skipped_optional"]),

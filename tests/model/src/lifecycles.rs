@@ -92,7 +92,8 @@ impl Family {
     fn may_follow(&self, from: &str, to: &str) -> bool {
         match self.name {
             "tool" => to == "result_rewritten" && matches!(from, "completed" | "failed" | "result_rewritten"),
-            "output_delivery" | "approval" => from == to,
+            "output_delivery" => from == to || (from == "completed" && to == "deduped"),
+            "approval" => from == to,
             "run_message" => {
                 (from == "delivered" && self.ends(to))
                     || (from == "responded" && matches!(to, "delivered" | "responded"))
@@ -114,7 +115,9 @@ impl Family {
         let Some(from) = from else { return true };
         match (self.name, from, to) {
             ("write_back", "committed", "rejected") => !rules.fires(Rule::CommitStands, true),
-            ("run_message", "responded", "delivered") | ("agent_pool", "run_left", "created") => false,
+            ("run_message", "responded", "delivered")
+            | ("agent_pool", "run_left", "created")
+            | ("output_delivery", "completed", "deduped") => false,
             ("agent_pool", "run_left", "run_joined") => rules.fires(Rule::PoolReturned, true),
             _ => {
                 let back = self.rank(to) < self.rank(from) && self.rank(to).is_some();

@@ -125,7 +125,8 @@ fn may_follow(family: Family, first: &str, second: &str) -> bool {
     match family {
         Family::Effect | Family::Wake | Family::WriteBack => false,
         Family::Tool => second == "result_rewritten" && matches!(first, "completed" | "failed" | "result_rewritten"),
-        Family::Delivery | Family::Approval | Family::Pool => first == second,
+        Family::Delivery => first == second || (first, second) == ("completed", "deduped"),
+        Family::Approval | Family::Pool => first == second,
         Family::Message => {
             first == "delivered" || (first == "responded" && matches!(second, "delivered" | "responded"))
         }

@@ -1,0 +1,205 @@
+//! Saved checkpoints: loop checkpoints of Runlog whose `state` is the SDK's checkpoint, and prunes of them.
+//!
+//! What a store holds is what its records come to, in the log's order: a checkpoint takes the place of one of the same id,
+//! and a prune takes out what its policy says. Runlog's own `checkpoint` and `recover` see the same records.
+
+use super::{Inner, Numbers, append::asked, failure, failure::foreign, record};
+use ::agent_sdk_core::{
+    AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, RunCheckpoint, RunId,
+};
+use runlog_producer::{
+    self as producer, Json, Select, Writer,
+    id::{self, JournalSeq, RecordId},
+    payload::{CheckpointPrune, LoopCheckpoint, Payload},
+    refs::CorrelationEntry,
+};
+use serde_json::{Map, Value};
+
+/// By which the records of this store are found.
+const FAMILY: (&str, &str) = ("agent_sdk_core", "checkpoint");
+/// By which those of one id are.
+const ID: &str = "agent_sdk_core.checkpoint_id";
+/// Longer ids are not found by it.
+const ID_BYTES_MAX: usize = 512;
+/// Where a prune keeps the SDK's own policy.
+const POLICY: &str = "/payload/agent_sdk_core";
+
+impl Inner {
+    /// The run's checkpoints, as saves and prunes left them.
+    pub(super) async fn checkpoints(&self, run_id: &id::RunId) -> Result<Vec<RunCheckpoint>, AgentError> {
+        let mut kept = Vec::new();
+        for record in self.read(run_id, &by(FAMILY.0, FAMILY.1)).await? {
+            match &record.payload {
+                Payload::LoopCheckpoint(saved) => put(&mut kept, theirs(saved)?),
+                Payload::CheckpointPrune(_) => drop(pruned(&mut kept, policy(&record)?)),
+                _ => {}
+            }
+        }
+        Ok(kept)
+    }
+
+    pub(super) async fn save(&self, checkpoint: RunCheckpoint) -> Result<CheckpointSaveOutcome, AgentError> {
+        let run_id = self.run_id(&checkpoint.run_id)?;
+        let seat = self.seat(&run_id);
+        let mut seat = seat.lock().await;
+        let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
+        let numbers = self.learn(&run_id, &writer, &mut seat).await?;
+        let record = self.saved(&writer, numbers, &checkpoint).await?;
+        let write = || {
+            let (writer, record) = (writer.clone(), record.clone());
+            async move { writer.write(record).await }
+        };
+        asked(self.patience, write).await?;
+        Ok(CheckpointSaveOutcome {
+            terminal_checkpoint: terminal(&checkpoint),
+            covers_journal_seq: checkpoint.covers_journal_seq,
+            checkpoint_ref: checkpoint.checkpoint_id,
+        })
+    }
+
+    /// The record of a save. Its own id is the SDK's, made unique where that was saved before.
+    async fn saved(
+        &self,
+        writer: &Writer,
+        numbers: &Numbers,
+        checkpoint: &RunCheckpoint,
+    ) -> Result<producer::JournalRecord, AgentError> {
+        let id = &checkpoint.checkpoint_id;
+        let free = (1..=ID_BYTES_MAX).contains(&id.len()) && self.read(writer.id(), &by(ID, id)).await?.is_empty();
+        let unique = uuid::Uuid::new_v4();
+        let mut loop_checkpoint = LoopCheckpoint {
+            checkpoint_id: if free { id.clone() } else { format!("{id}@{unique}") },
+            checkpoint_seq: bounded(checkpoint.checkpoint_seq),
+            covers_journal_seq: JournalSeq::new(numbers.ours(checkpoint.covers_journal_seq)).unwrap_or_default(),
+            base: None,
+            unanswered: Vec::new(),
+            schema_version: 1,
+            session_id: String::new(),
+            turn: 0,
+            messages: Vec::new(),
+            spans: Vec::new(),
+            total_usage: None,
+            tool_calls_count: 0,
+            verification_reports: Vec::new(),
+            state: Some(Json::of(checkpoint).map_err(|error| AgentError::contract_violation(error.to_string()))?),
+            state_hash: String::new(),
+            created_at_millis: bounded(checkpoint.created_at_millis),
+        };
+        loop_checkpoint.state_hash = loop_checkpoint.content_hash();
+        let mut record = draft(writer, loop_checkpoint)?;
+        correlate(&mut record, ID, id);
+        Ok(record)
+    }
+
+    pub(super) async fn prune(
+        &self,
+        sdk_run_id: RunId,
+        policy: CheckpointPrunePolicy,
+    ) -> Result<CheckpointPruneReport, AgentError> {
+        let run_id = self.run_id(&sdk_run_id)?;
+        let seat = self.seat(&run_id);
+        let mut seat = seat.lock().await;
+        let mut kept = self.checkpoints(&run_id).await?;
+        let before = kept.clone();
+        let preserved = pruned(&mut kept, policy);
+        let report = CheckpointPruneReport {
+            run_id: sdk_run_id,
+            pruned_count: before.len() - kept.len(),
+            retained_count: kept.len(),
+            preserved_terminal_checkpoint: preserved,
+        };
+        if report.pruned_count == 0 {
+            return Ok(report);
+        }
+        let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
+        let numbers = self.learn(&run_id, &writer, &mut seat).await?;
+        let covers = |checkpoint: &RunCheckpoint| numbers.ours(checkpoint.covers_journal_seq);
+        let by_number = |checkpoint: &&RunCheckpoint| checkpoint.covers_journal_seq >= policy.prune_covered_before;
+        // Runlog hides what covers less than this. What is kept for being terminal, as the SDK says it, is saved anew.
+        let least = kept.iter().filter(by_number).map(covers).min();
+        let least = least.unwrap_or_else(|| before.iter().map(covers).max().unwrap_or_default() + 1);
+        let mut records = vec![prune(&writer, least, policy)?];
+        for terminal in kept.iter().filter(|checkpoint| covers(checkpoint) < least) {
+            records.push(self.saved(&writer, numbers, terminal).await?);
+        }
+        let id = RecordId::new(uuid::Uuid::new_v4().to_string())
+            .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))?;
+        let write = || {
+            let (writer, id, records) = (writer.clone(), id.clone(), records.clone());
+            async move { writer.batch(id, records).await }
+        };
+        asked(self.patience, write).await?;
+        Ok(report)
+    }
+}
+
+fn by(key: &str, value: &str) -> Select {
+    Select { correlation: Some((key.into(), value.into())), ..Select::default() }
+}
+
+/// What a number of the SDK's is where it only orders.
+fn bounded(number: u64) -> u64 {
+    number.min(i64::MAX.unsigned_abs())
+}
+
+fn draft(writer: &Writer, payload: impl Into<Payload>) -> Result<producer::JournalRecord, AgentError> {
+    let mut record = writer.draft(None, payload).map_err(|error| failure(&error, false))?;
+    correlate(&mut record, FAMILY.0, FAMILY.1);
+    Ok(record)
+}
+
+fn correlate(record: &mut producer::JournalRecord, key: &str, value: &str) {
+    let entry = CorrelationEntry { key: key.into(), value: value.into() };
+    record.body.correlation_keys.push(entry.clone());
+    record.body.event_index.correlation_keys.push(entry);
+}
+
+fn prune(writer: &Writer, least: u64, policy: CheckpointPrunePolicy) -> Result<producer::JournalRecord, AgentError> {
+    let prune_covered_before = JournalSeq::new(least).unwrap_or(JournalSeq::MAX);
+    let mut record = draft(writer, CheckpointPrune { prune_covered_before, preserve_latest_terminal: false })?;
+    let policy = serde_json::to_value(policy).map_err(|error| AgentError::contract_violation(error.to_string()))?;
+    record.body.unknown_fields = Some(Value::Object(Map::from_iter([(POLICY.to_owned(), policy)])).to_string());
+    Ok(record)
+}
+
+fn policy(record: &producer::JournalRecord) -> Result<CheckpointPrunePolicy, AgentError> {
+    let policy = record::kept(record)?.remove(POLICY).unwrap_or_default();
+    serde_json::from_value(policy).map_err(|error| foreign(&format!("prune {}", record.body.record_id), &error))
+}
+
+fn theirs(saved: &LoopCheckpoint) -> Result<RunCheckpoint, AgentError> {
+    let state = saved.state.as_ref().map_or("null", Json::as_str);
+    serde_json::from_str(state).map_err(|error| foreign(&format!("checkpoint {}", saved.checkpoint_id), &error))
+}
+
+/// The SDK's order.
+fn rank(checkpoint: &RunCheckpoint) -> (u64, u64, u64) {
+    (checkpoint.covers_journal_seq, checkpoint.checkpoint_seq, checkpoint.created_at_millis)
+}
+
+/// The latest that covers no more than `at`; of equals the one that was saved last.
+pub(super) fn latest(kept: &[RunCheckpoint], at: u64) -> Option<&RunCheckpoint> {
+    kept.iter().filter(|checkpoint| checkpoint.covers_journal_seq <= at).max_by_key(|checkpoint| rank(checkpoint))
+}
+
+fn put(kept: &mut Vec<RunCheckpoint>, checkpoint: RunCheckpoint) {
+    kept.retain(|other| other.checkpoint_id != checkpoint.checkpoint_id);
+    kept.push(checkpoint);
+}
+
+/// Takes out what the policy says; the id of the terminal one that is kept in any case.
+fn pruned(kept: &mut Vec<RunCheckpoint>, policy: CheckpointPrunePolicy) -> Option<String> {
+    let terminals = || kept.iter().filter(|checkpoint| policy.preserve_latest_terminal && terminal(checkpoint));
+    let preserved = terminals().max_by_key(|checkpoint| rank(checkpoint)).map(|latest| latest.checkpoint_id.clone());
+    kept.retain(|checkpoint| {
+        checkpoint.covers_journal_seq >= policy.prune_covered_before
+            || preserved.as_ref() == Some(&checkpoint.checkpoint_id)
+    });
+    preserved
+}
+
+/// Whether the SDK takes the loop's state for an end.
+fn terminal(checkpoint: &RunCheckpoint) -> bool {
+    let state = checkpoint.loop_state.to_ascii_lowercase();
+    state.starts_with("terminal:") || matches!(state.as_str(), "completed" | "failed" | "cancelled" | "terminal")
+}

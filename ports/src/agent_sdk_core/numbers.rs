@@ -1,0 +1,123 @@
+//! The SDK's numbers of a run, and Runlog's.
+
+use super::record;
+use ::agent_sdk_core::{AgentError, JournalCursor};
+use runlog_producer::JournalRecord;
+use std::{
+    collections::{BTreeSet, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+/// The numbers of one run's records.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Numbers {
+    /// In order, and both numbers grow.
+    stretches: Vec<Stretch>,
+    /// Hashes of the SDK's record ids. One that is taken by chance has its record renamed, which harms nothing.
+    ids: HashSet<u64>,
+    /// The SDK's numbers of records that have another id in the log.
+    renamed: BTreeSet<u64>,
+}
+
+/// Records that follow each other in both countings.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    theirs: u64,
+    ours: u64,
+    records: u64,
+}
+
+impl Numbers {
+    /// Those of a run's records as they were read.
+    pub(super) fn of(records: &[JournalRecord]) -> Result<Self, AgentError> {
+        let mut numbers = Self::default();
+        for record in records.iter().filter(|record| record.body.record_kind.of_contract()) {
+            let (number, id) = (record::number(record)?, record::id(record)?);
+            if id != record.body.record_id.as_str() {
+                numbers.renamed.insert(number);
+            }
+            numbers.took(number, record.place.journal_seq.get(), &id);
+        }
+        Ok(numbers)
+    }
+
+    /// The SDK's number of the last record; 0 where there is none.
+    pub(super) fn last(&self) -> u64 {
+        self.stretches.last().map_or(0, |last| last.theirs + (last.records - 1))
+    }
+
+    /// Whether the record of this number and id has another id in the log: the SDK has some that it uses twice in a run, and
+    /// there they are unique.
+    pub(super) fn renames(&mut self, number: u64, id: &str) -> bool {
+        if number > self.last() && self.ids.contains(&hash(id)) {
+            self.renamed.insert(number);
+        }
+        self.renamed.contains(&number)
+    }
+
+    /// A record behind the last one.
+    pub(super) fn took(&mut self, theirs: u64, ours: u64, id: &str) {
+        self.ids.insert(hash(id));
+        match self.stretches.last_mut() {
+            Some(last) if last.theirs + last.records == theirs && last.ours + last.records == ours => last.records += 1,
+            _ => self.stretches.push(Stretch { theirs, ours, records: 1 }),
+        }
+    }
+
+    /// Whether a record may get `number`: the one behind the run's last, or the one behind the last that was tried of
+    /// whatever run, or that one again.
+    pub(super) fn is_next(&self, number: u64, tried: Option<u64>) -> bool {
+        let last = self.last();
+        let of_all = tried.is_some_and(|tried| number == tried || number.checked_sub(1) == Some(tried));
+        number > last && (number - 1 == last || of_all)
+    }
+
+    /// Runlog's number of the last record whose number is at most `theirs`; 0 where there is none.
+    pub(super) fn ours(&self, theirs: u64) -> u64 {
+        let behind = self.stretches.partition_point(|stretch| stretch.theirs <= theirs);
+        let stretch = behind.checked_sub(1).and_then(|at| self.stretches.get(at));
+        stretch.map_or(0, |stretch| stretch.ours + (theirs - stretch.theirs).min(stretch.records - 1))
+    }
+}
+
+fn hash(id: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The number that a cursor says; 0 for one that says none, as in the SDK.
+pub(super) fn of_cursor(cursor: &JournalCursor) -> u64 {
+    cursor.as_str().rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Numbers;
+
+    fn numbers(pairs: &[(u64, u64)]) -> Numbers {
+        let mut numbers = Numbers::default();
+        pairs.iter().for_each(|(theirs, ours)| numbers.took(*theirs, *ours, &theirs.to_string()));
+        numbers
+    }
+
+    #[test]
+    fn a_number_of_a_counter_of_several_runs_is_known_as_the_runs_own() {
+        let numbers = numbers(&[(1, 1), (2, 2), (7, 3), (8, 4), (9, 6)]);
+        let ours: Vec<u64> = (0..=11).map(|theirs| numbers.ours(theirs)).collect();
+        assert_eq!(ours, [0, 1, 2, 2, 2, 2, 2, 3, 4, 6, 6, 6]);
+        assert_eq!(numbers.last(), 9);
+    }
+
+    #[test]
+    fn next_is_what_follows_the_run_or_what_was_tried_last_and_never_goes_back() {
+        let run = numbers(&[(1, 1), (2, 2)]);
+        let next = |tried| (0..=9).filter(|number| run.is_next(*number, tried)).collect::<Vec<_>>();
+        assert_eq!(next(None), [3]);
+        assert_eq!(next(Some(2)), [3]);
+        assert_eq!(next(Some(3)), [3, 4]);
+        assert_eq!(next(Some(7)), [3, 7, 8]);
+        assert!(Numbers::default().is_next(1, None));
+        assert!(!Numbers::default().is_next(0, Some(0)));
+    }
+}

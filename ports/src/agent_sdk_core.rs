@@ -50,10 +50,10 @@ use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, CheckpointStore, JournalCursor,
     JournalRecord, RunCheckpoint, RunId, RunJournal, RunJournalReader,
 };
-use runlog_producer::{Config, Select, id};
+use runlog_producer::{Config, Select, Writer, id};
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -92,7 +92,14 @@ struct Inner {
 }
 
 /// A run's numbers, once they were read; whoever writes the run holds them.
-type Seat = Arc<tokio::sync::Mutex<Option<Numbers>>>;
+type Seat = Arc<tokio::sync::Mutex<Option<Known>>>;
+
+/// A run's numbers, and the writer that they were read behind.
+#[derive(Debug)]
+struct Known {
+    of: Weak<Writer>,
+    numbers: Numbers,
+}
 
 impl Journal {
     /// Connects; see [`Blocking::connect`]. A write whose outcome is unknown is asked for again for [`Config::operation`].

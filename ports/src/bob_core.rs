@@ -11,6 +11,7 @@ mod exact;
 
 use crate::{
     Desks,
+    depth::{DEPTH_MAX, within},
     seek::{self, List, Reader},
     settled,
 };
@@ -26,9 +27,6 @@ use runlog_producer::{
     record::{JournalRecord, REDACTION_DEFAULT},
 };
 use serde_json::Value;
-
-/// How deep a value may nest: a record is read again as JSON, in which it stands a few levels down.
-const DEPTH_MAX: usize = 120;
 
 /// Tool journals of any number of sessions, each in the run of its id.
 ///
@@ -142,16 +140,6 @@ fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
         is_error: entry.is_error,
         timestamp_ms: entry.timestamp_ms,
     })
-}
-
-/// Whether a value nests at most `levels` deep.
-fn within(value: &Value, levels: usize) -> bool {
-    match (value, levels.checked_sub(1)) {
-        (Value::Array(items), Some(left)) => items.iter().all(|item| within(item, left)),
-        (Value::Object(members), Some(left)) => members.values().all(|member| within(member, left)),
-        (Value::Array(_) | Value::Object(_), None) => false,
-        _ => true,
-    }
 }
 
 /// The entry that a record holds; none where it is of another kind.

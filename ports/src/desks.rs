@@ -4,7 +4,7 @@ use runlog_producer::{Error, Runlog, Writer, answer::ErrorKind, id::RunId};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{Mutex, OnceCell};
 
-/// The most runs that are kept open; the one that was opened first makes room.
+/// The most runs that are kept open; of those that nobody writes just now the one that was written longest ago makes room.
 const OPEN_MAX: usize = 1024;
 
 /// Writers by run. Each run is claimed by its first write and stays this process's until another one takes it over: from then
@@ -22,7 +22,8 @@ type Cell = Arc<OnceCell<Arc<Writer>>>;
 #[derive(Debug, Default)]
 struct Open {
     writers: BTreeMap<RunId, (u64, Cell)>,
-    opened: u64,
+    /// How often a writer was asked for.
+    uses: u64,
 }
 
 impl Desks {
@@ -39,16 +40,18 @@ impl Desks {
     /// The run's writer, in a cell that [`Desks::writer`] has filled.
     async fn cell(&self, run_id: &RunId) -> Cell {
         let mut open = self.open.lock().await;
-        if let Some((_, cell)) = open.writers.get(run_id) {
+        let nth = open.uses;
+        open.uses += 1;
+        if let Some((used, cell)) = open.writers.get_mut(run_id) {
+            *used = nth;
             return cell.clone();
         }
-        if open.writers.len() >= OPEN_MAX
-            && let Some(first) = open.writers.iter().min_by_key(|(_, (nth, _))| *nth).map(|(run_id, _)| run_id.clone())
-        {
-            open.writers.remove(&first);
+        if open.writers.len() >= OPEN_MAX {
+            let idle = open.writers.iter().filter(|(_, (_, cell))| is_idle(cell));
+            let first = idle.min_by_key(|(_, (used, _))| *used).map(|(run_id, _)| run_id.clone());
+            first.map(|first| open.writers.remove(&first));
         }
-        let (cell, nth) = (Arc::new(OnceCell::new()), open.opened);
-        open.opened += 1;
+        let cell = Cell::default();
         open.writers.insert(run_id.clone(), (nth, cell.clone()));
         cell
     }
@@ -64,6 +67,11 @@ impl Desks {
     pub async fn forget(&self, run_id: &RunId) {
         self.open.lock().await.writers.remove(run_id);
     }
+}
+
+/// Whether nobody has the writer in hand.
+fn is_idle(cell: &Cell) -> bool {
+    Arc::strong_count(cell) == 1 && cell.get().is_none_or(|writer| Arc::strong_count(writer) == 1)
 }
 
 /// Whether an error says that another process has the run.

@@ -15,10 +15,12 @@ mod blocking;
 pub mod bob_core;
 #[cfg(feature = "codetether")]
 pub mod codetether;
+#[cfg(any(feature = "bob-core", feature = "observability"))]
+mod depth;
 mod desks;
 #[cfg(feature = "observability")]
 pub mod observability;
-#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+#[cfg(any(feature = "agent-sdk-core", feature = "bob-core", feature = "codetether", feature = "observability"))]
 mod seek;
 #[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
 mod settled;

@@ -24,6 +24,11 @@ impl List {
         Self { name, value }
     }
 
+    /// What finds its records.
+    pub(crate) fn select(self) -> Select {
+        Select { correlation: Some((self.name.to_owned(), self.value)), ..Select::default() }
+    }
+
     /// The hash of its parts.
     #[cfg(feature = "observability")]
     pub(crate) fn value(&self) -> &str {
@@ -52,8 +57,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// All of it, in pages.
     pub(crate) fn all(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
-        let which = Select { correlation: Some((list.name.to_owned(), list.value)), ..Select::default() };
-        Self { runlog, run_id: run_id.clone(), which, limit: PAGE, cursor: None, begun: false }
+        Self { runlog, run_id: run_id.clone(), which: list.select(), limit: PAGE, cursor: None, begun: false }
     }
 
     /// The same for whom the first one is likely to be enough.

@@ -85,9 +85,11 @@ impl Runlog {
         Ok(Page { records, next_cursor: lines.next_cursor })
     }
 
-    /// The latest valid checkpoint that covers no more than `at_or_before`, whole; none only where the log has none.
+    /// The latest valid checkpoint that covers no more than `at_or_before`, whole. One whose content cannot be had is not valid:
+    /// an older one is answered instead, which [`Runlog::recovery`] tells, and so does the run's `next_checkpoint_seq`. None only
+    /// where the log has no valid one and none whose content is missing.
     ///
-    /// Errors: `MissingContent` where a later one than any valid one is in the log and its content cannot be had.
+    /// Errors: `MissingContent` where there is one, and none is valid for that.
     pub async fn checkpoint(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,

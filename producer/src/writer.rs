@@ -12,7 +12,7 @@
 
 use crate::{
     Action, Config, Error, Happened, LoopState, Runlog,
-    pen::{Halt, Pen, read_back, refused, taken},
+    pen::{Halt, Pen, read_back},
     run::{claim, claim_lost},
     saved::Saved,
     transport::Transport,
@@ -48,8 +48,6 @@ pub struct Writer {
 struct Desk {
     pen: Pen,
     claiming: Option<Claiming>,
-    /// The record whose append was unknown and that had landed.
-    landed: Option<(JournalRecord, Position)>,
     next_checkpoint_seq: u64,
     /// What the next checkpoint builds on; none until the journal was asked.
     saved: Option<Saved>,
@@ -104,7 +102,7 @@ impl Writer {
             sent: None,
             last: None,
         };
-        let desk = Desk { pen, claiming: None, landed: None, next_checkpoint_seq: 1, saved: None };
+        let desk = Desk { pen, claiming: None, next_checkpoint_seq: 1, saved: None };
         let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
         let mut desk = writer.lock().await?;
         writer.take_over(&mut desk).await?;
@@ -144,6 +142,9 @@ impl Writer {
     /// is not the next one, `TooLarge`: nothing was appended. `Conflict` where the journal refused the record: it has no effect,
     /// and the next write goes on, behind the number that the refused one was given ([`Writer::next`] says which). `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
     /// Everything with [`Happened::Unknown`], and cancellation: write the same record again to find out.
+    ///
+    /// What needs no claim (resolutions, retractions) is not held back by a later one either: an append of that kind whose answer
+    /// was lost may land at any time, until it is written again.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<Wrote, Error> {
         let record = self.writable(record)?;
@@ -225,15 +226,16 @@ impl Writer {
 
     async fn put(&self, record: JournalRecord) -> Result<Wrote, Error> {
         let mut desk = self.lock().await?;
-        self.settle(&mut desk).await?;
+        if let Err(error) = self.settle(&mut desk).await {
+            // Sent before, and what became of it is not known yet.
+            let sent = desk.pen.sent.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
+            return Err(if sent { error.left(Happened::Unknown) } else { error });
+        }
         self.put_behind(&mut desk, record).await
     }
 
     /// Writes a record behind what came before, which is settled.
     async fn put_behind(&self, desk: &mut Desk, record: JournalRecord) -> Result<Wrote, Error> {
-        if let Some((landed, position)) = desk.landed.take_if(|(landed, _)| same(landed, &record)) {
-            return Ok(Wrote { position, journal_seq: landed.place.journal_seq });
-        }
         self.expected(desk, &record).await?;
         if record.body.record_kind == RecordKind::CheckpointPrune {
             // It may take away what the next one would build on.
@@ -241,28 +243,33 @@ impl Writer {
         }
         let checkpoint_seq =
             record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
+        let sent = record.clone();
         let written = desk.pen.append_whole(record).await?;
         let journal_seq = if written.repeat { JournalSeq::ZERO } else { written.journal_seq };
         let mut wrote = Wrote { position: written.position.clone(), journal_seq };
         if !written.applied {
+            // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
+            desk.pen.sent = Some(sent);
             let deadline = self.config.read_back;
             let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &written, deadline).await;
-            match answer {
-                Ok(answer) if answer.outcome.outcome == "repeat" => {
-                    // It took no number of the run, which is known only now. How many a batch has is asked for again.
-                    if written.journal_seq == JournalSeq::ZERO {
-                        desk.pen.stop(again(&self.run_id));
-                    } else {
-                        desk.pen.next_journal_seq = written.journal_seq;
-                    }
-                    wrote = Wrote { position: answer.outcome.position, journal_seq: JournalSeq::ZERO };
+            let answer = match answer {
+                Ok(answer) => answer,
+                // A word on the record itself.
+                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
+                    desk.pen.sent = None;
+                    return Err(desk.pen.stop_or_lose(error));
                 }
-                Ok(_) => {}
-                // Acknowledged, and nobody said what it came to.
-                Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::Unavailable) => {
-                    return Err(desk.pen.stop(error).left(Happened::Unknown));
+                Err(error) => return Err(desk.pen.stop(error).left(Happened::Unknown)),
+            };
+            desk.pen.sent = None;
+            if answer.outcome.outcome == "repeat" {
+                // It took no number of the run, which is known only now. How many a batch has is asked for again.
+                if written.journal_seq == JournalSeq::ZERO {
+                    desk.pen.stop(again(&self.run_id));
+                } else {
+                    desk.pen.next_journal_seq = written.journal_seq;
                 }
-                Err(error) => return Err(desk.pen.stop_or_lose(error)),
+                wrote = Wrote { position: answer.outcome.position, journal_seq: JournalSeq::ZERO };
             }
         }
         if let Some(seq) = checkpoint_seq {
@@ -300,8 +307,8 @@ impl Writer {
         }
     }
 
-    /// Claims the run behind the epoch that this handle knows, takes its numbers from there, and finds out about the record
-    /// whose append was unknown: behind the claim it cannot land any more.
+    /// Claims the run behind the epoch that this handle knows, and takes its numbers from there. Behind the claim the record
+    /// whose append was unknown cannot land any more; whether it did is judged when it is written again.
     async fn take_over(&self, desk: &mut Desk) -> Result<(), Error> {
         let run_id = self.run_id.borrow();
         let epoch = desk.pen.epoch.next().ok_or_else(|| {
@@ -326,11 +333,6 @@ impl Writer {
             head = self.transport.run(run_id).await?;
         }
         let head = head.filter(|head| who(Some(head)) == claimed).ok_or_else(|| claim_lost(run_id))?;
-        let landed = match &desk.pen.sent {
-            Some(sent) => self.landed(sent, &claimed).await?,
-            None => None,
-        };
-        desk.landed = landed.or_else(|| desk.landed.take());
         desk.claiming = None;
         desk.next_checkpoint_seq = head.next_checkpoint_seq;
         let pen = &mut desk.pen;
@@ -339,25 +341,6 @@ impl Writer {
         pen.prev_hash = Some(RunHash::into(head.hash));
         (pen.sent, pen.halt) = (None, None);
         Ok(())
-    }
-
-    /// The record whose append was unknown, where it took effect.
-    async fn landed(
-        &self,
-        sent: &JournalRecord,
-        (writer_id, epoch): &(OrEmpty<WriterId>, Epoch),
-    ) -> Result<Option<(JournalRecord, Position)>, Error> {
-        let found = self.transport.landed(self.run_id.borrow(), sent.body.record_id.borrow()).await?;
-        let Some(found) = found else { return Ok(None) };
-        if (&found.writer_id, &found.epoch) != (writer_id, epoch) {
-            return Err(claim_lost(self.run_id.borrow()));
-        }
-        if !taken(&found.outcome) {
-            let error = refused(self.run_id.borrow(), Some(sent.body.record_id.borrow()), &found.outcome);
-            tracing::warn!(run = self.run_id.as_str(), %error, "a record whose append was unknown was refused");
-            return Ok(None);
-        }
-        Ok(Some((sent.clone(), found.outcome.position)))
     }
 
     /// The record as it may be written, or why it may not.
@@ -384,11 +367,6 @@ impl Writer {
 /// Who writes a run.
 fn who(head: Option<&answer::Run>) -> (OrEmpty<WriterId>, Epoch) {
     head.map_or_else(|| (OrEmpty::default(), Epoch::ZERO), |head| (head.writer_id.clone(), head.epoch))
-}
-
-/// Whether a record is the one that was sent, whatever their places.
-fn same(sent: &JournalRecord, record: &JournalRecord) -> bool {
-    sent.body.record_id == record.body.record_id && sent.content_hash() == record.content_hash()
 }
 
 fn again(run_id: &RunId) -> Error {

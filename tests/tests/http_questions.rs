@@ -47,7 +47,6 @@ fn numbers_out_of_bounds_are_refused() -> anyhow::Result<()> {
             refused(server, &format!("/v1/{list}{and}limit=0"))?;
             refused(server, &format!("/v1/{list}{and}limit=1001"))?;
         }
-        refused(server, &format!("/v1/runs/{RUN}/records?tag=x&as_of=0:0"))?;
         refused(server, &format!("/v1/runs/{RUN}/records?correlation=x"))?;
         for list in ["records?", "recovery?", "standing/wakes?", "facts?"] {
             refused(server, &format!("/v1/runs/{RUN}/{list}limit=0"))?;

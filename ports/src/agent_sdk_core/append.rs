@@ -1,6 +1,6 @@
 //! Writing: one at a time per run, and until it is known what became of it.
 
-use super::{Inner, Numbers, failure, numbers, record};
+use super::{Inner, Known, Numbers, failure, record};
 use crate::taken_over;
 use ::agent_sdk_core::{AgentError, JournalCursor, JournalRecord, replay::journal_cursor_for_seq};
 use runlog_producer::{
@@ -9,7 +9,7 @@ use runlog_producer::{
     id::{JournalSeq, RunId},
 };
 use std::{
-    sync::PoisonError,
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -42,11 +42,12 @@ impl Inner {
             let last = numbers.last();
             // Where it is not next, only what stands under its number already can be meant.
             let known = (1..=last).contains(&number).then(|| numbers.ours(number));
-            ours.place.journal_seq = known.and_then(|known| JournalSeq::new(known).ok()).ok_or_else(|| {
-                let message =
-                    format!("journal_seq {number} of run {run_id} is not the next one: the last one is {last}");
-                AgentError::contract_violation(message)
-            })?;
+            ours.place.journal_seq =
+                known.filter(|known| *known > 0).and_then(|known| JournalSeq::new(known).ok()).ok_or_else(|| {
+                    let message =
+                        format!("journal_seq {number} of run {run_id} is not the next one: the last one is {last}");
+                    AgentError::contract_violation(message)
+                })?;
         }
         if numbers.renames(number, &record.record_id) {
             record::rename(&mut ours, number)?;
@@ -85,16 +86,19 @@ impl Inner {
     pub(super) async fn learn<'a>(
         &self,
         run_id: &RunId,
-        writer: &Writer,
-        seat: &'a mut Option<Numbers>,
+        writer: &Arc<Writer>,
+        seat: &'a mut Option<Known>,
     ) -> Result<&'a mut Numbers, AgentError> {
+        let of = Arc::downgrade(writer);
+        // Those of another claim of this process: another one may have written between the two.
+        seat.take_if(|known| !known.of.ptr_eq(&of));
         if seat.is_none() {
             let (next, _) = writer.next().await.map_err(|error| failure(&error, false))?;
             let none = next == JournalSeq::from(1);
             let records = if none { Vec::new() } else { self.read(run_id, &Select::default()).await? };
-            *seat = Some(numbers::Numbers::of(&records)?);
+            *seat = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
         }
-        Ok(seat.get_or_insert_default())
+        Ok(&mut seat.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
     }
 }
 
@@ -110,10 +114,10 @@ pub(super) async fn asked<T, F: Future<Output = Result<T, Error>>>(
             Err(error) => error,
         };
         unknown |= error.happened() == Happened::Unknown;
-        let passes = matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Stale);
-        // A refusal is a word on this very record; another process's claim leaves it open whether it came first.
-        unknown &= passes || taken_over(&error);
-        if !(unknown && passes) || begun.elapsed() >= patience {
+        // Only a refusal is a word on this very record; another process's claim leaves it open whether it came first, and so does
+        // whatever keeps the journal from answering.
+        unknown &= error.kind() != ErrorKind::Conflict;
+        if !unknown || taken_over(&error) || begun.elapsed() >= patience {
             return Err(GivenUp { error, unknown });
         }
         tracing::warn!(%error, "what became of a write is asked for again");

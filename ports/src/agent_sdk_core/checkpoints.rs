@@ -4,21 +4,27 @@
 //! and a prune takes out what its policy says. Runlog's own `checkpoint` and `recover` see the same records.
 
 use super::{Inner, Numbers, append::asked, failure, failure::foreign, record};
+use crate::seek::{self, List};
 use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, RunCheckpoint, RunId,
 };
 use runlog_producer::{
-    self as producer, Json, Select, Writer,
+    self as producer, Json, Writer,
     id::{self, JournalSeq, RecordId},
     payload::{CheckpointPrune, LoopCheckpoint, Payload},
-    refs::CorrelationEntry,
 };
 use serde_json::{Map, Value};
 
-/// By which the records of this store are found.
-const FAMILY: (&str, &str) = ("agent_sdk_core", "checkpoint");
-/// By which those of one id are.
-const ID: &str = "agent_sdk_core.checkpoint_id";
+/// The list of a run's checkpoints and prunes.
+fn of_run(run_id: &id::RunId) -> List {
+    List::of("agent-sdk-core.checkpoints", &[run_id.as_str()])
+}
+
+/// The list of those of one id.
+fn of_id(run_id: &id::RunId, checkpoint_id: &str) -> List {
+    List::of("agent-sdk-core.checkpoint", &[run_id.as_str(), checkpoint_id])
+}
+
 /// Longer ids are not found by it.
 const ID_BYTES_MAX: usize = 512;
 /// Where a prune keeps the SDK's own policy.
@@ -28,7 +34,7 @@ impl Inner {
     /// The run's checkpoints, as saves and prunes left them.
     pub(super) async fn checkpoints(&self, run_id: &id::RunId) -> Result<Vec<RunCheckpoint>, AgentError> {
         let mut kept = Vec::new();
-        for record in self.read(run_id, &by(FAMILY.0, FAMILY.1)).await? {
+        for record in self.read(run_id, &of_run(run_id).select()).await? {
             match &record.payload {
                 Payload::LoopCheckpoint(saved) => put(&mut kept, theirs(saved)?),
                 Payload::CheckpointPrune(_) => drop(pruned(&mut kept, policy(&record)?)),
@@ -65,7 +71,8 @@ impl Inner {
         checkpoint: &RunCheckpoint,
     ) -> Result<producer::JournalRecord, AgentError> {
         let id = &checkpoint.checkpoint_id;
-        let free = (1..=ID_BYTES_MAX).contains(&id.len()) && self.read(writer.id(), &by(ID, id)).await?.is_empty();
+        let free = (1..=ID_BYTES_MAX).contains(&id.len())
+            && self.read(writer.id(), &of_id(writer.id(), id).select()).await?.is_empty();
         let unique = uuid::Uuid::new_v4();
         let mut loop_checkpoint = LoopCheckpoint {
             checkpoint_id: if free { id.clone() } else { format!("{id}@{unique}") },
@@ -86,8 +93,8 @@ impl Inner {
             created_at_millis: bounded(checkpoint.created_at_millis),
         };
         loop_checkpoint.state_hash = loop_checkpoint.content_hash();
-        let mut record = draft(writer, loop_checkpoint)?;
-        correlate(&mut record, ID, id);
+        let mut record = writer.draft(None, loop_checkpoint).map_err(|error| failure(&error, false))?;
+        seek::put(&mut record, &[of_run(writer.id()), of_id(writer.id(), id)]);
         Ok(record)
     }
 
@@ -99,20 +106,18 @@ impl Inner {
         let run_id = self.run_id(&sdk_run_id)?;
         let seat = self.seat(&run_id);
         let mut seat = seat.lock().await;
-        let mut kept = self.checkpoints(&run_id).await?;
-        let before = kept.clone();
-        let preserved = pruned(&mut kept, policy);
-        let report = CheckpointPruneReport {
-            run_id: sdk_run_id,
-            pruned_count: before.len() - kept.len(),
-            retained_count: kept.len(),
-            preserved_terminal_checkpoint: preserved,
-        };
-        if report.pruned_count == 0 {
-            return Ok(report);
+        let (_, _, nothing) = report(&sdk_run_id, self.checkpoints(&run_id).await?, policy);
+        if nothing.pruned_count == 0 {
+            return Ok(nothing);
         }
         let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
         let numbers = self.learn(&run_id, &writer, &mut seat).await?;
+        // Behind the claim, and behind what was unknown before, nobody else saves: what is pruned is what stands there now.
+        writer.next().await.map_err(|error| failure(&error, false))?;
+        let (before, kept, report) = report(&sdk_run_id, self.checkpoints(&run_id).await?, policy);
+        if report.pruned_count == 0 {
+            return Ok(report);
+        }
         let covers = |checkpoint: &RunCheckpoint| numbers.ours(checkpoint.covers_journal_seq);
         let by_number = |checkpoint: &&RunCheckpoint| checkpoint.covers_journal_seq >= policy.prune_covered_before;
         // Runlog hides what covers less than this. What is kept for being terminal, as the SDK says it, is saved anew.
@@ -133,8 +138,21 @@ impl Inner {
     }
 }
 
-fn by(key: &str, value: &str) -> Select {
-    Select { correlation: Some((key.into(), value.into())), ..Select::default() }
+/// What a prune comes to: the checkpoints before it, those behind it, and its report.
+fn report(
+    run_id: &RunId,
+    before: Vec<RunCheckpoint>,
+    policy: CheckpointPrunePolicy,
+) -> (Vec<RunCheckpoint>, Vec<RunCheckpoint>, CheckpointPruneReport) {
+    let mut kept = before.clone();
+    let preserved = pruned(&mut kept, policy);
+    let report = CheckpointPruneReport {
+        run_id: run_id.clone(),
+        pruned_count: before.len() - kept.len(),
+        retained_count: kept.len(),
+        preserved_terminal_checkpoint: preserved,
+    };
+    (before, kept, report)
 }
 
 /// What a number of the SDK's is where it only orders.
@@ -142,21 +160,11 @@ fn bounded(number: u64) -> u64 {
     number.min(i64::MAX.unsigned_abs())
 }
 
-fn draft(writer: &Writer, payload: impl Into<Payload>) -> Result<producer::JournalRecord, AgentError> {
-    let mut record = writer.draft(None, payload).map_err(|error| failure(&error, false))?;
-    correlate(&mut record, FAMILY.0, FAMILY.1);
-    Ok(record)
-}
-
-fn correlate(record: &mut producer::JournalRecord, key: &str, value: &str) {
-    let entry = CorrelationEntry { key: key.into(), value: value.into() };
-    record.body.correlation_keys.push(entry.clone());
-    record.body.event_index.correlation_keys.push(entry);
-}
-
 fn prune(writer: &Writer, least: u64, policy: CheckpointPrunePolicy) -> Result<producer::JournalRecord, AgentError> {
     let prune_covered_before = JournalSeq::new(least).unwrap_or(JournalSeq::MAX);
-    let mut record = draft(writer, CheckpointPrune { prune_covered_before, preserve_latest_terminal: false })?;
+    let prune = CheckpointPrune { prune_covered_before, preserve_latest_terminal: false };
+    let mut record = writer.draft(None, prune).map_err(|error| failure(&error, false))?;
+    seek::put(&mut record, &[of_run(writer.id())]);
     let policy = serde_json::to_value(policy).map_err(|error| AgentError::contract_violation(error.to_string()))?;
     record.body.unknown_fields = Some(Value::Object(Map::from_iter([(POLICY.to_owned(), policy)])).to_string());
     Ok(record)

@@ -43,7 +43,7 @@ impl Numbers {
 
     /// The SDK's number of the last record; 0 where there is none.
     pub(super) fn last(&self) -> u64 {
-        self.stretches.last().map_or(0, |last| last.theirs + (last.records - 1))
+        self.stretches.last().map_or(0, |last| last.theirs.saturating_add(last.records - 1))
     }
 
     /// Whether the record of this number and id has another id in the log: the SDK has some that it uses twice in a run, and
@@ -59,7 +59,12 @@ impl Numbers {
     pub(super) fn took(&mut self, theirs: u64, ours: u64, id: &str) {
         self.ids.insert(hash(id));
         match self.stretches.last_mut() {
-            Some(last) if last.theirs + last.records == theirs && last.ours + last.records == ours => last.records += 1,
+            Some(last)
+                if last.theirs.checked_add(last.records) == Some(theirs)
+                    && last.ours.checked_add(last.records) == Some(ours) =>
+            {
+                last.records += 1;
+            }
             _ => self.stretches.push(Stretch { theirs, ours, records: 1 }),
         }
     }

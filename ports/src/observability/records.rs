@@ -11,7 +11,10 @@ use super::{
     fold::{OfCall, OfTurn, Statement},
     types::{ConversationTurn, DbError, ToolCallDone, ToolCallReq, ToolStatus, Validity},
 };
-use crate::seek::List;
+use crate::{
+    depth::{DEPTH_MAX, within},
+    seek::List,
+};
 use runlog_producer::{
     Json, Writer,
     id::{Fingerprint, RecordId},
@@ -71,7 +74,11 @@ fn draft(
 }
 
 fn json(name: &str, text: &str) -> Result<Json, DbError> {
-    Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))
+    let json = Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))?;
+    if !within(&json.to_value(), DEPTH_MAX) {
+        return Err(DbError::Invalid(format!("{name}: it nests deeper than {DEPTH_MAX} levels")));
+    }
+    Ok(json)
 }
 
 pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> Result<JournalRecord, DbError> {

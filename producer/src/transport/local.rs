@@ -174,11 +174,11 @@ impl Local {
                 return Ok(None);
             }
             let show = timeline::Show::Whole;
+            let ask = timeline::Ask { limit, show, as_of: None };
             if all {
-                let ask = timeline::Ask { limit, show, as_of: None };
                 return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
             }
-            timeline::selected(&view, &contents, place, (run, &filter), (limit, show), cursor).map(Some)
+            timeline::selected(&view, &contents, place, (run, &filter), ask, cursor).map(Some)
         })
         .await
     }

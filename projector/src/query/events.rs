@@ -176,8 +176,12 @@ pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
 /// A record where the filter takes it.
 fn taken(filter: &Filter, found: Option<Found>) -> Result<Option<Found>, Error> {
     let Some((run_id, at, row)) = found else { return Ok(None) };
-    let taken = super::envelope(&row.framed.0)?.event().is_ok_and(|event| filter.takes(run_id.borrow(), &event));
-    Ok(taken.then_some((run_id, at, row)))
+    Ok(takes(filter, run_id.borrow(), &row)?.then_some((run_id, at, row)))
+}
+
+/// Whether a filter takes a record.
+pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, row: &RecordRow) -> Result<bool, Error> {
+    Ok(super::envelope(&row.framed.0)?.event().is_ok_and(|event| filter.takes(run_id, &event)))
 }
 
 /// A run, where in it a record stands, and the record.

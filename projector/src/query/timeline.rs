@@ -72,15 +72,19 @@ pub fn selected<R: Rows>(
     contents: &Contents,
     place: Place<'_>,
     (run_id, filter): (RunId<&str>, &Filter),
-    (limit, show): (usize, Show),
+    Ask { limit, show, as_of }: Ask,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let horizons = Horizons::of(rows)?;
     let (found, next) = super::events::page_of(rows, filter, cursor, limit, &mut |key, (_, at, row)| {
+        if as_of.is_some_and(|as_of| at.0 > as_of) {
+            return Ok(None);
+        }
         let line = store::records::key(run_id, at.0, at.1).bytes().to_vec();
-        Ok(Found { key: key.to_vec(), line, at, record: super::decode(&row, at.0, &horizons)? })
+        let bytes = row.framed.0.len();
+        Ok(Some(Found { key: key.to_vec(), line, at, bytes, record: super::decode(&row, at.0, &horizons)? }))
     })?;
-    lines(contents, place, run_id, found, next, show)
+    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
 }
 
 /// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
@@ -107,6 +111,8 @@ struct Found {
     line: Vec<u8>,
     /// Its place.
     at: (Offset, u32),
+    /// Of the record as it is stored.
+    bytes: usize,
     record: Stored,
 }
 
@@ -123,11 +129,12 @@ fn stored<R: Rows>(
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let row: RecordRow = store::decode(key, row)?;
         let record = super::decode(&row, offset, &horizons)?;
-        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at: (offset, index), record }))
+        let bytes = row.framed.0.len();
+        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at: (offset, index), bytes, record }))
     })
 }
 
-/// A page of the records that state the facts which hold at a time, behind `cursor`: what [`held`](super::facts::held) costs,
+/// A page of the records that state the facts which hold at a time (those that `filter` takes), behind `cursor`: what [`held`](super::facts::held) costs,
 /// and a decode per line.
 pub fn held<R: Rows>(
     rows: &R,
@@ -136,13 +143,19 @@ pub fn held<R: Rows>(
     run_id: RunId<&str>,
     ask: super::facts::Ask,
     cursor: Option<&[u8]>,
-    show: Show,
+    (filter, show): (Option<&Filter>, Show),
 ) -> Result<Lines, Error> {
     let horizons = Horizons::of(rows)?;
     let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
-        Ok(Found { key: key.to_vec(), line: key.to_vec(), at, record: super::decode(row, at.0, &horizons)? })
+        if let Some(filter) = filter
+            && !super::events::takes(filter, run_id, row)?
+        {
+            return Ok(None);
+        }
+        let (bytes, record) = (row.framed.0.len(), super::decode(row, at.0, &horizons)?);
+        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at, bytes, record }))
     })?;
-    lines(contents, place, run_id, found, next, show)
+    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
 }
 
 fn lines(
@@ -156,8 +169,9 @@ fn lines(
     let mut records = Vec::with_capacity(found.len());
     let mut brought = 0;
     let mut found = found.into_iter().peekable();
-    while let Some(Found { key, line: cursor, at, mut record }) = found.next() {
+    while let Some(Found { key, line: cursor, at, bytes, mut record }) = found.next() {
         let mut missing = None;
+        brought += if show == Show::Masked { 0 } else { bytes as u64 };
         if show != Show::Masked
             && let Content::There(payload) = &record.payload
             && let Payload::StoredPayload(stored) = payload

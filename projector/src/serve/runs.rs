@@ -130,10 +130,6 @@ impl RecordsQuery {
         if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
             return Ok(None);
         }
-        if self.at.is_some() || self.as_of.is_some() {
-            let message = "records are found by what they say of themselves as of now only: leave at and as_of out";
-            return Err(Error::new(ErrorKind::Usage, message));
-        }
         Ok(Some(filter))
     }
 }
@@ -163,19 +159,20 @@ pub(super) async fn records(
             }
             let wanted = facts::Ask { at_millis, family: None, limit };
             let cursor = cursor.as_deref();
-            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, show).map(Json);
+            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show))
+                .map(Json);
         }
         let view = store.view();
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
         let cursor = cursor.as_deref();
+        let ask = timeline::Ask { limit, show, as_of: moment.as_of };
         if let Some(filter) = filter {
             if !known {
                 return Err(no_run(run_id.borrow()));
             }
             let wanted = (run_id.borrow(), &filter);
-            return timeline::selected(&view, &contents, place, wanted, (limit, show), cursor).map(Json);
+            return timeline::selected(&view, &contents, place, wanted, ask, cursor).map(Json);
         }
-        let ask = timeline::Ask { limit, show, as_of: moment.as_of };
         let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor)?;
         // A run has begun where something was applied to it.
         let begun = known && (cursor.is_some() || !page.records.is_empty());

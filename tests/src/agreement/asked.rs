@@ -159,7 +159,8 @@ impl<R: Rows> Answers for Asked<'_, R> {
         let (rows, place) = self.of(run_id);
         let ask = facts::Ask { at_millis, family: None, limit };
         let lines = all(|cursor| {
-            let page = timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, timeline::Show::Raw)?;
+            let page =
+                timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, (None, timeline::Show::Raw))?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
         })?;
         lines.into_iter().map(value).collect()

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Everything is in this process, on a local journal of its own. Both begin with the same first append through the port, and the
-//! bare ones write that record again under other ids, and look for it by the entry that the port finds it by.
+//! bare ones make and write records of its payload, and look for them by the entry that the port finds them by.
 
 use std::env;
 
@@ -18,7 +18,7 @@ use runlog_ports::{
     codetether::{Checks, Op, WritebackJournal},
     observability::{self, ObservabilityStore},
 };
-use runlog_producer::{Config, Journal, JournalRecord, Runlog, Select, id::RecordId};
+use runlog_producer::{Config, Journal, JournalRecord, Runlog, Select};
 use runlog_tests::ported::{request, row};
 use serde_json::json;
 
@@ -102,16 +102,17 @@ fn bare(runlog: &Runlog, what: &str, times: u8) -> anyhow::Result<()> {
     let key = record.body.correlation_keys.first().context("the port's key")?;
     let which = Select { correlation: Some((key.key.clone(), key.value.clone())), ..Select::default() };
     let writer = runtime.block_on(runlog.writer(RUN))?;
-    for n in 0..times {
+    for _ in 0..times {
         if what == "bare-lookup" {
             let page = runtime.block_on(runlog.records(RUN, &which, None, 1))?;
             ensure!(page.records.len() == 1, "it is found");
             continue;
         }
-        let mut record = record.clone();
-        record.place = Default::default();
-        record.body.record_id = RecordId::new(format!("bare-{n}-4f3c-5a2e-9d71-0c6b8e2f3a4b"))?;
-        runtime.block_on(writer.write(record))?;
+        // As a host would that finds it by the same key.
+        let mut made = writer.draft(None, record.payload.clone())?;
+        made.body.correlation_keys.clone_from(&record.body.correlation_keys);
+        made.body.event_index.correlation_keys.clone_from(&record.body.correlation_keys);
+        runtime.block_on(writer.write(made))?;
     }
     Ok(())
 }

@@ -56,8 +56,8 @@ fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 fo
 verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
 
 .PHONY: model
-model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on
-	@RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) $(claimed) cargo test --workspace --test model_agrees -- --nocapture
+model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
+	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) $(claimed) cargo test --workspace --test model_agrees -- --nocapture
 
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds

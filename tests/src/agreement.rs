@@ -30,13 +30,15 @@ use asked::Asked;
 use difference::Difference;
 use runlog_model::{Event, History, Model, Rule, history};
 use runlog_projector::store::Rows;
+use seeds::number;
 use std::collections::BTreeSet;
 
 /// Rules of the model that the product does not have yet: nothing erases content.
 pub const NOT_IN_THE_PRODUCT: [Rule; 1] = [Rule::Erasure];
 
-/// How often a history is looked at, its end included.
-const SAMPLES: u64 = 3;
+/// How often a history is looked at, its end included, where `RUNLOG_LOOKS` says nothing else: the long run has more histories
+/// and fewer looks at each. One look is at the end of every other history, and at any position of the rest.
+const LOOKS: u64 = 3;
 /// Every so many seeds are asked as of an earlier position, too.
 const EARLIER_EVERY: u64 = 4;
 /// Of every so many seeds, the changes of all indices are followed.
@@ -58,6 +60,17 @@ pub struct Checked {
     pub answers: u64,
 }
 
+/// Where a history is looked at.
+fn looks(history: &History) -> BTreeSet<usize> {
+    let looks = number("RUNLOG_LOOKS").unwrap_or(LOOKS).max(1);
+    let mut positions = history.samples(if looks == 1 { 1 } else { looks - 1 });
+    if looks == 1 && positions.len() > 1 {
+        // The end of every other one.
+        positions.remove(usize::from(history.seed.is_multiple_of(2)));
+    }
+    positions.into_iter().collect()
+}
+
 /// Compares the pure projection with the model over a seed's history, at some positions.
 ///
 /// With `broken` the model lacks that rule: a difference then is what is looked for.
@@ -66,7 +79,7 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     let at = |position: usize| Difference::at(seed, position);
     let mut model = model(&history, broken);
     let mut product = pure::Product::new(&history);
-    let samples: BTreeSet<usize> = history.samples(SAMPLES - 1).into_iter().collect();
+    let samples = looks(&history);
     let mut answers = 0;
     for (position, event) in history.events().iter().enumerate() {
         match event {
@@ -85,14 +98,15 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
             answers += compare(&model, &product.asked(), &history).map_err(|found| at(position).over(found))?;
         }
     }
+    let end = || at(history.events().len());
+    product.settle().map_err(|error| end().failed(&error))?;
     if seed.is_multiple_of(EARLIER_EVERY) {
-        let end = at(history.events().len());
         let found = earlier(&model, &product.asked(), &history);
-        answers += found.map_err(|found| end.over(found))?;
+        answers += found.map_err(|found| end().over(found))?;
     }
     if seed.is_multiple_of(FOLLOWED_EVERY) {
         let found = followed::rows(&product.asked(), product.folded());
-        found.map_err(|found| at(history.events().len()).over(found))?;
+        found.map_err(|found| end().over(found))?;
     }
     Ok(Checked { model, answers })
 }

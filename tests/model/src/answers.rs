@@ -13,6 +13,7 @@ use crate::{
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A run with the partition that it is in.
 #[derive(Clone, Copy)]
@@ -56,7 +57,7 @@ impl Seen<'_> {
         checkpoints::latest(&self.model.rules, self.run, covers, |at| self.gone(at))
     }
 
-    pub(crate) fn effects(&self) -> Vec<Effect> {
+    pub(crate) fn effects(&self) -> Arc<Vec<Effect>> {
         effects::of(&self.model.rules, self.run)
     }
 
@@ -112,7 +113,11 @@ impl Model {
     }
 
     pub(crate) fn run(&self, run_id: &str) -> Option<Seen<'_>> {
-        self.seen().into_iter().find(|seen| seen.run_id == run_id)
+        (0..).zip(&self.partitions).find_map(|(number, partition)| {
+            let (run_id, run) = partition.runs.get_key_value(run_id)?;
+            run.applied().next()?;
+            Some(Seen { model: self, partition, number, run, run_id })
+        })
     }
 
     /// `runs`: the heads, by run id.
@@ -127,8 +132,9 @@ impl Model {
                    "tool_name": null, "arguments": null, "result": null, "error": null, "position": null, "dropped": []})
         };
         let Some(seen) = self.run(run_id) else { return unknown(0) };
-        let calls: Vec<Effect> =
-            seen.effects().into_iter().filter(|call| call.fingerprint.as_deref() == Some(fingerprint)).collect();
+        let effects = seen.effects();
+        let calls: Vec<&Effect> =
+            effects.iter().filter(|call| call.fingerprint.as_deref() == Some(fingerprint)).collect();
         let wanted = occurrence.unwrap_or(u32::try_from(calls.len()).unwrap_or(u32::MAX));
         let Some(call) = calls.iter().find(|call| call.occurrence == Some(wanted)) else { return unknown(calls.len()) };
         let request = &seen.run.entries[call.request];
@@ -188,8 +194,8 @@ impl Model {
             })
         };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {
-            let effects = seen.effects().into_iter().filter(|effect| !only_pending || effect.pending());
-            effects.map(|effect| row(seen, &effect)).collect()
+            let effects = seen.effects();
+            effects.iter().filter(|effect| !only_pending || effect.pending()).map(|effect| row(seen, effect)).collect()
         };
         json!({"effects": self.seen().iter().flat_map(of_run).collect::<Vec<_>>()})
     }
@@ -339,11 +345,11 @@ impl Model {
     /// The fingerprints of a run's calls, each once, with how many requests it has.
     pub fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
         let mut found: Vec<(String, u32)> = Vec::new();
-        for call in self.run(run_id).map(|seen| seen.effects()).unwrap_or_default() {
-            let (Some(fingerprint), Some(occurrence)) = (call.fingerprint, call.occurrence) else { continue };
-            match found.iter_mut().find(|(known, _)| *known == fingerprint) {
+        for call in self.run(run_id).map(|seen| seen.effects()).unwrap_or_default().iter() {
+            let (Some(fingerprint), Some(occurrence)) = (&call.fingerprint, call.occurrence) else { continue };
+            match found.iter_mut().find(|(known, _)| known == fingerprint) {
                 Some(known) => known.1 = occurrence,
-                None => found.push((fingerprint, occurrence)),
+                None => found.push((fingerprint.clone(), occurrence)),
             }
         }
         found

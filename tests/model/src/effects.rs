@@ -8,6 +8,7 @@ use crate::{
     run::{Entry, Reason, Run, Verdict},
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// The kinds, in the order in which a decision looks for an id.
 const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
@@ -92,7 +93,11 @@ pub(crate) fn is_effect(family: &Family) -> bool {
 }
 
 /// All effects of a run, in the order of their requests.
-pub(crate) fn of(rules: &Rules, run: &Run) -> Vec<Effect> {
+pub(crate) fn of(rules: &Rules, run: &Run) -> Arc<Vec<Effect>> {
+    run.effects.over(run.entries.len(), || walk(rules, run))
+}
+
+fn walk(rules: &Rules, run: &Run) -> Vec<Effect> {
     let mut effects: Vec<Effect> = Vec::new();
     for (at, entry) in run.entries.iter().enumerate() {
         match entry.verdict {
@@ -285,24 +290,23 @@ fn result_of(rules: &Rules, record: &Value) -> Option<(&'static str, String, Str
     }
 }
 
-/// The effect that a record answers: a decision names it by any id, and the first kind that knows it has it.
-fn answered<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
+/// Which effect a record answers: a decision names it by any id, and the first kind that knows it has it.
+fn answered(effects: &[Effect], record: &Value) -> Option<usize> {
     let id = answers(record);
     let kinds = if payload_type(record) == "effect_resolution" { &KINDS[..] } else { &KINDS[..1] };
-    let knows = |kind: &&&str| effects.iter().any(|effect| effect.kind == **kind && effect.id == id);
-    let kind = *kinds.iter().find(knows)?;
-    effects.iter_mut().find(|effect| effect.kind == kind && effect.id == id)
+    kinds.iter().find_map(|kind| effects.iter().position(|effect| effect.kind == *kind && effect.id == id))
 }
 
 fn pending<'a>(effects: &'a mut [Effect], record: &Value) -> Option<&'a mut Effect> {
-    answered(effects, record).filter(|effect| effect.pending())
+    let at = answered(effects, record)?;
+    Some(&mut effects[at]).filter(|effect| effect.pending())
 }
 
 /// Where one of the contract's effects stands: its state, whether that is an end, and which entry set it.
 pub(crate) fn stands(rules: &Rules, run: &Run, said: &Said) -> Option<(String, bool, usize)> {
     let all = of(rules, run);
-    let known = all.into_iter().find(|effect| effect.kind == said.family.name && effect.id == said.key.id)?;
-    Some((known.status, known.ended, known.set_by))
+    let known = all.iter().find(|effect| effect.kind == said.family.name && effect.id == said.key.id)?;
+    Some((known.status.clone(), known.ended, known.set_by))
 }
 
 /// Whether a record answers a request that is not there, or not pending.
@@ -313,9 +317,9 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => Rule::CallTransition,
         _ => return None,
     };
-    let mut effects = of(rules, run);
-    let effect = answered(&mut effects, record);
-    let ended_by = effect.as_ref().filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
+    let effects = of(rules, run);
+    let effect = answered(&effects, record).map(|at| &effects[at]);
+    let ended_by = effect.filter(|effect| !effect.pending()).map(|effect| &run.entries[effect.set_by].record);
     let result = matches!(kind, "tool_call_completed" | "tool_call_failed");
     let again = result && ended_by.is_some_and(|first| same_payload(first, record));
     if rules.fires(Rule::SameCompletion, again) {
@@ -323,7 +327,7 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
     }
     let adopts_nothing = kind == "effect_resolution"
         && text(record, "/payload/decision") == "adopt"
-        && effect.as_ref().is_some_and(|effect| effect.evidence.is_empty());
+        && effect.is_some_and(|effect| effect.evidence.is_empty());
     let answers_nothing = effect.is_none_or(|effect| !effect.pending());
     rules.fires(rule, answers_nothing || adopts_nothing).then_some(Reason::Transition)
 }

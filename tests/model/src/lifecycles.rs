@@ -11,6 +11,7 @@ use crate::{
     run::{Reason, Run},
 };
 use serde_json::Value;
+use std::sync::Arc;
 
 /// A row of the table.
 #[derive(Debug, PartialEq)]
@@ -214,7 +215,11 @@ impl Standing {
 }
 
 /// Where everything stands that is no effect, in the order of the first records.
-pub(crate) fn standing(rules: &Rules, run: &Run) -> Vec<Standing> {
+pub(crate) fn standing(rules: &Rules, run: &Run) -> Arc<Vec<Standing>> {
+    run.standing.over(run.entries.len(), || walk(rules, run))
+}
+
+fn walk(rules: &Rules, run: &Run) -> Vec<Standing> {
     let mut all: Vec<Standing> = Vec::new();
     for (at, entry) in run.entries.iter().enumerate().filter(|(_, entry)| entry.counts()) {
         let Some(said) = said(rules, &entry.record).filter(|said| !effects::is_effect(said.family)) else { continue };
@@ -258,9 +263,8 @@ fn stands(rules: &Rules, run: &Run, said: &Said) -> Stands {
         return effects::stands(rules, run, said);
     }
     let all = standing(rules, run);
-    let known = all.into_iter().find(|other| other.family == said.family && other.key == said.key)?;
-    let ended = known.ended();
-    Some((known.state, ended, known.set_by))
+    let known = all.iter().find(|other| other.family == said.family && other.key == said.key)?;
+    Some((known.state.clone(), known.ended(), known.set_by))
 }
 
 /// Whether a record contradicts an end, or commits what is not staged.

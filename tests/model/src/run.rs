@@ -1,11 +1,14 @@
-//! A run as the list of all that was ever judged of it. There is no other state: every question walks the list.
+//! A run as the list of all that was ever judged of it. There is no other state: every question walks the list. What two
+//! walks came to is kept until something is added, so that a million histories can be walked.
 
 use crate::{
+    effects::Effect,
+    lifecycles::Standing,
     record::{inner, needs_claim, number, numbered, payload_type, same_content, text},
     rule::{Rule, Rules},
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{cell::RefCell, sync::Arc};
 
 /// Why a record has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,10 +150,36 @@ impl Writer {
     }
 }
 
+/// What a walk over a list came to, for as long as the list has that length.
+#[derive(Clone, Debug)]
+pub(crate) struct Walked<T>(RefCell<Option<(usize, Arc<Vec<T>>)>>);
+
+impl<T> Default for Walked<T> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<T> Walked<T> {
+    /// What the walk over `length` items comes to.
+    pub(crate) fn over(&self, length: usize, walk: impl FnOnce() -> Vec<T>) -> Arc<Vec<T>> {
+        if let Some((known, found)) = &*self.0.borrow()
+            && *known == length
+        {
+            return Arc::clone(found);
+        }
+        let found = Arc::new(walk());
+        *self.0.borrow_mut() = Some((length, Arc::clone(&found)));
+        found
+    }
+}
+
 /// A run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
     pub(crate) entries: Vec<Entry>,
+    pub(crate) effects: Walked<Effect>,
+    pub(crate) standing: Walked<Standing>,
 }
 
 impl Run {

@@ -8,7 +8,7 @@
 //! Every step is waited for, so that a seed is killed at the same place each time.
 
 use super::{
-    EARLIER_EVERY, SAMPLES,
+    EARLIER_EVERY, LOOKS,
     asked::{Asked, Part},
     difference::{Difference, Found},
     model, written,
@@ -149,7 +149,7 @@ pub fn disk(seed: u64) -> Result<(super::Checked, Kills), Difference> {
     let history = history(seed);
     let at = |position: usize| Difference::at(seed, position);
     let mut world = World::new(history.clone()).map_err(|error| at(0).failed(&error))?;
-    let samples: BTreeSet<usize> = history.samples(SAMPLES - 2).into_iter().collect();
+    let samples: BTreeSet<usize> = history.samples(LOOKS - 2).into_iter().collect();
     let (mut answers, mut position) = (0, 0);
     for (step, events) in history.told() {
         let failed = |error: anyhow::Error| at(position).failed(&error);

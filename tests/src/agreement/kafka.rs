@@ -13,7 +13,7 @@
 //! names the one that the record got.
 
 use super::{
-    Checked, SAMPLES,
+    Checked, LOOKS,
     appender::{Acknowledged, Appender, How, Order},
     compare,
     difference::{Difference, Found},
@@ -224,7 +224,7 @@ impl Trial {
             let (from, to) = (begun as u64, self.sends.len() as u64);
             (0..count).filter_map(|_| usize::try_from(self.random.between(from, to)).ok()).collect()
         };
-        let (appenders, servers, samples) = (moments(KILLS), moments(KILLS), moments(SAMPLES - 2));
+        let (appenders, servers, samples) = (moments(KILLS), moments(KILLS), moments(LOOKS - 2));
         for index in 0..self.sends.len() {
             self.send(index)?;
             if index + 1 == begun {

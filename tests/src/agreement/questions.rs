@@ -159,6 +159,7 @@ impl<A: Answers> Both<'_, A> {
     fn of_its_own(&mut self, run_id: &str, id: RunId<&str>) -> Checked {
         let limit = self.limit();
         let mut recovery = self.model.recover(run_id);
+        let head = recovery["next_journal_seq"].as_u64().unwrap_or(1);
         if let Some(members) = recovery.as_object_mut() {
             members.remove("records");
             members.remove("updated_at_millis");
@@ -178,7 +179,6 @@ impl<A: Answers> Both<'_, A> {
         });
         self.equal(&format!("recover {run_id}"), &recovery, told)?;
         self.calls(run_id, id)?;
-        let head = self.model.recover(run_id)["next_journal_seq"].as_u64().unwrap_or(1);
         for covers in [None, Some(0), Some(head / 2), Some(head)] {
             let model = self.model.checkpoint(run_id, covers);
             self.equal(&format!("checkpoint {run_id} at {covers:?}"), &model, self.product.checkpoint(id, covers))?;

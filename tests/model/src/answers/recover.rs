@@ -65,8 +65,9 @@ impl Seen<'_> {
 
     /// What stands open of a family, or has ended, by id.
     pub(crate) fn standing(&self, family: &str, ended: bool) -> Vec<Value> {
-        let mut all = lifecycles::standing(&self.model.rules, self.run);
-        all.retain(|standing| standing.family.name == family && standing.ended() == ended);
+        let known = lifecycles::standing(&self.model.rules, self.run);
+        let of_family = |standing: &&Standing| standing.family.name == family && standing.ended() == ended;
+        let mut all: Vec<&Standing> = known.iter().filter(of_family).collect();
         all.sort_by(|one, other| (&one.key.id, one.key.epoch).cmp(&(&other.key.id, other.key.epoch)));
         let row = |standing: &Standing| {
             let (began, set_by) = (&self.run.entries[standing.began], &self.run.entries[standing.set_by]);
@@ -80,7 +81,7 @@ impl Seen<'_> {
                 "position": self.position(set_by),
             })
         };
-        all.iter().map(row).collect()
+        all.into_iter().map(row).collect()
     }
 
     fn recovery(&self) -> Value {

@@ -76,9 +76,9 @@ impl World {
         let covers = if self.random.percent(60) { head } else { self.random.below(head + 1) };
         let unanswered: Vec<String> = self
             .effects(run)
-            .into_iter()
+            .iter()
             .filter(|effect| effect.kind == "tool_call" && self.random.percent(40))
-            .map(|effect| effect.id)
+            .map(|effect| effect.id.clone())
             .collect();
         let mut payload = json!({
             "type": "loop_checkpoint",

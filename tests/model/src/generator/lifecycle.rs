@@ -7,6 +7,7 @@ use crate::{
     lifecycles::{self, Standing},
 };
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 #[derive(Clone, Copy)]
 enum Topic {
@@ -165,13 +166,13 @@ impl World {
         said
     }
 
-    pub(super) fn effects(&self, run: usize) -> Vec<Effect> {
+    pub(super) fn effects(&self, run: usize) -> Arc<Vec<Effect>> {
         self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default()
     }
 
     /// An effect of a kind: mostly a pending one.
     fn any_effect(&mut self, run: usize, kind: &str, pending_percent: u64) -> Option<Effect> {
-        let all: Vec<Effect> = self.effects(run).into_iter().filter(|effect| effect.kind == kind).collect();
+        let all: Vec<Effect> = self.effects(run).iter().filter(|effect| effect.kind == kind).cloned().collect();
         let pending: Vec<Effect> = all.iter().filter(|effect| effect.pending()).cloned().collect();
         let from = if !pending.is_empty() && self.random.percent(pending_percent) { pending } else { all };
         self.random.pick(&from)
@@ -359,7 +360,7 @@ impl World {
 
     /// What a writer that lost its run says of an effect that is pending, often one that others said something of.
     pub(super) fn late_result(&mut self, run: usize) -> Option<Value> {
-        let pending: Vec<Effect> = self.effects(run).into_iter().filter(Effect::pending).collect();
+        let pending: Vec<Effect> = self.effects(run).iter().filter(|effect| effect.pending()).cloned().collect();
         let told: Vec<Effect> = pending.iter().filter(|effect| !effect.evidence.is_empty()).cloned().collect();
         let from = if !told.is_empty() && self.random.percent(70) { told } else { pending };
         let effect = self.random.pick(&from)?;

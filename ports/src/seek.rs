@@ -1,10 +1,14 @@
 //! What a port's records are found by: correlation entries, each a list of its own in the journal's index of events.
 
-use runlog_producer::{Error, Read, Runlog, Select, id::RunId, record::JournalRecord, refs::CorrelationEntry};
+use runlog_producer::{Select, record::JournalRecord, refs::CorrelationEntry};
 use sha2::{Digest, Sha256};
 
-/// Records that are read at a time.
-const PAGE: usize = 500;
+// agent-sdk-core's port asks for pages of its own.
+#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+mod reader;
+
+#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+pub(crate) use reader::Reader;
 
 /// A list of records: its name, and the value of what stands in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,38 +45,4 @@ pub(crate) fn put(record: &mut JournalRecord, lists: &[List]) {
     let entry = |list: &List| CorrelationEntry { key: list.name.to_owned(), value: list.value.clone() };
     record.body.correlation_keys = lists.iter().map(entry).collect();
     record.body.event_index.correlation_keys.clone_from(&record.body.correlation_keys);
-}
-
-/// Reads a list in the log's order: one seek, and a step per record of it.
-#[derive(Debug)]
-pub(crate) struct Reader<'a> {
-    runlog: &'a Runlog,
-    run_id: RunId,
-    which: Select,
-    limit: usize,
-    cursor: Option<String>,
-    begun: bool,
-}
-
-impl<'a> Reader<'a> {
-    /// All of it, in pages.
-    pub(crate) fn all(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
-        Self { runlog, run_id: run_id.clone(), which: list.select(), limit: PAGE, cursor: None, begun: false }
-    }
-
-    /// The same for whom the first one is likely to be enough.
-    #[cfg(feature = "bob-core")]
-    pub(crate) fn first(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
-        Self { limit: 1, ..Self::all(runlog, run_id, list) }
-    }
-
-    /// The next page, which may have no records; none behind the last one.
-    pub(crate) async fn page(&mut self) -> Result<Option<Vec<Read>>, Error> {
-        if self.begun && self.cursor.is_none() {
-            return Ok(None);
-        }
-        let page = self.runlog.records(&self.run_id, &self.which, self.cursor.as_deref(), self.limit).await?;
-        (self.cursor, self.begun) = (page.next_cursor, true);
-        Ok(Some(page.records))
-    }
 }

@@ -7,6 +7,7 @@ pub mod gate;
 pub mod killed_producers;
 pub mod port_bob_core;
 pub mod port_codetether;
+pub mod port_conformance;
 pub mod port_observability;
 pub mod records;
 pub mod reopen;

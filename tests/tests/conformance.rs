@@ -5,7 +5,9 @@
 use anyhow::{Context, ensure};
 use runlog_model::Rule;
 use runlog_tests::{
+    claims::port_conformance,
     command::Runlog,
+    ported::Way,
     second::{Second, name_of},
     server::Launch,
 };
@@ -65,6 +67,11 @@ fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
     ensure!(skipped.len() == 6 && skipped.contains("skip_voids") && with(&ran, "fail").is_empty(), "{skipped:?}");
     server.terminate()?;
     Ok(())
+}
+
+#[test]
+fn a_journal_that_ports_write_to_over_http_keeps_every_rule() -> anyhow::Result<()> {
+    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&Way::http()?)
 }
 
 #[test]

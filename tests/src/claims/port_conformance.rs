@@ -1,0 +1,95 @@
+//! The ports and `runlog conformance` on one journal.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+use anyhow::{anyhow, bail, ensure};
+use bob_core::journal::JournalEntry;
+use serde_json::{Value, json};
+
+use crate::ported::{Ported, Way, done, request};
+
+/// Rounds of writing, where the suite takes that long: the rows of a store are numbered by a byte.
+const ROUNDS_MAX: u8 = 250;
+
+/// The entry of a round.
+fn entry(round: u8) -> Value {
+    let arguments = json!({ "order": round });
+    json!(JournalEntry {
+        session_id: "session".into(),
+        call_fingerprint: JournalEntry::fingerprint("pay", &arguments),
+        tool_name: "pay".into(),
+        arguments,
+        result: json!({ "receipt": round }),
+        is_error: false,
+        timestamp_ms: u64::from(round),
+    })
+}
+
+fn codetether(order: Value) -> Value {
+    json!({ "codetether": ["write-backs", order] })
+}
+
+fn observability(order: Value) -> Value {
+    json!({ "observability": ["workspace", order] })
+}
+
+/// Has a process write by every port until it is `over`: how many rounds.
+fn write(way: &Way, over: &AtomicBool) -> anyhow::Result<u8> {
+    let mut process = way.process()?;
+    for round in 0..ROUNDS_MAX {
+        process.does(&json!({ "bob_core": { "append": entry(round) } }))?;
+        let txn = process.does(&codetether(json!({ "stage": { "op": "save" } })))?;
+        ensure!(txn == round, "the number {txn} in round {round}");
+        process.does(&observability(json!({ "requested": round })))?;
+        process.does(&observability(json!({ "done": round })))?;
+        process.does(&codetether(json!({ "commit": txn })))?;
+        if over.load(Ordering::Relaxed) {
+            return Ok(round + 1);
+        }
+    }
+    Ok(ROUNDS_MAX)
+}
+
+/// That a process reads what so many rounds wrote, and nothing else.
+fn read(process: &mut Ported, rounds: u8) -> anyhow::Result<()> {
+    let entries: Vec<Value> = (0..rounds).map(entry).collect();
+    let found = process.does(&json!({ "bob_core": { "entries": "session" } }))?;
+    ensure!(found == json!(entries), "{found}\nand not {}", json!(entries));
+    for (round, entry) in (0..).zip(&entries) {
+        let lookup = json!({ "bob_core": { "lookup": ["session", entry["call_fingerprint"]] } });
+        let found = process.does(&lookup)?;
+        ensure!(found == *entry, "{lookup}: {found}");
+        let found = process.does(&observability(json!({ "call": round })))?;
+        let call = format!("{:?}", Some((request(round, 10), Some(done(round, 20)))));
+        ensure!(found == call, "call {round}: {found}");
+    }
+    let lines = process.does(&codetether(json!("jsonl")))?;
+    let lines = lines.as_str().unwrap_or_default().lines().map(serde_json::from_str::<Value>);
+    let phases: Vec<Value> =
+        lines.map(|line| line.map(|line| json!([line["phase"], line["txn"]]))).collect::<Result<_, _>>()?;
+    let expected: Vec<Value> =
+        (0..rounds).flat_map(|txn| [json!(["staged", txn]), json!(["committed", txn])]).collect();
+    ensure!(phases == expected, "{phases:?}");
+    Ok(())
+}
+
+/// The claim. The rules of partitions are left out: they take records away from under whoever writes.
+pub fn a_journal_that_ports_write_to_keeps_every_rule(way: &Way) -> anyhow::Result<()> {
+    let Way::Served(site) = way else { bail!("nobody serves {way:?}") };
+    let over = AtomicBool::new(false);
+    let (ran, rounds) = thread::scope(|scope| {
+        let writer = scope.spawn(|| write(way, &over));
+        let ran = site.server.runlog().json(&["conformance"]);
+        over.store(true, Ordering::Relaxed);
+        (ran, writer.join())
+    });
+    let (ran, rounds) = (ran?, rounds.map_err(|_| anyhow!("the writer panicked"))??);
+    let report = ran.json()?;
+    let held = report["failed"] == 0 && report["skipped"] == 6 && report["passed"].as_u64() > Some(100);
+    let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
+    ensure!(held && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
+    read(&mut way.process()?, rounds)
+}

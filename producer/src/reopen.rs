@@ -13,13 +13,13 @@
 //! where it is until it is known to be in the log.
 
 use crate::{
-    Action, Error,
+    Error,
     claim::claim_lost,
     held::NeverStarted,
     metric,
     pen::{Halt, taken},
     resume::{Open, Recorded},
-    run::{Shared, State, pending_recovery, read_only},
+    run::{Shared, State, gone, pending_recovery, read_only},
     saved::Saved,
 };
 use runlog_schemas::{
@@ -95,10 +95,8 @@ async fn take_over(shared: &Shared, state: &mut State) -> Result<Recovery, Error
 
 /// The run at `latest`, with all that is pending.
 async fn head(shared: &Shared) -> Result<Recovery, Error> {
-    pending_recovery(&shared.transport, shared.run_id.borrow()).await?.ok_or_else(|| {
-        let message = format!("run {} was claimed and has no record: the index is not of this log", shared.run_id);
-        Error::new(ErrorKind::Internal, Action::Operator, message)
-    })
+    let run_id = shared.run_id.borrow();
+    pending_recovery(&shared.transport, run_id).await?.ok_or_else(|| gone(run_id))
 }
 
 /// Another process has the run. What effects came to is left for it first; where that fails, it is tried again.

@@ -142,7 +142,7 @@ pub(crate) async fn open(
         let over = Halt::Ended(read_only(run_id, &ended.status));
         let pen = Pen::new(transport.clone(), config.clone(), run_id, Some(ended), Some(over));
         let ask = Ask { from_start: options.from_start, content: true };
-        let recovery = whole_recovery(&transport, run_id, ask).await?;
+        let recovery = whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?;
         return Ok(handle(transport, config, run_id, &options, pen, recovery, &[]));
     }
     (config.failpoints)(failpoint::HEAD_READ);
@@ -150,13 +150,14 @@ pub(crate) async fn open(
     let claim = Claim::behind(epoch, &config, run_id)?;
     claim.send(&transport, &config, run_id).await?;
     let ask = Ask { from_start: options.from_start, content: true };
-    let recovery = whole_recovery(&transport, run_id, ask).await?;
+    let recovery = whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?;
     if !claim.has(&recovery) {
         return Err(claim_lost(run_id));
     }
     // A key stands for its call however long ago that was: those that the checkpoint covers are taken along.
     let keyed = if recovery.checkpoint.is_some() {
-        whole_recovery(&transport, run_id, Ask { from_start: true, content: false }).await?.completed
+        let ask = Ask { from_start: true, content: false };
+        whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?.completed
     } else {
         Vec::new()
     };
@@ -217,15 +218,15 @@ pub(crate) async fn pending_recovery(transport: &Transport, run_id: RunId<&str>)
     Ok(Some(recovery))
 }
 
-/// The run, its pages put together.
-pub(crate) async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
-    let gone = || {
-        let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
-        Error::new(ErrorKind::Internal, Action::Operator, message)
-    };
-    let mut recovery = transport.recovery(run_id, ask, None).await?.ok_or_else(gone)?;
+/// The run, its pages put together; none for a run without records.
+pub(crate) async fn whole_recovery(
+    transport: &Transport,
+    run_id: RunId<&str>,
+    ask: Ask,
+) -> Result<Option<Recovery>, Error> {
+    let Some(mut recovery) = transport.recovery(run_id, ask, None).await? else { return Ok(None) };
     while let Some(cursor) = recovery.next_cursor.take() {
-        let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(gone)?;
+        let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(|| gone(run_id))?;
         // Behind our claim nobody else's record changes the run: the pages are of one state.
         recovery.pending.extend(page.pending);
         recovery.completed.extend(page.completed);
@@ -240,7 +241,13 @@ pub(crate) async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, a
     }
     recovery.pending.sort_by_key(|pending| pending.journal_seq);
     recovery.unclaimed = recovery.completed.len() as u64;
-    Ok(recovery)
+    Ok(Some(recovery))
+}
+
+/// A run that is known to have records has none.
+pub(crate) fn gone(run_id: RunId<&str>) -> Error {
+    let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
+    Error::new(ErrorKind::Internal, Action::Operator, message)
 }
 
 impl Run {

@@ -50,7 +50,7 @@ pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
 pub use runlog_schemas::{
-    answer, draft, id, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
+    answer, draft, id, json, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
 };
 pub use writer::{Writer, Wrote};
 

@@ -1,6 +1,6 @@
 //! One run, or a page of runs.
 
-use super::{App, Ask, events::Terms, limit, parsed};
+use super::{App, Ask, events::terms, limit, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
@@ -124,9 +124,7 @@ impl RecordsQuery {
 
     /// Which of the run's records; none for all of them.
     fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
-        let (family, kind, subject) = (self.family.as_deref(), self.kind.as_deref(), self.subject.as_deref());
-        let (related, correlation, tag) = (self.related.as_deref(), self.correlation.as_deref(), self.tag.as_deref());
-        let filter = Terms { family, kind, subject, related, correlation, tag }.filter(Some(run_id))?;
+        let filter = terms!(self).filter(Some(run_id))?;
         if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
             return Ok(None);
         }

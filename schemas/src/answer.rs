@@ -28,7 +28,7 @@ pub use facts::{Fact, Facts};
 pub use health::{Doctor, Finding, IndexDigest, PartitionDigest, PartitionHealth, Verification};
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::Journal;
-pub use problem::{ErrorKind, Problem};
+pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetters};
 pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};

@@ -1,6 +1,7 @@
 //! Why there is no answer.
 
 use serde::{Deserialize, Serialize};
+use std::error::Error;
 
 /// An error, in the command's form and as RFC 9457 problem details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,4 +61,16 @@ impl ErrorKind {
             Self::Internal => 5,
         }
     }
+}
+
+/// An error with all that caused it, in one line: what a problem's detail says.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

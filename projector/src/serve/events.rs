@@ -91,13 +91,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery
     let filter = terms!(query).filter(query.run.as_ref())?;
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
-    let unavailable_partitions = match &query.run {
-        Some(run_id) => {
-            app.fresh(run_id.borrow(), &ask).await?;
-            Vec::new()
-        }
-        None => app.all_fresh(&ask).await?,
-    };
+    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
     app.read(move |app| {
         let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {

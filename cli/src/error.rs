@@ -1,6 +1,6 @@
 //! One error for every command; its kind decides the exit code, by the table in the documentation of the command line.
 
-use runlog_schemas::answer::{ErrorKind, Problem};
+use runlog_schemas::answer::{self, ErrorKind, Problem};
 use serde_json::{Map, Value};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -71,14 +71,7 @@ impl Error {
 
     /// The message and its causes.
     pub(crate) fn chain(&self) -> String {
-        let mut text = self.message.clone();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        answer::with_causes(self)
     }
 
     /// What `--json` prints.
@@ -109,12 +102,7 @@ impl From<runlog_projector::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        let kind = match source.kind() {
-            runlog_log::Kind::Invalid => ErrorKind::Invalid,
-            runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
-            runlog_log::Kind::OutOfRange | runlog_log::Kind::Damaged => ErrorKind::Internal,
-        };
-        Self::new(kind, "the log did not take or give what was asked").because(source)
+        Self::new(source.error_kind(), "the log did not take or give what was asked").because(source)
     }
 }
 

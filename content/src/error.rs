@@ -1,6 +1,6 @@
 //! One error; [`Error::kind`] says what the caller can do about it.
 
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::answer::{self, ErrorKind};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +55,6 @@ impl Error {
 
     /// The message and its causes, in one line.
     pub fn chain(&self) -> String {
-        let mut text = self.message.clone();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
-        }
-        text
+        answer::with_causes(self)
     }
 }

@@ -1,6 +1,7 @@
 //! One error for every adapter; [`Error::kind`] says what the caller can do about it.
 
 use crate::{Offset, PartitionId};
+use runlog_schemas::answer::ErrorKind;
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,15 @@ impl Error {
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The kind as servers and commands name it.
+    pub fn error_kind(&self) -> ErrorKind {
+        match self.kind {
+            Kind::Invalid => ErrorKind::Invalid,
+            Kind::Retry | Kind::Unknown | Kind::Fatal => ErrorKind::Unavailable,
+            Kind::OutOfRange | Kind::Damaged => ErrorKind::Internal,
+        }
     }
 }
 

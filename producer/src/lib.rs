@@ -14,12 +14,13 @@
 //! A failed, unknown or cancelled append stops the handle until [`Run::reopen`]. What effects came to meanwhile is held, and
 //! is in the log before anything else is: as the calls' results, or, where another process has the run, as evidence.
 //!
-//! Reading order: [`Runlog`], [`Run`], `gate`, `resume` (which recorded call answers a call), `pen` (numbering), `held`
-//! (what is owed), `reopen`. Who has a journal protocol of their own: [`Writer`], and to read without writing: [`Select`].
+//! Reading order: [`Runlog`], [`Run`], `gate`, `claim`, `resume` (which recorded call answers a call), `pen` (numbering),
+//! `held` (what is owed), `reopen`. Who has a journal protocol of their own: [`Writer`], and to read without writing: [`Select`].
 
 #![deny(missing_docs)]
 
 mod active;
+mod claim;
 mod config;
 mod error;
 mod gate;
@@ -49,7 +50,7 @@ pub use run::{LoopState, OpenOptions, Outcome, Run};
 pub use runlog_content as content;
 use runlog_schemas::id::{Illegal, RunId};
 pub use runlog_schemas::{
-    answer, draft, id, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
+    answer, draft, id, json, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
 };
 pub use writer::{Writer, Wrote};
 

@@ -6,7 +6,13 @@
 //!                       └── fenced ───────────────────────▶ lost: what follows can only be left as evidence
 //! ```
 
-use crate::{Action, Config, Error, Happened, failpoint, metric, transport::Transport, write};
+use crate::{
+    Action, Config, Error, Happened,
+    claim::{Claim, Head},
+    failpoint, metric,
+    transport::Transport,
+    write,
+};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
@@ -30,6 +36,8 @@ pub(crate) struct Pen {
     pub(crate) next_journal_seq: JournalSeq,
     pub(crate) prev_hash: Option<PrevHash>,
     pub(crate) next_checkpoint_seq: u64,
+    /// The claim that makes the handle usable again, until it is settled.
+    pub(crate) claiming: Option<Claim>,
     /// Why nothing can be appended.
     pub(crate) halt: Option<Halt>,
     /// The record that was sent last, until it is acknowledged. There at the next one, nobody knows whether it landed:
@@ -75,6 +83,35 @@ pub(crate) struct Written {
 }
 
 impl Pen {
+    /// The writer that the run has; none is a run without records.
+    pub(crate) fn new(
+        transport: Arc<Transport>,
+        config: Arc<Config>,
+        run_id: RunId<&str>,
+        head: Option<&impl Head>,
+        halt: Option<Halt>,
+    ) -> Self {
+        let mut pen = Self {
+            transport,
+            config,
+            run_id: run_id.to_owned(),
+            writer_id: OrEmpty::NONE,
+            epoch: Epoch::ZERO,
+            next_writer_seq: WriterSeq::from(1),
+            next_journal_seq: JournalSeq::from(1),
+            prev_hash: None,
+            next_checkpoint_seq: 1,
+            claiming: None,
+            halt,
+            sent: None,
+            last: None,
+        };
+        if let Some(head) = head {
+            pen.stand(head);
+        }
+        pen
+    }
+
     /// Whether the handle can append.
     pub(crate) fn usable(&mut self) -> Result<(), Error> {
         if let Some(sent) = self.sent.as_ref().filter(|_| self.halt.is_none()) {

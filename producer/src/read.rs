@@ -57,15 +57,12 @@ impl Runlog {
 
     /// What a process that took the run over would learn, all pages of it; none where nothing was ever applied to it. The
     /// pages are of one state of the run. Content is there; `unclaimed` counts all that is listed as completed.
+    ///
+    /// Errors: `Internal` where the run is there on one page and not on the next.
     pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
         let id = run_id(id)?;
         let ask = Ask { from_start: false, content: true };
-        match whole_recovery(&self.transport, id.borrow(), ask).await {
-            Err(error) if error.kind() == ErrorKind::Internal && self.transport.run(id.borrow()).await?.is_none() => {
-                Ok(None)
-            }
-            answered => answered.map(Some),
-        }
+        whole_recovery(&self.transport, id.borrow(), ask).await
     }
 
     /// A page of up to `limit` (1 to 1000) of a run's records, from `cursor` (a page's `next_cursor`) or the first one on; an

@@ -3,11 +3,7 @@
 //! Fingerprints and argument hashes are those of the true arguments: a call is known again though its arguments are not
 //! there any more. What comes back from the journal (a recorded result, a checkpoint) is what was let through.
 
-use runlog_schemas::json::Json;
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
+use runlog_schemas::json::{Json, members};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -94,10 +90,10 @@ impl Redaction {
                 if new == old { None } else { serde_json::to_string(&new).ok() }
             }
             b'{' => {
-                let Members(members) = serde_json::from_str(text).ok()?;
+                let members = members(text).ok()?;
                 let parts = members.iter().map(|(name, value)| {
                     let quoted = serde_json::to_string(name).unwrap_or_default();
-                    (format!("{quoted}:"), value.get(), self.change(value.get(), &below(name)))
+                    (format!("{quoted}:"), *value, self.change(value, &below(name)))
                 });
                 join('{', parts, '}')
             }
@@ -126,29 +122,6 @@ fn join<'a>(open: char, parts: impl Iterator<Item = (String, &'a str, Option<Str
     }
     out.push(close);
     changed.then_some(out)
-}
-
-/// The members of an object in their order.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Members<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Each)
-    }
 }
 
 /// Patterns have nothing to show.

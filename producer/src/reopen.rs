@@ -13,17 +13,18 @@
 //! where it is until it is known to be in the log.
 
 use crate::{
-    Action, Error,
+    Error,
+    claim::claim_lost,
     held::NeverStarted,
     metric,
     pen::{Halt, taken},
     resume::{Open, Recorded},
-    run::{Shared, State, claim, claim_lost, pending_recovery, read_only},
+    run::{Shared, State, gone, pending_recovery, read_only},
     saved::Saved,
 };
 use runlog_schemas::{
     answer::{ErrorKind, Pending, Recovery},
-    id::{Epoch, OrEmpty, RecordId, WriterId},
+    id::RecordId,
     record::{JournalRecord, RecordKind},
 };
 
@@ -38,14 +39,6 @@ pub struct Reopened {
     pub refused: Vec<(RecordId, String)>,
     /// Intents whose effect never started: recorded as not done, and safe to ask for again.
     pub not_done: usize,
-}
-
-/// A claim on its way. The same record however often it is sent, so that this process never loses to itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Claiming {
-    writer_id: WriterId,
-    record_id: RecordId,
-    epoch: Epoch,
 }
 
 /// Reopens the handle; see [`crate::Run::reopen`].
@@ -91,55 +84,19 @@ async fn go_on(shared: &Shared, state: &mut State) -> Result<Reopened, Error> {
     Ok(done)
 }
 
-/// Claims the run behind this handle's own epoch, and takes its numbers from behind the claim. A run that this handle
-/// ended needs no claim.
+/// Takes the run over behind this handle's own epoch. A run that this handle ended needs no claim.
 async fn take_over(shared: &Shared, state: &mut State) -> Result<Recovery, Error> {
-    let epoch = state.pen.epoch.next().ok_or_else(|| {
-        let message = format!("run {} was claimed as often as can be counted", shared.run_id);
-        Error::new(ErrorKind::Conflict, Action::Operator, message)
-    })?;
     let head = head(shared).await?;
-    let claiming = match &state.reopening {
-        Some(claiming) if claiming.epoch == epoch => claiming.clone(),
-        _ => {
-            let (writer_id, record_id) = (WriterId::new((shared.config.ids)())?, shared.config.record_id()?);
-            state.reopening.insert(Claiming { writer_id, record_id, epoch }).clone()
-        }
-    };
-    let claimed = (&OrEmpty::from(claiming.writer_id.clone()), epoch);
-    let behind = if (&head.writer_id, head.epoch) == claimed {
-        head
-    } else {
-        if (&head.writer_id, head.epoch) != (&state.pen.writer_id, state.pen.epoch) {
-            return Err(claim_lost(shared.run_id.borrow()));
-        }
-        if head.status != "open" {
-            return Ok(head);
-        }
-        let record = (claiming.record_id.borrow(), claiming.writer_id.borrow(), epoch);
-        claim(&shared.transport, &shared.config, shared.run_id.borrow(), record).await?;
-        self::head(shared).await?
-    };
-    if (&behind.writer_id, behind.epoch) != claimed {
-        return Err(claim_lost(shared.run_id.borrow()));
+    if head.status != "open" && state.pen.has(Some(&head)) {
+        return Ok(head);
     }
-    let pen = &mut state.pen;
-    pen.writer_id = claiming.writer_id.into();
-    pen.epoch = epoch;
-    pen.next_writer_seq = behind.next_writer_seq;
-    pen.next_journal_seq = behind.next_journal_seq;
-    pen.prev_hash = Some(behind.hash.into());
-    pen.next_checkpoint_seq = behind.next_checkpoint_seq;
-    state.reopening = None;
-    Ok(behind)
+    state.pen.take_over(Some(head), async { self::head(shared).await.map(Some) }).await
 }
 
 /// The run at `latest`, with all that is pending.
 async fn head(shared: &Shared) -> Result<Recovery, Error> {
-    pending_recovery(&shared.transport, shared.run_id.borrow()).await?.ok_or_else(|| {
-        let message = format!("run {} was claimed and has no record: the index is not of this log", shared.run_id);
-        Error::new(ErrorKind::Internal, Action::Operator, message)
-    })
+    let run_id = shared.run_id.borrow();
+    pending_recovery(&shared.transport, run_id).await?.ok_or_else(|| gone(run_id))
 }
 
 /// Another process has the run. What effects came to is left for it first; where that fails, it is tried again.

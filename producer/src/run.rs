@@ -1,23 +1,24 @@
 //! The handle on a run.
 
 use crate::{
-    Action, Config, Error, Happened, active, failpoint,
+    Action, Config, Error, Happened, active,
+    claim::{Claim, claim_lost},
+    failpoint,
     gate::Tool,
     held::Notes,
     pen::{self, Halt, Pen, refused},
-    reopen::{Claiming, Reopened, reopen},
+    reopen::{Reopened, reopen},
     resume::Resume,
     saved::Saved,
     standing::slots,
-    transport::{AppendFailed, Ask, Transport},
+    transport::{Ask, Transport},
     within,
 };
 use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
-    id::{Epoch, JournalSeq, RecordId, RunId, WriterId},
+    id::{Epoch, JournalSeq, RecordId, RunId},
     json::Json,
-    payload::{CheckpointPrune, ConversationTurn, Payload, RunClaim, RunLifecycle},
-    record::JournalRecord,
+    payload::{CheckpointPrune, ConversationTurn, Payload, RunLifecycle},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Mutex, Semaphore};
@@ -87,8 +88,6 @@ pub(crate) struct State {
     pub(crate) pen: Pen,
     pub(crate) resume: Resume,
     pub(crate) saved: Saved,
-    /// The claim of a reopening that has not come to its end.
-    pub(crate) reopening: Option<Claiming>,
 }
 
 impl Shared {
@@ -140,33 +139,32 @@ pub(crate) async fn open(
         active::unchanged(run_id, seen.as_ref(), before.as_ref())?;
     }
     if let Some(ended) = before.as_ref().filter(|before| before.status != "open") {
-        let pen = pen(&transport, &config, run_id, ended, Some(read_only(run_id, &ended.status)));
+        let over = Halt::Ended(read_only(run_id, &ended.status));
+        let pen = Pen::new(transport.clone(), config.clone(), run_id, Some(ended), Some(over));
         let ask = Ask { from_start: options.from_start, content: true };
-        let recovery = whole_recovery(&transport, run_id, ask).await?;
+        let recovery = whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?;
         return Ok(handle(transport, config, run_id, &options, pen, recovery, &[]));
     }
     (config.failpoints)(failpoint::HEAD_READ);
-    let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch).next().ok_or_else(|| {
-        let message = format!("run {run_id} was claimed as often as can be counted");
-        Error::new(ErrorKind::Conflict, Action::Operator, message)
-    })?;
-    let writer_id = WriterId::new((config.ids)())?;
-    claim(&transport, &config, run_id, (config.record_id()?.borrow(), writer_id.borrow(), epoch)).await?;
+    let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
+    let claim = Claim::behind(epoch, &config, run_id)?;
+    claim.send(&transport, &config, run_id).await?;
     let ask = Ask { from_start: options.from_start, content: true };
-    let recovery = whole_recovery(&transport, run_id, ask).await?;
-    if recovery.epoch != epoch || recovery.writer_id.borrow() != Some(writer_id.borrow()) {
+    let recovery = whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?;
+    if !claim.has(&recovery) {
         return Err(claim_lost(run_id));
     }
     // A key stands for its call however long ago that was: those that the checkpoint covers are taken along.
     let keyed = if recovery.checkpoint.is_some() {
-        whole_recovery(&transport, run_id, Ask { from_start: true, content: false }).await?.completed
+        let ask = Ask { from_start: true, content: false };
+        whole_recovery(&transport, run_id, ask).await?.ok_or_else(|| gone(run_id))?.completed
     } else {
         Vec::new()
     };
     let fresh = recovery.next_journal_seq == 1.into();
     // It may have ended between the read and the claim.
-    let over = (recovery.status != "open").then(|| read_only(run_id, &recovery.status));
-    let pen = pen(&transport, &config, run_id, &recovery, over);
+    let over = (recovery.status != "open").then(|| Halt::Ended(read_only(run_id, &recovery.status)));
+    let pen = Pen::new(transport.clone(), config.clone(), run_id, Some(&recovery), over);
     let run = handle(transport, config, run_id, &options, pen, recovery, &keyed);
     if fresh {
         run.lifecycle("started", "").await?;
@@ -179,33 +177,6 @@ pub(crate) fn read_only(run_id: RunId<&str>, status: &str) -> Error {
     Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
 }
 
-pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
-    Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
-}
-
-fn pen(
-    transport: &Arc<Transport>,
-    config: &Arc<Config>,
-    run_id: RunId<&str>,
-    recovery: &Recovery,
-    over: Option<Error>,
-) -> Pen {
-    Pen {
-        transport: transport.clone(),
-        config: config.clone(),
-        run_id: run_id.to_owned(),
-        writer_id: recovery.writer_id.clone(),
-        epoch: recovery.epoch,
-        next_writer_seq: recovery.next_writer_seq,
-        next_journal_seq: recovery.next_journal_seq,
-        prev_hash: Some(recovery.hash.into()),
-        next_checkpoint_seq: recovery.next_checkpoint_seq,
-        halt: over.map(Halt::Ended),
-        sent: None,
-        last: None,
-    }
-}
-
 fn handle(
     transport: Arc<Transport>,
     config: Arc<Config>,
@@ -216,7 +187,7 @@ fn handle(
     keyed: &[Done],
 ) -> Run {
     let saved = Saved::of(recovery.checkpoint.as_ref());
-    let state = State { pen, resume: Resume::new(&recovery, keyed), saved, reopening: None };
+    let state = State { pen, resume: Resume::new(&recovery, keyed), saved };
     let calls = slots(config.calls_max);
     let shared = Shared {
         transport,
@@ -228,34 +199,6 @@ fn handle(
         calls,
     };
     Run { shared: Arc::new(shared), recovery }
-}
-
-/// Appends the claim and waits until it is judged. The same record may have been sent before.
-pub(crate) async fn claim(
-    transport: &Transport,
-    config: &Config,
-    run_id: RunId<&str>,
-    (record_id, writer_id, epoch): (RecordId<&str>, WriterId<&str>, Epoch),
-) -> Result<(), Error> {
-    let claim = RunClaim { writer_id: writer_id.to_owned(), epoch, claimed_by: config.claimed_by.clone() };
-    let mut record = JournalRecord::new(run_id, record_id.to_owned(), &config.agent_id, Payload::RunClaim(claim));
-    record.place.writer_id = writer_id.to_owned().into();
-    record.place.writer_epoch = epoch;
-    record.place.timestamp_millis = (config.clock)();
-    let trace = (config.traceparent)();
-    let appended = transport.append(&record, trace.as_deref()).await.map_err(|AppendFailed { error, .. }| error)?;
-    let outcome = match appended.outcome {
-        Some(outcome) => outcome,
-        None => {
-            let id = record.body.record_id.borrow();
-            transport.read_back(run_id, &appended.position, Some(id), config.deadline).await?.outcome
-        }
-    };
-    match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
-        ("applied" | "repeat", None) => Ok(()),
-        (_, Some("fenced")) => Err(claim_lost(run_id)),
-        _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
-    }
 }
 
 /// The run with all of its pending effects, and whatever else comes on their pages; none for a run without records. One that
@@ -275,15 +218,15 @@ pub(crate) async fn pending_recovery(transport: &Transport, run_id: RunId<&str>)
     Ok(Some(recovery))
 }
 
-/// The run, its pages put together.
-pub(crate) async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, ask: Ask) -> Result<Recovery, Error> {
-    let gone = || {
-        let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
-        Error::new(ErrorKind::Internal, Action::Operator, message)
-    };
-    let mut recovery = transport.recovery(run_id, ask, None).await?.ok_or_else(gone)?;
+/// The run, its pages put together; none for a run without records.
+pub(crate) async fn whole_recovery(
+    transport: &Transport,
+    run_id: RunId<&str>,
+    ask: Ask,
+) -> Result<Option<Recovery>, Error> {
+    let Some(mut recovery) = transport.recovery(run_id, ask, None).await? else { return Ok(None) };
     while let Some(cursor) = recovery.next_cursor.take() {
-        let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(gone)?;
+        let page = transport.recovery(run_id, ask, Some(&cursor)).await?.ok_or_else(|| gone(run_id))?;
         // Behind our claim nobody else's record changes the run: the pages are of one state.
         recovery.pending.extend(page.pending);
         recovery.completed.extend(page.completed);
@@ -298,7 +241,13 @@ pub(crate) async fn whole_recovery(transport: &Transport, run_id: RunId<&str>, a
     }
     recovery.pending.sort_by_key(|pending| pending.journal_seq);
     recovery.unclaimed = recovery.completed.len() as u64;
-    Ok(recovery)
+    Ok(Some(recovery))
+}
+
+/// A run that is known to have records has none.
+pub(crate) fn gone(run_id: RunId<&str>) -> Error {
+    let message = format!("run {run_id} was claimed and has no record: the index is not of this log");
+    Error::new(ErrorKind::Internal, Action::Operator, message)
 }
 
 impl Run {

@@ -13,15 +13,14 @@
 use crate::{
     Action, Config, Error, Happened, LoopState, Runlog,
     pen::{Halt, Pen, read_back},
-    run::{claim, claim_lost},
     saved::Saved,
     transport::Transport,
     within,
     write::redact,
 };
 use runlog_schemas::{
-    answer::{self, ErrorKind, Position},
-    id::{Epoch, Illegal, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    answer::{ErrorKind, Position},
+    id::{Illegal, JournalSeq, RecordId, RunId},
     payload::{
         Payload,
         wrapped::{BATCH_RECORDS_MAX, Batch},
@@ -47,18 +46,9 @@ pub struct Writer {
 #[derive(Debug)]
 struct Desk {
     pen: Pen,
-    claiming: Option<Claiming>,
     next_checkpoint_seq: u64,
     /// What the next checkpoint builds on; none until the journal was asked.
     saved: Option<Saved>,
-}
-
-/// A claim on its way: the same record however often it is sent, so that this process never loses to itself.
-#[derive(Clone, Debug)]
-struct Claiming {
-    writer_id: WriterId,
-    record_id: RecordId,
-    epoch: Epoch,
 }
 
 /// A record that was applied.
@@ -88,21 +78,9 @@ impl Writer {
     async fn open(transport: Arc<Transport>, config: Arc<Config>, run_id: RunId) -> Result<Self, Error> {
         let head = transport.run(run_id.borrow()).await?;
         let start = Error::new(ErrorKind::Unavailable, Action::Reopen, format!("run {run_id} is not claimed yet"));
-        let pen = Pen {
-            transport: transport.clone(),
-            config: config.clone(),
-            run_id: run_id.clone(),
-            writer_id: head.as_ref().map(|head| head.writer_id.clone()).unwrap_or_default(),
-            epoch: head.as_ref().map_or(Epoch::ZERO, |head| head.epoch),
-            next_writer_seq: WriterSeq::from(1),
-            next_journal_seq: JournalSeq::from(1),
-            prev_hash: None,
-            next_checkpoint_seq: 1,
-            halt: Some(Halt::Stopped { error: start, checkpoint: false }),
-            sent: None,
-            last: None,
-        };
-        let desk = Desk { pen, claiming: None, next_checkpoint_seq: 1, saved: None };
+        let start = Halt::Stopped { error: start, checkpoint: false };
+        let pen = Pen::new(transport.clone(), config.clone(), run_id.borrow(), head.as_ref(), Some(start));
+        let desk = Desk { pen, next_checkpoint_seq: 1, saved: None };
         let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
         let mut desk = writer.lock().await?;
         writer.take_over(&mut desk).await?;
@@ -310,36 +288,10 @@ impl Writer {
     /// Claims the run behind the epoch that this handle knows, and takes its numbers from there. Behind the claim the record
     /// whose append was unknown cannot land any more; whether it did is judged when it is written again.
     async fn take_over(&self, desk: &mut Desk) -> Result<(), Error> {
-        let run_id = self.run_id.borrow();
-        let epoch = desk.pen.epoch.next().ok_or_else(|| {
-            let message = format!("run {run_id} was claimed as often as can be counted");
-            Error::new(ErrorKind::Conflict, Action::Operator, message)
-        })?;
-        let claiming = match &desk.claiming {
-            Some(claiming) if claiming.epoch == epoch => claiming.clone(),
-            _ => {
-                let (writer_id, record_id) = (WriterId::new((self.config.ids)())?, self.config.record_id()?);
-                desk.claiming.insert(Claiming { writer_id, record_id, epoch }).clone()
-            }
-        };
-        let claimed = (OrEmpty::from(claiming.writer_id.clone()), epoch);
-        let mut head = self.transport.run(run_id).await?;
-        if who(head.as_ref()) != claimed {
-            if who(head.as_ref()) != (desk.pen.writer_id.clone(), desk.pen.epoch) {
-                return Err(claim_lost(run_id));
-            }
-            let record = (claiming.record_id.borrow(), claiming.writer_id.borrow(), epoch);
-            claim(&self.transport, &self.config, run_id, record).await?;
-            head = self.transport.run(run_id).await?;
-        }
-        let head = head.filter(|head| who(Some(head)) == claimed).ok_or_else(|| claim_lost(run_id))?;
-        desk.claiming = None;
-        desk.next_checkpoint_seq = head.next_checkpoint_seq;
-        let pen = &mut desk.pen;
-        (pen.writer_id, pen.epoch) = claimed;
-        (pen.next_writer_seq, pen.next_journal_seq) = (head.next_writer_seq, head.next_journal_seq);
-        pen.prev_hash = Some(RunHash::into(head.hash));
-        (pen.sent, pen.halt) = (None, None);
+        let head = self.transport.run(self.run_id.borrow()).await?;
+        let behind = self.transport.run(self.run_id.borrow());
+        desk.next_checkpoint_seq = desk.pen.take_over(head, behind).await?.next_checkpoint_seq;
+        (desk.pen.sent, desk.pen.halt) = (None, None);
         Ok(())
     }
 
@@ -362,11 +314,6 @@ impl Writer {
         redact(&self.config, &mut record);
         Ok(record)
     }
-}
-
-/// Who writes a run.
-fn who(head: Option<&answer::Run>) -> (OrEmpty<WriterId>, Epoch) {
-    head.map_or_else(|| (OrEmpty::default(), Epoch::ZERO), |head| (head.writer_id.clone(), head.epoch))
 }
 
 fn again(run_id: &RunId) -> Error {

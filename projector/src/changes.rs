@@ -77,13 +77,7 @@ impl Deltas {
             return Ok(Delta::default());
         }
         let (framed, restated) = fold::restated(&delivery.value, &*self.schemas);
-        let at = At {
-            partition: delivery.partition,
-            offset: delivery.offset,
-            index: 0,
-            logged_at_millis: delivery.timestamp_millis,
-            framed: &framed,
-        };
+        let at = fold::at(delivery, &framed);
         match restated.and_then(|()| codec::read(&framed)) {
             Ok(record) => match OfRun::new(&record) {
                 Some(record) => self.of_run(index, record, at),

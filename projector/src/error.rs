@@ -2,7 +2,7 @@
 
 use crate::store;
 use runlog_schemas::{
-    answer::{ErrorKind, Problem},
+    answer::{self, ErrorKind, Problem},
     id::{Illegal, Offset, PartitionId},
 };
 
@@ -51,18 +51,11 @@ impl Error {
 
     /// The error as RFC 9457 problem details, its causes in the detail.
     pub fn problem(&self) -> Problem {
-        let mut detail = self.message.clone();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            detail.push_str(": ");
-            detail.push_str(&error.to_string());
-            cause = error.source();
-        }
         Problem {
             problem_type: format!("about:blank#{}", self.kind.as_str()),
             title: self.kind.as_str().replace('_', " "),
             status: self.kind.http_status(),
-            detail,
+            detail: answer::with_causes(self),
             kind: self.kind,
             lag: self.lag,
         }
@@ -94,11 +87,6 @@ impl From<runlog_content::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        let kind = match source.kind() {
-            runlog_log::Kind::Invalid => ErrorKind::Invalid,
-            runlog_log::Kind::Retry | runlog_log::Kind::Unknown | runlog_log::Kind::Fatal => ErrorKind::Unavailable,
-            runlog_log::Kind::OutOfRange | runlog_log::Kind::Damaged => ErrorKind::Internal,
-        };
-        Self::new(kind, "the log did not take or give what was asked").because(source)
+        Self::new(source.error_kind(), "the log did not take or give what was asked").because(source)
     }
 }

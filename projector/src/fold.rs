@@ -163,13 +163,7 @@ impl<S: Commit> Fold<S> {
         }
         let begun = changes.has(&meta::journal())?;
         let (framed, restated) = restated(&delivery.value, &*self.schemas);
-        let at = At {
-            partition: self.partition,
-            offset: delivery.offset,
-            index: 0,
-            logged_at_millis: delivery.timestamp_millis,
-            framed: &framed,
-        };
+        let at = at(delivery, &framed);
         match restated.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| self.stop(at.offset, &why))))
@@ -252,6 +246,12 @@ pub(crate) fn restated<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [
         Ok(framed) => (framed, Ok(())),
         Err(why) => (value.into(), Err(why)),
     }
+}
+
+/// Where a delivered record stands, which is `framed` so.
+pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> At<'a> {
+    let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
+    At { partition, offset, index: 0, logged_at_millis, framed }
 }
 
 /// The journal that a genesis record names.

@@ -68,6 +68,36 @@ pub fn value(text: &str) -> Result<Value, serde_json::Error> {
     })
 }
 
+/// The members of a JSON object, each its name and its value's text: in their order, as often as they are there, and
+/// whatever their names are.
+///
+/// Errors: what is no JSON object.
+pub fn members(text: &str) -> Result<Vec<(String, &str)>, serde_json::Error> {
+    serde_json::from_str(text).map(|Members(members)| members)
+}
+
+struct Members<'a>(Vec<(String, &'a str)>);
+
+impl<'de> serde::Deserialize<'de> for Members<'de> {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct Each;
+        impl<'de> Visitor<'de> for Each {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    members.push((name, value.get()));
+                }
+                Ok(Members(members))
+            }
+        }
+        d.deserialize_map(Each)
+    }
+}
+
 /// The value, whatever names its members have: `serde_json` takes some of them for marks of its own.
 fn plain(text: &str) -> Result<Value, serde_json::Error> {
     serde_json::from_str(text).map(|Plain(value)| value)
@@ -184,7 +214,7 @@ fn check(text: &str, at: usize) -> Result<(), Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use super::value;
+    use super::{members, value};
 
     #[test]
     fn a_value_is_as_it_stands_but_for_surrogates_without_their_other_half() {
@@ -199,6 +229,16 @@ mod tests {
         assert_eq!(value(marked).unwrap().to_string(), marked, "a name that is a mark of serde_json's");
         for text in [r#""\ud83d"#, "1e999", r#""\u12""#, "\"\\é\"", "\\"] {
             assert!(value(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn members_are_told_as_they_stand() {
+        let object = r#"{"$serde_json::private::RawValue":"[","b":{"c": 1.0},"\u0061":[],"b":2}"#;
+        let told = [("$serde_json::private::RawValue", r#""[""#), ("b", r#"{"c": 1.0}"#), ("a", "[]"), ("b", "2")];
+        assert_eq!(members(object).unwrap(), told.map(|(name, text)| (name.to_owned(), text)));
+        for text in ["[1]", "{", "null"] {
+            assert!(members(text).is_err(), "{text}");
         }
     }
 }

@@ -9,198 +9,20 @@
 use crate::{
     codec, datum,
     datum::{Datum, Sha256},
-    id::{ContentHash, Epoch, Fingerprint, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
-    json::Json,
-    messages::MessageSpan,
+    id::{ContentHash, Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::{Payload, StoredPayload},
     refs::{CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
-    symbols,
 };
 use serde::{Deserialize, Serialize};
 
 mod facts;
+mod kind;
 
-symbols! {
-    /// The contract's record kinds, then Runlog's own.
-    open RecordKind {
-        Run = "run", Turn = "turn", Context = "context", Message = "message", ModelAttempt = "model_attempt",
-        StructuredOutput = "structured_output", StreamRule = "stream_rule", RealtimeSession = "realtime_session",
-        Hook = "hook", Approval = "approval", Tool = "tool", Isolation = "isolation",
-        ChildLifecycle = "child_lifecycle", AgentPool = "agent_pool", RunMessage = "run_message", Wake = "wake",
-        OutputDispatch = "output_dispatch", Subagent = "subagent", ExtensionAction = "extension_action",
-        Telemetry = "telemetry", Recovery = "recovery", Checkpoint = "checkpoint", EffectIntent = "effect_intent",
-        EffectResult = "effect_result",
-        RunClaim = "run_claim", ToolCall = "tool_call", ConversationTurn = "conversation_turn",
-        LoopCheckpoint = "loop_checkpoint", EffectResolution = "effect_resolution", Skip = "skip",
-        Genesis = "genesis", Batch = "batch", WriteBack = "write_back", CodeEditProposal = "code_edit_proposal",
-        Retraction = "retraction", Erasure = "erasure", Fork = "fork", RetentionHorizon = "retention_horizon",
-        HostPayload = "host_payload", CheckpointPrune = "checkpoint_prune",
-    }
-}
-
-impl RecordKind {
-    /// The kind that a payload is carried under; `unrecognized` for one that hides another, which only its writer knows.
-    pub fn of(payload: &Payload) -> Self {
-        facts::kind(payload.payload_type()).unwrap_or(Self::Unrecognized)
-    }
-
-    /// Whether it is one of the run-journal contract's, or one that the contract got later.
-    pub fn of_contract(self) -> bool {
-        (self as usize) <= Self::EffectResult as usize
-    }
-
-    /// Whether records of this kind carry payloads of `payload_type`.
-    ///
-    /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
-    /// payloads. A kind of Runlog's own carries its own alone: what a record is judged by cannot be chosen by its writer.
-    pub fn carries(self, payload_type: &str) -> bool {
-        match facts::kind(payload_type) {
-            None => false,
-            Some(Self::HostPayload) => self == Self::HostPayload || self.of_contract(),
-            Some(kind) if kind.of_contract() => self.of_contract(),
-            Some(kind) => self == kind,
-        }
-    }
-
-    /// Whether records of this kind are numbered by `journal_seq`: the contract's, and Runlog's tool calls and turns.
-    pub fn numbered(self) -> bool {
-        self.of_contract() || matches!(self, Self::ToolCall | Self::ConversationTurn)
-    }
-
-    /// Whether records of this kind belong to a partition and not to a run.
-    pub fn of_partition(self) -> bool {
-        matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
-    }
-
-    /// Whether its payload may be in the content store. Not where the projection itself reads it, since that has no
-    /// store: what belongs to a partition, and whatever holds other records.
-    pub fn may_be_stored(self) -> bool {
-        !self.of_partition() && !matches!(self, Self::RunClaim | Self::Batch)
-    }
-
-    /// Whether anybody may write it, without a claim and with `writer_seq` 0.
-    pub fn unclaimed(self) -> bool {
-        matches!(self, Self::EffectResolution | Self::Retraction | Self::Erasure)
-    }
-}
-
-/// What the judge and the statuses need, in clear beside a payload that may be encrypted. Derived from the payload by
-/// whoever writes it; a reader goes by these fields alone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// The payload's type.
-    pub payload_type: String,
-    /// The payload's status or decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<String>,
-    /// The tool, on requests; on the contract's effect intents, the kind of effect.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_name: Option<String>,
-    /// The call's fingerprint, on requests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fingerprint: Option<Fingerprint>,
-    /// The record that this one answers: a request's `record_id`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answers: Option<RecordId>,
-    /// On checkpoints: their id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_id: Option<String>,
-    /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: they hide what covers less.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub covers_journal_seq: Option<JournalSeq>,
-    /// On checkpoints: their number within the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint_seq: Option<u64>,
-    /// On checkpoints: when they were made, milliseconds since the Unix epoch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub created_at_millis: Option<u64>,
-    /// On checkpoints: the checkpoint that they build on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<String>,
-    /// What the record speaks of: an effect, an approval, a message, a wake condition, a transaction; of a tool journal entry
-    /// the hexadecimal SHA-256 of its own fingerprint.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// On checkpoints: what their message list is made of, as in the payload.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spans: Vec<MessageSpan>,
-    /// On checkpoints: the size of each message that they bring, bytes of its text.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub message_bytes: Vec<u32>,
-}
-datum!(Facts {
-    payload_type,
-    status,
-    tool_name,
-    fingerprint,
-    answers,
-    checkpoint_id,
-    covers_journal_seq,
-    checkpoint_seq,
-    created_at_millis,
-    base,
-    key,
-    spans,
-    message_bytes,
-});
+pub use facts::{Facts, PRESERVE_LATEST_TERMINAL};
+pub use kind::RecordKind;
 
 /// The policy of records whose content nobody took anything out of.
 pub const REDACTION_DEFAULT: &str = "redaction.default";
-
-/// The status of a prune that keeps the latest terminal checkpoint.
-pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
-
-impl Facts {
-    /// The facts of a payload.
-    pub fn of(payload: &Payload) -> Self {
-        let mut facts = Self { payload_type: payload.payload_type().to_owned(), ..Self::default() };
-        match payload {
-            Payload::RunLifecycle(p) => facts.status = Some(p.status.clone()),
-            Payload::ToolCallRequested(p) => {
-                facts.status = Some("requested".into());
-                facts.tool_name = Some(p.tool_name.clone());
-                facts.fingerprint.clone_from(&p.fingerprint.0);
-            }
-            Payload::ToolCallAttempt(p) => facts.answer("attempt", &p.request_record_id),
-            Payload::ToolCallCompleted(p) => facts.answer("completed", &p.request_record_id),
-            Payload::ToolCallFailed(p) => facts.answer("failed", &p.request_record_id),
-            Payload::EffectResolution(p) => facts.answer(&p.decision, &p.request_record_id),
-            Payload::LoopCheckpoint(p) => {
-                facts.checkpoint_id = Some(p.checkpoint_id.clone());
-                facts.covers_journal_seq = Some(p.covers_journal_seq);
-                facts.checkpoint_seq = Some(p.checkpoint_seq);
-                facts.created_at_millis = Some(p.created_at_millis);
-                facts.base.clone_from(&p.base);
-                facts.spans.clone_from(&p.spans);
-                let size = |message: &Json| u32::try_from(message.as_str().len()).unwrap_or(u32::MAX);
-                facts.message_bytes = p.messages.iter().map(size).collect();
-            }
-            Payload::CheckpointPrune(p) => {
-                facts.status = p.preserve_latest_terminal.then(|| PRESERVE_LATEST_TERMINAL.into());
-                facts.covers_journal_seq = Some(p.prune_covered_before);
-            }
-            Payload::ConversationTurn(p) => facts.key = Some(p.message_id.clone()),
-            Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
-            // Those of the payload that it stands for are not in it.
-            Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
-            other => {
-                facts::of_contract(other, &mut facts);
-                facts::of_own(other, &mut facts);
-            }
-        }
-        facts
-    }
-
-    fn state(&mut self, status: &str, key: &str) {
-        self.status = Some(status.to_owned());
-        self.key = Some(key.to_owned());
-    }
-
-    fn answer(&mut self, status: &str, request: &RecordId) {
-        self.status = Some(status.to_owned());
-        self.answers = Some(request.clone());
-    }
-}
 
 /// Who wrote a record and as which of its records. First in the schema, outside the content hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ pub mod foreign;
 pub mod kafka;
 pub mod log_contract;
 pub mod ported;
+pub mod programs;
 pub mod random;
 pub mod recorded;
 pub mod second;

@@ -142,11 +142,19 @@ fn names(said: &Value, dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Started with the disk full, a server says so and ends as what may be tried again.
-fn refused_at_the_start(launch: &Launch, dir: &Path) -> anyhow::Result<()> {
+/// Killed with the disk full, and started with it full, a server says so and ends as what may be tried again. Started with
+/// room, it has everything.
+fn started_with_it_full(mut writer: Writer, disk: &Disk, launch: &Launch, dir: &Path) -> anyhow::Result<()> {
+    writer.until_refused(disk)?;
+    writer.server.kill()?;
     let ran = launch.refused()?.exits(4)?;
     ensure!(ran.error_kind()? == "unavailable", "{}", ran.stdout);
-    names(&json!({ "detail": ran.json()?["error"]["message"] }), dir)
+    names(&json!({ "detail": ran.json()?["error"]["message"] }), dir)?;
+    disk.make_room()?;
+    writer.server = launch.start()?;
+    writer.settles()?;
+    writer.all_is_there()?;
+    writer.server.kill()
 }
 
 #[test]
@@ -179,15 +187,7 @@ fn a_full_disk_under_the_local_log_refuses_appends_and_nothing_else() -> anyhow:
             println!("log of {bytes} bytes, round {round}: {} records, on again after {took:?}", writer.applied.len());
             writer.all_is_there()?;
         }
-        // Killed with the disk full, and started with it full.
-        writer.until_refused(&disk)?;
-        writer.server.kill()?;
-        refused_at_the_start(&launch, &dir)?;
-        disk.make_room()?;
-        writer.server = launch.start()?;
-        writer.settles()?;
-        writer.all_is_there()?;
-        writer.server.kill()?;
+        started_with_it_full(writer, &disk, &launch, &dir)?;
     }
     Ok(())
 }
@@ -219,12 +219,5 @@ fn a_full_disk_under_the_indices_stops_the_partition_until_there_is_room() -> an
         println!("index of {bytes} bytes, round {round}: {} records, on again after {took:?}", writer.applied.len());
         writer.all_is_there()?;
     }
-    writer.until_refused(&disk)?;
-    writer.server.kill()?;
-    refused_at_the_start(&launch, &dir)?;
-    disk.make_room()?;
-    writer.server = launch.start()?;
-    writer.settles()?;
-    writer.all_is_there()?;
-    writer.server.kill()
+    started_with_it_full(writer, &disk, &launch, &dir)
 }

@@ -1,25 +1,11 @@
 //! What a reader in another language makes of our bytes, with the schema file and its own Avro library alone.
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context, ensure};
 use runlog_schemas::codec;
+use runlog_tests::programs::{here, output, python};
 use serde_json::Value;
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Runs a program to its end; what it printed.
-fn output(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}: {complaints}", output.status);
-    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
-}
 
 /// The golden files of schema version 1, one or more per payload type.
 fn golden() -> anyhow::Result<Vec<PathBuf>> {
@@ -33,8 +19,7 @@ fn golden() -> anyhow::Result<Vec<PathBuf>> {
 #[test]
 fn python_and_java_read_the_golden_bytes_as_the_same_json_and_as_what_we_wrote() -> anyhow::Result<()> {
     let (schema, files) = (here("../schemas/avsc/v1/JournalRecord.avsc"), golden()?);
-    let python = output(&mut Command::new(here("python/venv.sh")))?;
-    let told = output(Command::new(python).arg(here("python/golden.py")).arg(&schema).args(&files))?;
+    let told = output(Command::new(python()?).arg(here("python/golden.py")).arg(&schema).args(&files))?;
     let jars = output(&mut Command::new(here("java/jars.sh")))?;
     let java = ["-cp".into(), format!("{jars}/*")];
     let told_too = output(Command::new("java").args(java).arg(here("java/Golden.java")).arg(&schema).args(&files))?;

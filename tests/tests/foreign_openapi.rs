@@ -2,26 +2,20 @@
 //! what it forbids, and compares the answers with it.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, ensure};
-use runlog_tests::{served, server::Server};
+use runlog_tests::{
+    programs::{here, python},
+    served,
+    server::Server,
+};
 use tempfile::tempdir;
 
 /// How long schemathesis may take: some eighty seconds where nobody else computes.
 const RUN_SECONDS: &str = "600";
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(path)
-}
-
-fn interpreter() -> anyhow::Result<PathBuf> {
-    let made = Command::new(here("venv.sh")).stdin(Stdio::null()).output()?;
-    ensure!(made.status.success(), "no Python: {}", String::from_utf8_lossy(&made.stderr));
-    Ok(String::from_utf8(made.stdout)?.trim_end().into())
-}
 
 /// Runs schemathesis in `folder`, where it leaves what it remembers; its report. Where it loads a document from a server, it
 /// leaves that path out: it is given a file.
@@ -30,11 +24,11 @@ fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)
     let file = folder.join("openapi.json");
     std::fs::write(&file, document.to_string())?;
     let mut command = Command::new("timeout");
-    command.arg(RUN_SECONDS).arg(interpreter()?);
+    command.arg(RUN_SECONDS).arg(python()?);
     // Found by the path: a hook is a module by name.
-    command.args(["-m", "schemathesis.cli", "--config-file"]).arg(here("schemathesis.toml"));
+    command.args(["-m", "schemathesis.cli", "--config-file"]).arg(here("python/schemathesis.toml"));
     command.args(["run", "--no-color", "--url", &server.url]).arg(file);
-    command.env("SCHEMATHESIS_HOOKS", "schemathesis_hooks").env("PYTHONPATH", here("")).env("NO_PROXY", "*");
+    command.env("SCHEMATHESIS_HOOKS", "schemathesis_hooks").env("PYTHONPATH", here("python")).env("NO_PROXY", "*");
     let ran = command
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .current_dir(folder)

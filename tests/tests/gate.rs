@@ -52,38 +52,7 @@ mod local {
 }
 
 mod http {
-    use runlog_producer::Runlog;
-    use runlog_tests::{
-        claims::{decisions, gate},
-        site::Site,
-    };
+    use runlog_tests::site::Site;
 
-    async fn journal() -> (Site, Runlog) {
-        let site = Site::http().expect("a server");
-        let runlog = site.connect().await.expect("a journal");
-        (site, runlog)
-    }
-
-    runlog_tests::gate_claims!(journal);
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run() {
-        let site = Site::http().expect("a server");
-        gate::a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(&site).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_call_given_up_and_then_decided_as_done_does_not_run_again() {
-        gate::a_call_given_up_and_then_decided_as_done_does_not_run_again(&Site::http().expect("a server")).await;
-    }
-
-    #[test]
-    fn what_is_decided_is_what_agents_get() -> anyhow::Result<()> {
-        decisions::what_is_decided_is_what_agents_get(&Site::http()?)
-    }
-
-    #[test]
-    fn the_evidence_of_a_fenced_result_can_be_adopted() -> anyhow::Result<()> {
-        decisions::the_evidence_of_a_fenced_result_can_be_adopted(&Site::http()?)
-    }
+    runlog_tests::served_claims!(Site::http);
 }

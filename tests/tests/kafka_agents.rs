@@ -1,40 +1,12 @@
 //! What the gate promises, and what two processes that want one run do, where appends go straight to Kafka.
 
-use runlog_producer::Runlog;
 use runlog_tests::{
-    claims::{batches, decisions, gate, reopen, takeover},
+    claims::{batches, reopen, takeover},
     site::Site,
     way::Way,
 };
 
-async fn journal() -> (Site, Runlog) {
-    let site = Site::kafka().expect("a server");
-    let runlog = site.connect().await.expect("a journal");
-    (site, runlog)
-}
-
-runlog_tests::gate_claims!(journal);
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run() {
-    let site = Site::kafka().expect("a server");
-    gate::a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(&site).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_given_up_and_then_decided_as_done_does_not_run_again() {
-    gate::a_call_given_up_and_then_decided_as_done_does_not_run_again(&Site::kafka().expect("a server")).await;
-}
-
-#[test]
-fn what_is_decided_is_what_agents_get() -> anyhow::Result<()> {
-    decisions::what_is_decided_is_what_agents_get(&Site::kafka()?)
-}
-
-#[test]
-fn the_evidence_of_a_fenced_result_can_be_adopted() -> anyhow::Result<()> {
-    decisions::the_evidence_of_a_fenced_result_can_be_adopted(&Site::kafka()?)
-}
+runlog_tests::served_claims!(Site::kafka);
 
 #[test]
 fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {

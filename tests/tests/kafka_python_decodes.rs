@@ -2,31 +2,23 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+    path::Path,
+    process::Command,
     time::Duration,
 };
 
 use anyhow::{Context, ensure};
 use runlog_log::{Log, Offset, PartitionId, kafka::KafkaConfig, kafka::KafkaLog};
 use runlog_schemas::{codec, payload::Payload};
-use runlog_tests::{kafka::Broker, server::Launch};
+use runlog_tests::{
+    kafka::Broker,
+    programs::{here, output, python},
+    server::Launch,
+};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
 const PARTITIONS: u32 = 4;
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Runs a program to its end; what it printed.
-fn output(command: &mut Command) -> anyhow::Result<String> {
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?;
-    let complaints = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}: {complaints}", output.status);
-    Ok(String::from_utf8(output.stdout)?)
-}
 
 /// Payload types that belong to a partition; and content that is elsewhere, not as it is typed, since there is no such
 /// content: the large turn below becomes one.
@@ -99,14 +91,13 @@ fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
 
 #[test]
 fn a_python_program_with_only_the_schema_file_decodes_every_record_of_the_topic() -> anyhow::Result<()> {
-    let python = output(&mut Command::new(here("python/venv.sh")))?;
     let folder = tempdir()?;
     let config = Broker::shared().unique_topic();
     fill(folder.path(), &config)?;
     // Alone in a folder: nothing else of ours is at hand.
     std::fs::copy(here("python/decode_topic.py"), folder.path().join("decode_topic.py"))?;
     std::fs::copy(here("../schemas/avsc/v1/JournalRecord.avsc"), folder.path().join("JournalRecord.avsc"))?;
-    let mut decode = Command::new(python.trim_end());
+    let mut decode = Command::new(python()?);
     decode.current_dir(folder.path()).args([
         "-I",
         "decode_topic.py",

@@ -5,9 +5,7 @@ use std::collections::btree_map::Entry;
 use std::fmt;
 
 use runlog_schemas::canonical;
-use runlog_schemas::json::{Json, value};
-use serde::Deserialize;
-use serde::de::{Error as _, MapAccess, Visitor};
+use runlog_schemas::json::{Json, members, value};
 use serde_json::value::RawValue;
 
 /// What is wrong with a file, and the JSON path to where.
@@ -83,7 +81,14 @@ impl<'a> Value<'a> {
         if !self.is_object() {
             return Err(self.malformed("expected an object"));
         }
-        let Fields(fields) = serde_json::from_str(self.text).map_err(|error| self.malformed(error))?;
+        let mut fields = BTreeMap::new();
+        for (key, text) in members(self.text).map_err(|error| self.malformed(error))? {
+            match fields.entry(key) {
+                Entry::Vacant(vacant) => vacant.insert(text),
+                // Which value counts would depend on the reader.
+                Entry::Occupied(there) => return Err(self.malformed(format!("duplicate key {:?}", there.key()))),
+            };
+        }
         Ok(Object { fields, path: self.path.clone() })
     }
 
@@ -123,18 +128,19 @@ impl<'a> Value<'a> {
 /// The members of an object.
 #[derive(Debug)]
 pub(super) struct Object<'a> {
-    fields: BTreeMap<String, &'a RawValue>,
+    fields: BTreeMap<String, &'a str>,
     path: String,
 }
 
 impl<'a> Object<'a> {
     /// The member, which may be null but must be there.
     pub(super) fn required(&self, key: &str) -> Result<Value<'a>, Malformed> {
-        let raw = self
+        let text = self
             .fields
             .get(key)
+            .copied()
             .ok_or_else(|| Malformed { path: self.path.clone(), what: format!("the member {key:?} is missing") })?;
-        Ok(Value { text: raw.get(), path: member_path(&self.path, key) })
+        Ok(Value { text, path: member_path(&self.path, key) })
     }
 
     /// The member, unless it is absent or null.
@@ -150,35 +156,5 @@ impl<'a> Object<'a> {
     /// The elements of the member; none where it is absent or null.
     pub(super) fn elements(&self, key: &str) -> Result<Vec<Value<'a>>, Malformed> {
         self.optional(key).map_or_else(|| Ok(Vec::new()), |value| value.array())
-    }
-}
-
-/// An object that says each key once: otherwise which value counts would depend on the reader.
-struct Fields<'a>(BTreeMap<String, &'a RawValue>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Fields<'de>;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, &'de RawValue>()? {
-                    match fields.entry(key) {
-                        Entry::Vacant(vacant) => vacant.insert(value),
-                        Entry::Occupied(there) => {
-                            return Err(A::Error::custom(format!("duplicate key {:?}", there.key())));
-                        }
-                    };
-                }
-                Ok(Fields(fields))
-            }
-        }
-        deserializer.deserialize_map(Collect)
     }
 }

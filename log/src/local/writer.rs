@@ -5,7 +5,6 @@
 //! is.
 
 use std::{
-    error::Error as _,
     iter,
     sync::Arc,
     time::{Duration, Instant},
@@ -13,6 +12,7 @@ use std::{
 
 use super::{Shared, layout, queue::Pending, store::Tail};
 use crate::{Clock, Error, Kind, Offset, PartitionId};
+use runlog_schemas::answer::with_causes;
 
 /// How long after a vain attempt to open the database again the next one is made.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ impl Writer {
         let laid = self.lay_out(&group);
         let rows = laid.rows.iter().map(|(partition, offset, record)| (*partition, *offset, &record[..]));
         let Err(failure) = self.shared.store.write(rows) else { return self.acknowledge(group, laid) };
-        let cause = chain(&failure);
+        let cause = with_causes(&failure);
         tracing::error!(topic = self.shared.topic, cause, "a write to the local log failed");
         match self.recover() {
             Ok(()) if self.ends().eq(laid.tails.iter().map(|tail| tail.end)) => self.acknowledge(group, laid),
@@ -105,7 +105,7 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                let cause = chain(&error);
+                let cause = with_causes(&error);
                 self.health = Health::Failed { tried: Instant::now(), cause: cause.clone() };
                 Err(cause)
             }
@@ -131,17 +131,6 @@ struct Laid {
     /// The first offset of each append.
     firsts: Vec<Offset>,
     rows: Vec<(PartitionId, Offset, Vec<u8>)>,
-}
-
-/// An error with all that caused it, in one line: each append of a group gets it.
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 struct Closing<'a>(&'a Shared);

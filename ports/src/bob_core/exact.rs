@@ -3,19 +3,15 @@
 //! `serde_json` reads some doubles as a neighbour of theirs (unless its feature `float_roundtrip` is on), and an object whose
 //! first member has a name of its own as what that means to it. A recorded value is neither.
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, MapAccess, Visitor},
-};
+use runlog_producer::json::members;
+use serde::de::Error as _;
 use serde_json::{Error, Map, Number, Value, value::RawValue};
-use std::fmt;
 
 /// The value of `text`, which `serde_json` wrote: its doubles exact, the order of its members as `serde_json`'s map keeps it.
 pub(super) fn value(text: &str) -> Result<Value, Error> {
     match text.as_bytes().first() {
         Some(b'{') => {
-            let Members(members) = serde_json::from_str(text)?;
-            let each = members.into_iter().map(|(name, member)| Ok((name, value(member.get())?)));
+            let each = members(text)?.into_iter().map(|(name, member)| Ok((name, value(member)?)));
             each.collect::<Result<Map<_, _>, _>>().map(Value::Object)
         }
         Some(b'[') => {
@@ -35,29 +31,6 @@ fn number(text: &str) -> Result<Number, Error> {
     // The standard library's doubles are exact.
     let exact = text.parse().ok().and_then(Number::from_f64);
     exact.ok_or_else(|| Error::custom(format_args!("{text} is no double")))
-}
-
-/// The members of an object, in order.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Each;
-        impl<'de> Visitor<'de> for Each {
-            type Value = Members<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Each)
-    }
 }
 
 #[cfg(test)]

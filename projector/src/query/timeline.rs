@@ -80,9 +80,8 @@ pub fn selected<R: Rows>(
         if as_of.is_some_and(|as_of| at.0 > as_of) {
             return Ok(None);
         }
-        let line = store::records::key(run_id, at.0, at.1).bytes().to_vec();
-        let bytes = row.framed.0.len();
-        Ok(Some(Found { key: key.to_vec(), line, at, bytes, record: super::decode(&row, at.0, &horizons)? }))
+        let line = store::records::key(run_id, at.0, at.1);
+        Found::of(key, line.bytes(), at, &row, &horizons).map(Some)
     })?;
     lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
 }
@@ -116,6 +115,13 @@ struct Found {
     record: Stored,
 }
 
+impl Found {
+    fn of(key: &[u8], line: &[u8], at: (Offset, u32), row: &RecordRow, horizons: &Horizons) -> Result<Self, Error> {
+        let (bytes, record) = (row.framed.0.len(), super::decode(row, at.0, horizons)?);
+        Ok(Self { key: key.to_vec(), line: line.to_vec(), at, bytes, record })
+    }
+}
+
 fn stored<R: Rows>(
     rows: &R,
     prefix: &Key,
@@ -127,10 +133,7 @@ fn stored<R: Rows>(
     super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
-        let row: RecordRow = store::decode(key, row)?;
-        let record = super::decode(&row, offset, &horizons)?;
-        let bytes = row.framed.0.len();
-        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at: (offset, index), bytes, record }))
+        Found::of(key, key, (offset, index), &store::decode(key, row)?, &horizons).map(Some)
     })
 }
 
@@ -152,8 +155,7 @@ pub fn held<R: Rows>(
         {
             return Ok(None);
         }
-        let (bytes, record) = (row.framed.0.len(), super::decode(row, at.0, &horizons)?);
-        Ok(Some(Found { key: key.to_vec(), line: key.to_vec(), at, bytes, record }))
+        Found::of(key, key, at, row, &horizons).map(Some)
     })?;
     lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
 }

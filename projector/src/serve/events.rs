@@ -33,6 +33,21 @@ pub(super) struct EventsQuery {
     deadline_ms: Option<u64>,
 }
 
+/// The terms of a query that has them as members of its own: serde flattens none where unknown names are refused.
+macro_rules! terms {
+    ($query:expr) => {
+        $crate::serve::events::Terms {
+            family: $query.family.as_deref(),
+            kind: $query.kind.as_deref(),
+            subject: $query.subject.as_deref(),
+            related: $query.related.as_deref(),
+            correlation: $query.correlation.as_deref(),
+            tag: $query.tag.as_deref(),
+        }
+    };
+}
+pub(super) use terms;
+
 /// What is asked for of records' summaries, as it is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms<'q> {
@@ -71,25 +86,12 @@ impl Terms<'_> {
     }
 }
 
-impl EventsQuery {
-    fn filter(&self) -> Result<Filter, Error> {
-        let (family, kind, subject) = (self.family.as_deref(), self.kind.as_deref(), self.subject.as_deref());
-        let (related, correlation, tag) = (self.related.as_deref(), self.correlation.as_deref(), self.tag.as_deref());
-        Terms { family, kind, subject, related, correlation, tag }.filter(self.run.as_ref())
-    }
-}
-
 /// A page of events; a query that names a run is at `latest` unless it says otherwise.
 pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
-    let (filter, pages) = (query.filter()?, Pages::of(query.limit, query.cursor.as_deref())?);
+    let filter = terms!(query).filter(query.run.as_ref())?;
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
-    let unavailable_partitions = match &query.run {
-        Some(run_id) => {
-            app.fresh(run_id.borrow(), &ask).await?;
-            Vec::new()
-        }
-        None => app.all_fresh(&ask).await?,
-    };
+    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
     app.read(move |app| {
         let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {

@@ -1,9 +1,9 @@
 //! The facts of a run that hold at a time.
 
-use super::{App, Ask, limit, runs::no_run};
+use super::{App, Ask, limit, moment::Asked, runs::no_run};
 use crate::{
     Error,
-    query::{self, facts, parse_cursor, parse_time},
+    query::{facts, parse_cursor, parse_time},
 };
 use axum::{
     Json,
@@ -39,11 +39,9 @@ pub(super) async fn list(
     };
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
-        let found = query::facts::page(&rows, place, run_id.borrow(), wanted, cursor.as_deref())?;
-        found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
+    app.answered(moment, run_id, move |Asked { rows, place, run_id, .. }| {
+        let found = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
+        found.map(Json).ok_or_else(|| no_run(run_id))
     })
     .await
 }

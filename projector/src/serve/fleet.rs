@@ -64,6 +64,13 @@ impl App {
         Ok((items, None))
     }
 
+    /// Waits as a list asks that is across all runs, or of one alone. The partitions that are stopped.
+    pub(super) async fn fresh_for(&self, run_id: Option<RunId<&str>>, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
+        let Some(run_id) = run_id else { return self.all_fresh(ask).await };
+        self.fresh(run_id, ask).await?;
+        Ok(Vec::new())
+    }
+
     pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
         let mut unavailable = Vec::new();
@@ -122,13 +129,7 @@ pub(super) async fn anomalies(
 ) -> Result<Json<Anomalies>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let unavailable_partitions = match &query.run {
-        Some(run_id) => {
-            app.fresh(run_id.borrow(), &ask).await?;
-            Vec::new()
-        }
-        None => app.all_fresh(&ask).await?,
-    };
+    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     app.read(move |app| {
         let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));

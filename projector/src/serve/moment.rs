@@ -2,9 +2,9 @@
 
 use super::{App, Ask};
 use crate::{
-    Consistency, Error,
+    Consistency, Contents, Error,
     past::{self, Limits, Past, Seen},
-    query,
+    query::{self, Place},
     store::Store,
 };
 use runlog_schemas::{
@@ -64,6 +64,30 @@ impl App {
         }
         Ok(moment)
     }
+
+    /// Answers from the run's rows as of a moment that [`App::then`] waited for, off the network threads.
+    pub(super) async fn answered<T: Send + 'static>(
+        &self,
+        moment: Moment,
+        run_id: RunId,
+        answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let read = move |app: &Self| {
+            let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+            let rows = moment.rows(app, &store, run_id.borrow())?;
+            answer(Asked { rows: &rows, contents: &app.0.contents(moment.left()), place, run_id: run_id.borrow() })
+        };
+        self.read(read).await
+    }
+}
+
+/// What a question about a run is answered from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) rows: &'a Seen<'a>,
+    pub(super) contents: &'a Contents,
+    pub(super) place: Place<'a>,
+    pub(super) run_id: RunId<&'a str>,
 }
 
 impl Moment {

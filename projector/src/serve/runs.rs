@@ -1,6 +1,6 @@
 //! One run, or a page of runs.
 
-use super::{App, Ask, events::Terms, limit, parsed};
+use super::{App, Ask, events::terms, limit, moment::Asked, parsed};
 use crate::{
     Consistency, Error,
     append::RECORDS_MAX,
@@ -124,9 +124,7 @@ impl RecordsQuery {
 
     /// Which of the run's records; none for all of them.
     fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
-        let (family, kind, subject) = (self.family.as_deref(), self.kind.as_deref(), self.subject.as_deref());
-        let (related, correlation, tag) = (self.related.as_deref(), self.correlation.as_deref(), self.tag.as_deref());
-        let filter = Terms { family, kind, subject, related, correlation, tag }.filter(Some(run_id))?;
+        let filter = terms!(self).filter(Some(run_id))?;
         if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
             return Ok(None);
         }
@@ -282,11 +280,9 @@ pub(super) async fn lookup(
     };
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
-        let (contents, occurrence) = (app.0.contents(moment.left()), query.occurrence.map(NonZeroU32::get));
-        lookup::one(&rows, &contents, place, run_id.borrow(), fingerprint.borrow(), occurrence).map(Json)
+    let occurrence = query.occurrence.map(NonZeroU32::get);
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::one(rows, contents, place, run_id, fingerprint.borrow(), occurrence).map(Json)
     })
     .await
 }
@@ -306,10 +302,8 @@ pub(super) async fn call(
 ) -> Result<Json<Lookup>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
-        lookup::by_request(&rows, &app.0.contents(moment.left()), place, run_id.borrow(), id.borrow())?
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::by_request(rows, contents, place, run_id, id.borrow())?
             .map(Json)
             .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
     })
@@ -332,12 +326,9 @@ pub(super) async fn checkpoint(
 ) -> Result<Json<Checkpoint>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
-        let contents = app.0.contents(moment.left());
-        let latest = checkpoint::latest(&rows, &contents, place, run_id.borrow(), query.at_or_before)?;
-        checkpoint::found(place, run_id.borrow(), latest).map(Json)
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
+        checkpoint::found(place, run_id, latest).map(Json)
     })
     .await
 }
@@ -380,13 +371,8 @@ pub(super) async fn recovery(
             moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
         }
     }
-    app.read(move |app| {
-        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
-        let rows = moment.rows(app, &store, run_id.borrow())?;
-        let contents = app.0.contents(moment.left());
-        recovery::one(&rows, &contents, place, run_id.borrow(), wanted, cursor.as_deref())?
-            .map(Json)
-            .ok_or_else(|| no_run(run_id.borrow()))
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        recovery::one(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
     })
     .await
 }

@@ -1,10 +1,11 @@
-//! The facts and kinds of the payloads that other contracts bring, and of those that change what a run is.
+//! The facts of a record: what is in clear beside its payload.
 
-use super::{Facts, RecordKind};
 use crate::{
-    canonical,
+    canonical, datum,
     datum::Sha256,
-    id::{Fingerprint, JournalSeq},
+    id::{Fingerprint, JournalSeq, RecordId},
+    json::Json,
+    messages::MessageSpan,
     payload::{
         Payload,
         approval::{Approval, ApprovalDecision},
@@ -12,59 +13,125 @@ use crate::{
         output_delivery::OutputDelivery,
     },
 };
+use serde::{Deserialize, Serialize};
 
-/// The kind that a payload type is carried under; none where the type is unknown, or hides another one that has it.
-pub(super) fn kind(payload_type: &str) -> Option<RecordKind> {
-    Some(match payload_type {
-        "run_lifecycle" | "terminal_result" => RecordKind::Run,
-        "turn_lifecycle" => RecordKind::Turn,
-        "context_projection" => RecordKind::Context,
-        "model_attempt" => RecordKind::ModelAttempt,
-        "message" => RecordKind::Message,
-        "structured_output" => RecordKind::StructuredOutput,
-        "approval" => RecordKind::Approval,
-        "tool" => RecordKind::Tool,
-        "output_delivery" => RecordKind::OutputDispatch,
-        "hook" => RecordKind::Hook,
-        "stream_rule" => RecordKind::StreamRule,
-        "realtime_session" => RecordKind::RealtimeSession,
-        "isolation" => RecordKind::Isolation,
-        "child_lifecycle" => RecordKind::ChildLifecycle,
-        "agent_pool" => RecordKind::AgentPool,
-        "run_message" => RecordKind::RunMessage,
-        "wake" => RecordKind::Wake,
-        "subagent" => RecordKind::Subagent,
-        "extension_action" => RecordKind::ExtensionAction,
-        "effect_intent" => RecordKind::EffectIntent,
-        "effect_result" => RecordKind::EffectResult,
-        "checkpoint" => RecordKind::Checkpoint,
-        "recovery" => RecordKind::Recovery,
-        "conversation_turn" => RecordKind::ConversationTurn,
-        "tool_call_requested"
-        | "tool_call_attempt"
-        | "tool_call_completed"
-        | "tool_call_failed"
-        | "tool_journal_entry" => RecordKind::ToolCall,
-        "loop_checkpoint" => RecordKind::LoopCheckpoint,
-        "checkpoint_prune" => RecordKind::CheckpointPrune,
-        "run_claim" => RecordKind::RunClaim,
-        "effect_resolution" => RecordKind::EffectResolution,
-        "skip" => RecordKind::Skip,
-        "genesis" => RecordKind::Genesis,
-        "write_back_staged" | "write_back_committed" | "write_back_rejected" => RecordKind::WriteBack,
-        "code_edit_proposal" => RecordKind::CodeEditProposal,
-        "retraction" => RecordKind::Retraction,
-        "erasure" => RecordKind::Erasure,
-        "fork" => RecordKind::Fork,
-        "retention_horizon" => RecordKind::RetentionHorizon,
-        "batch" => RecordKind::Batch,
-        "host_payload" => RecordKind::HostPayload,
-        _ => return None,
-    })
+/// What the judge and the statuses need, in clear beside a payload that may be encrypted. Derived from the payload by
+/// whoever writes it; a reader goes by these fields alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// The payload's type.
+    pub payload_type: String,
+    /// The payload's status or decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// The tool, on requests; on the contract's effect intents, the kind of effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_name: Option<String>,
+    /// The call's fingerprint, on requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
+    /// The record that this one answers: a request's `record_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answers: Option<RecordId>,
+    /// On checkpoints: their id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_id: Option<String>,
+    /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: they hide what covers less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covers_journal_seq: Option<JournalSeq>,
+    /// On checkpoints: their number within the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_seq: Option<u64>,
+    /// On checkpoints: when they were made, milliseconds since the Unix epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at_millis: Option<u64>,
+    /// On checkpoints: the checkpoint that they build on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// What the record speaks of: an effect, an approval, a message, a wake condition, a transaction; of a tool journal entry
+    /// the hexadecimal SHA-256 of its own fingerprint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// On checkpoints: what their message list is made of, as in the payload.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spans: Vec<MessageSpan>,
+    /// On checkpoints: the size of each message that they bring, bytes of its text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub message_bytes: Vec<u32>,
+}
+datum!(Facts {
+    payload_type,
+    status,
+    tool_name,
+    fingerprint,
+    answers,
+    checkpoint_id,
+    covers_journal_seq,
+    checkpoint_seq,
+    created_at_millis,
+    base,
+    key,
+    spans,
+    message_bytes,
+});
+
+/// The status of a prune that keeps the latest terminal checkpoint.
+pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
+
+impl Facts {
+    /// The facts of a payload.
+    pub fn of(payload: &Payload) -> Self {
+        let mut facts = Self { payload_type: payload.payload_type().to_owned(), ..Self::default() };
+        match payload {
+            Payload::RunLifecycle(p) => facts.status = Some(p.status.clone()),
+            Payload::ToolCallRequested(p) => {
+                facts.status = Some("requested".into());
+                facts.tool_name = Some(p.tool_name.clone());
+                facts.fingerprint.clone_from(&p.fingerprint.0);
+            }
+            Payload::ToolCallAttempt(p) => facts.answer("attempt", &p.request_record_id),
+            Payload::ToolCallCompleted(p) => facts.answer("completed", &p.request_record_id),
+            Payload::ToolCallFailed(p) => facts.answer("failed", &p.request_record_id),
+            Payload::EffectResolution(p) => facts.answer(&p.decision, &p.request_record_id),
+            Payload::LoopCheckpoint(p) => {
+                facts.checkpoint_id = Some(p.checkpoint_id.clone());
+                facts.covers_journal_seq = Some(p.covers_journal_seq);
+                facts.checkpoint_seq = Some(p.checkpoint_seq);
+                facts.created_at_millis = Some(p.created_at_millis);
+                facts.base.clone_from(&p.base);
+                facts.spans.clone_from(&p.spans);
+                let size = |message: &Json| u32::try_from(message.as_str().len()).unwrap_or(u32::MAX);
+                facts.message_bytes = p.messages.iter().map(size).collect();
+            }
+            Payload::CheckpointPrune(p) => {
+                facts.status = p.preserve_latest_terminal.then(|| PRESERVE_LATEST_TERMINAL.into());
+                facts.covers_journal_seq = Some(p.prune_covered_before);
+            }
+            Payload::ConversationTurn(p) => facts.key = Some(p.message_id.clone()),
+            Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
+            // Those of the payload that it stands for are not in it.
+            Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
+            other => {
+                of_contract(other, &mut facts);
+                of_own(other, &mut facts);
+            }
+        }
+        facts
+    }
+
+    fn state(&mut self, status: &str, key: &str) {
+        self.status = Some(status.to_owned());
+        self.key = Some(key.to_owned());
+    }
+
+    fn answer(&mut self, status: &str, request: &RecordId) {
+        self.status = Some(status.to_owned());
+        self.answers = Some(request.clone());
+    }
 }
 
 /// Fills in the facts of a payload of the run-journal contract.
-pub(super) fn of_contract(payload: &Payload, facts: &mut Facts) {
+fn of_contract(payload: &Payload, facts: &mut Facts) {
     match payload {
         Payload::TurnLifecycle(p) => facts.state(p.status.as_str(), &p.turn_id),
         Payload::ContextProjection(p) => facts.key = Some(p.projection_id.clone()),
@@ -105,7 +172,7 @@ pub(super) fn of_contract(payload: &Payload, facts: &mut Facts) {
 }
 
 /// Fills in the facts of the payloads that Runlog has beyond tool calls and checkpoints, and of the smaller contracts'.
-pub(super) fn of_own(payload: &Payload, facts: &mut Facts) {
+fn of_own(payload: &Payload, facts: &mut Facts) {
     match payload {
         Payload::ToolJournalEntry(p) => tool_journal_entry(p, facts),
         Payload::WriteBackStaged(p) => facts.state("staged", &p.txn.to_string()),

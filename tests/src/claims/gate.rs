@@ -147,6 +147,44 @@ macro_rules! gate_claims {
     )*};
 }
 
+/// The claims of this file and of `decisions`, each as a test on a server: `$site` makes its site.
+#[macro_export]
+macro_rules! served_claims {
+    ($site:path) => {
+        async fn journal() -> ($crate::site::Site, ::runlog_producer::Runlog) {
+            let site = $site().expect("a server");
+            let runlog = site.connect().await.expect("a journal");
+            (site, runlog)
+        }
+
+        $crate::gate_claims!(journal);
+        $crate::served_claims! { $site:
+            gate {
+                a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run,
+                a_call_given_up_and_then_decided_as_done_does_not_run_again,
+            }
+            decisions {
+                what_is_decided_is_what_agents_get,
+                the_evidence_of_a_fenced_result_can_be_adopted,
+            }
+        }
+    };
+    ($site:path: gate { $($called:ident,)* } decisions { $($decided:ident,)* }) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $called() {
+                $crate::claims::gate::$called(&$site().expect("a server")).await;
+            }
+        )*
+        $(
+            #[test]
+            fn $decided() -> anyhow::Result<()> {
+                $crate::claims::decisions::$decided(&$site()?)
+            }
+        )*
+    };
+}
+
 /// The answer of the journal breaks off once, by the same process and the same handle asked again.
 pub async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(site: &Site) {
     let relay = Relay::start(&site.server.url, "/calls/").expect("a relay");

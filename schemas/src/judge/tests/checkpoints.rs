@@ -4,7 +4,7 @@ use super::{super::*, Applied, Refused, Run, checkpoint, lifecycle};
 use crate::{
     json::Json,
     messages::{MESSAGES_MAX, MessageSpan},
-    payload::{CheckpointPrune, LoopCheckpoint},
+    payload::{CheckpointPrune, LoopCheckpoint, effect::Checkpoint},
 };
 
 #[test]
@@ -95,4 +95,33 @@ fn a_pruned_checkpoint_is_no_base_any_more_and_its_id_stays_taken() {
     assert_eq!(run.add("e", listed("e", None, &[9], &[])), Applied);
     assert_eq!(run.add("end", lifecycle("completed")), Applied);
     assert_eq!(run.add("prune 2", prune), Applied, "an ended run can be pruned");
+}
+
+/// A checkpoint of the run-journal contract.
+pub(super) fn contracts(covers: u64) -> Checkpoint {
+    Checkpoint {
+        checkpoint_id: "c".into(),
+        run_id: "run".into(),
+        checkpoint_seq: 9,
+        covers_journal_seq: covers,
+        loop_state: "awaiting_model".into(),
+        turn_id: None,
+        attempt_id: None,
+        runtime_package_fingerprint: String::new(),
+        pending_side_effects: vec![],
+        pending_approvals: vec![],
+        content_ref_manifest: vec![],
+        state_hash: String::new(),
+        created_at_millis: 0,
+        writer_id: "w".into(),
+    }
+}
+
+#[test]
+fn a_contracts_checkpoint_covers_no_more_than_the_head_and_takes_no_loop_checkpoints_number() {
+    let mut run = Run::claimed("a");
+    let (_, journal_seq) = run.next();
+    assert_eq!(run.add("c1", contracts(journal_seq.get())), Refused(Reason::Checkpoint), "itself is not behind it");
+    assert_eq!(run.add("c2", contracts(journal_seq.get())), Applied);
+    assert_eq!(run.head.checkpoint_seq, 0);
 }

@@ -1,0 +1,157 @@
+//! Calls and other effects: what they came to, and what of them may have happened.
+
+use super::{Dropped, MissingContent, Position, absent};
+use crate::{
+    id::{Fingerprint, JournalSeq, PartitionId, RecordId, RunId},
+    json::Json,
+};
+use serde::{Deserialize, Serialize};
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallError {
+    /// A name for the kind.
+    pub kind: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// What is known of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lookup {
+    /// `completed`, `failed`, `pending`, `unknown`.
+    pub status: String,
+    /// The fingerprint asked for.
+    pub fingerprint: Fingerprint,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: Option<u32>,
+    /// How many requests of the fingerprint the run has.
+    pub occurrences: u32,
+    /// The tool.
+    pub tool_name: Option<String>,
+    /// The recorded arguments.
+    pub arguments: Option<Json>,
+    /// The recorded result.
+    pub result: Option<Json>,
+    /// The recorded failure.
+    pub error: Option<CallError>,
+    /// The record that set the status.
+    pub position: Option<Position>,
+    /// Arguments, result or failure that could not be had. The status holds: what is completed stays completed.
+    #[serde(default)]
+    pub missing_content: Vec<MissingContent>,
+    /// Records whose arguments, result or failure a retention horizon took away: those are null. The status holds here, too.
+    #[serde(default)]
+    pub dropped: Vec<Dropped>,
+}
+
+/// A completed or failed call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {
+    /// The tool.
+    pub tool_name: String,
+    /// The fingerprint.
+    pub fingerprint: Fingerprint,
+    /// Which request of the fingerprint, from 1.
+    pub occurrence: u32,
+    /// `completed` or `failed`.
+    pub status: String,
+    /// The record that set the status.
+    pub position: Position,
+    /// The request's record id.
+    pub id: RecordId,
+    /// The request's `journal_seq`.
+    pub journal_seq: JournalSeq,
+    /// The key that it was made with.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+}
+
+/// A refused result, kept for whoever reconciles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The refused record.
+    pub record_id: RecordId,
+    /// `completed` or `failed`.
+    pub status: String,
+    /// Why it was refused.
+    pub reason: String,
+    /// Where it stands.
+    pub position: Position,
+}
+
+/// An effect whose end is not recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pending {
+    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
+    pub kind: String,
+    /// The request's record id; the contract's effect id, tool call id, delivery id.
+    pub id: RecordId,
+    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
+    pub tool_name: String,
+    /// The fingerprint; null for what is no call of Runlog's.
+    pub fingerprint: Option<Fingerprint>,
+    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    #[serde(with = "absent")]
+    pub occurrence: u32,
+    /// `retry_safe` or `reconcile_required`.
+    pub class: String,
+    /// Why that class.
+    pub reason: String,
+    /// Refused results, oldest first.
+    pub evidence: Vec<Evidence>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// The request's `journal_seq`.
+    pub journal_seq: JournalSeq,
+    /// The key that it was made with.
+    #[serde(default)]
+    pub idempotency_key: Option<String>,
+}
+
+/// One effect, across all runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effect {
+    /// The run.
+    pub run_id: RunId,
+    /// The effect; class and reason are null once it ended.
+    #[serde(flatten)]
+    pub pending: EffectState,
+    /// The request.
+    pub position: Position,
+}
+
+/// As in [`Pending`], for effects that may have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectState {
+    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
+    pub kind: String,
+    /// The request's record id; the contract's effect id, tool call id, delivery id.
+    pub id: RecordId,
+    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
+    pub tool_name: String,
+    /// The fingerprint; null for what is no call of Runlog's.
+    pub fingerprint: Option<Fingerprint>,
+    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    #[serde(with = "absent")]
+    pub occurrence: u32,
+    /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
+    pub status: String,
+    /// `retry_safe` or `reconcile_required`, while pending.
+    pub class: Option<String>,
+    /// Why that class.
+    pub reason: Option<String>,
+    /// Refused results, oldest first.
+    pub evidence: Vec<Evidence>,
+}
+
+/// A page of effects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Effects {
+    /// The page.
+    pub effects: Vec<Effect>,
+    /// Partitions that could not be asked.
+    pub unavailable_partitions: Vec<PartitionId>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}

@@ -1,0 +1,78 @@
+//! Whether a journal's indices are well, and what to do.
+
+use crate::id::{Offset, PartitionId};
+use serde::{Deserialize, Serialize};
+
+/// One partition's health.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionHealth {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The next offset to apply.
+    pub applied: Offset,
+    /// The high watermark; none where the log could not be asked.
+    pub end: Option<Offset>,
+    /// `running` or `stopped`.
+    pub state: String,
+    /// Why it stopped.
+    pub error: Option<String>,
+}
+
+/// Something wrong, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// `error` or `warning`.
+    pub severity: String,
+    /// What is wrong.
+    pub what: String,
+    /// What to do.
+    pub fix: String,
+}
+
+/// The doctor's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doctor {
+    /// Whether there is no finding of severity `error`.
+    pub healthy: bool,
+    /// Every partition.
+    pub partitions: Vec<PartitionHealth>,
+    /// What is wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// One index in a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexDigest {
+    /// The index.
+    pub name: String,
+    /// Rows in the live index.
+    pub rows: u64,
+    /// `sha256:…` over the live rows in key order.
+    pub live_digest: String,
+    /// The same, rebuilt from the log.
+    pub rebuilt_digest: String,
+}
+
+/// One partition in a verification.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartitionDigest {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Both were built from the records below this offset.
+    pub offset: Offset,
+    /// Every index.
+    pub indices: Vec<IndexDigest>,
+}
+
+/// Whether the indices equal what the log says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verification {
+    /// Whether every digest is equal.
+    pub equal: bool,
+    /// Log records read.
+    pub records: u64,
+    /// Every partition.
+    pub partitions: Vec<PartitionDigest>,
+    /// How long it took.
+    pub seconds: f64,
+}

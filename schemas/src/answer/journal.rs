@@ -1,0 +1,30 @@
+//! A journal, as its producers need to know it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What a producer needs to know of a journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Journal {
+    /// The topic.
+    pub topic: String,
+    /// The journal.
+    pub journal_id: String,
+    /// Its partition count.
+    pub partitions: u32,
+    /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
+    pub schemas: Vec<String>,
+    /// The ids that the journal's schema registry gave, by fingerprint; empty without a registry. A producer whose schema
+    /// is among them frames its records with the id.
+    #[serde(default)]
+    pub schema_ids: BTreeMap<String, u32>,
+    /// The longest payload that is taken, bytes of its Avro encoding: what a record holds, or where there is a content
+    /// store what that holds.
+    #[serde(default = "inline_only")]
+    pub payload_bytes_max: u64,
+}
+
+/// What a server takes that does not say.
+fn inline_only() -> u64 {
+    crate::codec::RECORD_BYTES_MAX as u64
+}

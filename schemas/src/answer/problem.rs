@@ -1,0 +1,76 @@
+//! Why there is no answer.
+
+use serde::{Deserialize, Serialize};
+use std::error::Error;
+
+/// An error, in the command's form and as RFC 9457 problem details.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// `about:blank#KIND`.
+    #[serde(rename = "type")]
+    pub problem_type: String,
+    /// The kind's name.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What, where, and what to do.
+    pub detail: String,
+    /// What callers act on.
+    pub kind: ErrorKind,
+    /// On `stale`: records not yet applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+}
+
+crate::symbols! {
+    /// What callers act on.
+    ErrorKind {
+        Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
+        ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
+        NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
+        MissingContent = "missing_content",
+    }
+}
+
+impl ErrorKind {
+    /// The HTTP status that carries it.
+    pub fn http_status(self) -> u16 {
+        match self {
+            Self::Usage | Self::Invalid => 400,
+            Self::NotFound => 404,
+            Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired | Self::MissingContent => 409,
+            Self::TooLarge => 413,
+            Self::Internal => 500,
+            Self::Stale | Self::PartitionStopped | Self::Unavailable => 503,
+        }
+    }
+
+    /// The exit code of a command that ends with it.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::NotFound => 1,
+            Self::Usage => 2,
+            Self::Invalid
+            | Self::TooLarge
+            | Self::Conflict
+            | Self::Fenced
+            | Self::ClaimLost
+            | Self::ReconcileRequired
+            | Self::MissingContent => 3,
+            Self::Stale | Self::PartitionStopped | Self::Unavailable => 4,
+            Self::Internal => 5,
+        }
+    }
+}
+
+/// An error with all that caused it, in one line: what a problem's detail says.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,59 @@
+//! What had no effect: refused records, and bytes that are none.
+
+use super::Position;
+use crate::id::{Epoch, OrEmpty, PartitionId, RecordId, RunId, WriterId};
+use serde::{Deserialize, Serialize};
+
+/// A refused record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomaly {
+    /// Where it stands.
+    pub position: Position,
+    /// Its run.
+    pub run_id: RunId,
+    /// The record.
+    pub record_id: RecordId,
+    /// Why it was refused.
+    pub reason: String,
+    /// Its writer.
+    pub writer_id: OrEmpty<WriterId>,
+    /// Its writer's epoch.
+    pub epoch: Epoch,
+}
+
+/// A page of anomalies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anomalies {
+    /// The page.
+    pub anomalies: Vec<Anomaly>,
+    /// Partitions that are stopped: of them this is what was known before.
+    #[serde(default)]
+    pub unavailable_partitions: Vec<PartitionId>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// Bytes that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// Where they stand.
+    pub position: Position,
+    /// `not_framed`, `undecodable`, `too_large`.
+    pub reason: String,
+    /// Their SHA-256, hexadecimal.
+    pub sha256: String,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// A page of dead letters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeadLetters {
+    /// The page.
+    pub records: Vec<DeadLetter>,
+    /// Partitions that are stopped: of them this is what was known before.
+    #[serde(default)]
+    pub unavailable_partitions: Vec<PartitionId>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}

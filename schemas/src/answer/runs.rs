@@ -1,0 +1,137 @@
+//! Runs: each, and as whoever goes on with one finds it.
+
+use super::{Done, MissingContent, Pending, Position, Standing};
+use crate::{
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    json::Json,
+};
+use serde::{Deserialize, Serialize};
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its id.
+    pub run_id: RunId,
+    /// `open`, `completed`, `failed`, `cancelled`.
+    pub status: String,
+    /// Records applied.
+    pub records: u64,
+    /// The next `journal_seq`.
+    pub next_journal_seq: JournalSeq,
+    /// The next `writer_seq` of the epoch.
+    pub next_writer_seq: WriterSeq,
+    /// The next `checkpoint_seq` of the run's loop checkpoints.
+    #[serde(default)]
+    pub next_checkpoint_seq: u64,
+    /// The epoch; 0 when never claimed.
+    pub epoch: Epoch,
+    /// The epoch's writer; empty when never claimed.
+    pub writer_id: OrEmpty<WriterId>,
+    /// When the log took its last record, RFC 3339.
+    pub updated_at: String,
+    /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it, otherwise
+    /// by its own.
+    #[serde(default)]
+    pub age_millis: Option<u64>,
+    /// Its last applied record.
+    pub position: Position,
+    /// The run hash.
+    pub hash: RunHash,
+}
+
+/// A page of runs, ordered by run id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Runs {
+    /// The page.
+    pub runs: Vec<Run>,
+    /// Where the next page starts.
+    pub next_cursor: Option<String>,
+}
+
+/// A claim that was applied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The writer.
+    pub writer_id: WriterId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Where the claim stands.
+    pub position: Position,
+    /// The next `journal_seq`.
+    pub next_journal_seq: JournalSeq,
+    /// The run hash behind the claim.
+    pub hash: RunHash,
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its id.
+    pub checkpoint_id: String,
+    /// The last `journal_seq` covered, inclusive.
+    pub covers_journal_seq: JournalSeq,
+    /// Its number within the run.
+    pub checkpoint_seq: u64,
+    /// The source's schema version.
+    pub schema_version: u32,
+    /// The source's messages; absent from a recovery that was not asked for in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<Json>>,
+    /// Whatever else the agent kept.
+    pub state: Option<Json>,
+    /// Record ids of covered requests that were unanswered.
+    #[serde(default)]
+    pub unanswered: Vec<RecordId>,
+    /// Where it stands.
+    pub position: Position,
+}
+
+/// One snapshot of one run at one log position: all that a process needs to go on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// The run.
+    pub run_id: RunId,
+    /// `open`, `completed`, `failed`, `cancelled`.
+    pub status: String,
+    /// The last applied record of the run.
+    pub position: Position,
+    /// The latest valid checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Records behind it (all records where there is none).
+    pub records_after: u64,
+    /// Calls that ended and that the checkpoint does not cover, in request order.
+    pub completed: Vec<Done>,
+    /// Calls that did not end, in request order, wherever they were requested.
+    pub pending: Vec<Pending>,
+    /// Approvals that are not decided, by id.
+    pub approvals: Vec<Standing>,
+    /// Wake conditions that the run waits for, by id.
+    pub wakes: Vec<Standing>,
+    /// Messages that are not delivered, by id.
+    pub messages: Vec<Standing>,
+    /// Write-backs that are staged and neither committed nor rejected, by transaction.
+    pub write_backs: Vec<Standing>,
+    /// Content of the run that is missing, as far as this page looked. Checkpoints older than the one above are not
+    /// looked at: nobody needs them to go on.
+    pub missing_content: Vec<MissingContent>,
+    /// Completed calls behind the checkpoint that nobody asked for again, as far as the log tells.
+    pub unclaimed: u64,
+    /// The next `journal_seq`.
+    pub next_journal_seq: JournalSeq,
+    /// The next `writer_seq` of the epoch.
+    pub next_writer_seq: WriterSeq,
+    /// The next `checkpoint_seq`.
+    pub next_checkpoint_seq: u64,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The epoch's writer.
+    pub writer_id: OrEmpty<WriterId>,
+    /// The run hash.
+    pub hash: RunHash,
+    /// Whether an agent can go on without anybody's decision, as far as this page looked.
+    pub resumable: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// Where the next page starts: of `completed`, of the four lists of what stands open, then of `missing_content`.
+    pub next_cursor: Option<String>,
+}

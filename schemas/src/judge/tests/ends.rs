@@ -1,0 +1,41 @@
+//! Where a run begins and ends.
+
+use super::{
+    super::*, Applied, Payload, Refused, Run, checkpoint, checkpoints::contracts, claim, completed, lifecycle, request,
+    resolution, turn,
+};
+use crate::payload::effect::Recovery;
+
+#[test]
+fn a_run_starts_once() {
+    let mut run = Run::default();
+    assert_eq!(run.add("a", lifecycle("started")), Applied);
+    assert_eq!(run.add("b", lifecycle("started")), Refused(Reason::Transition));
+    // What the contract does not name is carried and changes nothing.
+    assert_eq!(run.add("c", lifecycle("napping")), Applied);
+    assert_eq!(run.head.status, RunStatus::Open);
+}
+
+#[test]
+fn an_ended_run_takes_only_what_is_not_numbered_and_the_contracts_markers() {
+    for status in ["completed", "failed", "cancelled"] {
+        let mut run = Run::claimed("a");
+        assert_eq!(run.add("end", lifecycle(status)), Applied);
+        assert_eq!(run.head.status.as_str(), status);
+        for (id, late) in [
+            ("turn 2", Payload::from(turn("late"))),
+            ("call 2", request().into()),
+            ("result", completed("call", 1).into()),
+            ("end 2", lifecycle("completed").into()),
+        ] {
+            assert_eq!(run.add(id, late), Refused(Reason::Ended), "{id}");
+        }
+        assert_eq!(run.add("loop checkpoint", checkpoint("c", 1, None)), Applied);
+        assert_eq!(run.add("contract's checkpoint", contracts(1)), Applied);
+        let marker = Recovery { unsafe_pending: vec![], recovery_reason: "died".into(), policy_refs: vec![] };
+        assert_eq!(run.add("recovery marker", marker), Applied);
+        assert_eq!(run.add("resolution", resolution("call", "done")), Applied);
+        assert_eq!(run.take(&claim("claim 2", "b", 2)), Applied, "a claim skips the content rules");
+        assert_eq!(run.head.status.as_str(), status);
+    }
+}

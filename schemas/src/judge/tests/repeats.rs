@@ -1,0 +1,75 @@
+//! What was judged before, and comes again.
+
+use super::{super::*, Applied, Refused, Repeat, Run, claim, completed, turn};
+
+#[test]
+fn a_repeat_has_the_first_verdict_and_no_effect() {
+    let mut run = Run::claimed("a");
+    let first = run.next_record("x", turn("x"));
+    assert_eq!(run.take(&first), Applied);
+    let before = run.head.clone();
+    assert_eq!(run.take(&first), Repeat(None));
+    assert_eq!(run.head, before);
+}
+
+#[test]
+fn a_repeat_consumes_its_writer_seq_only_if_that_is_the_next() {
+    let mut run = Run::claimed("a");
+    let mut again = run.next_record("x", turn("x"));
+    run.take(&again);
+    let (writer_seq, journal_seq) = run.next();
+    for far in [WriterSeq::ZERO, 1.into(), writer_seq.saturating_add(1), writer_seq.saturating_add(9)] {
+        again.place.writer_seq = far;
+        assert_eq!(run.take(&again), Repeat(None));
+        assert_eq!(run.next(), (writer_seq, journal_seq), "repeated as {far}");
+    }
+    again.place.writer_seq = writer_seq;
+    // Not even the next number of the run is consumed.
+    again.place.journal_seq = journal_seq;
+    assert_eq!(run.take(&again), Repeat(None));
+    assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq));
+}
+
+#[test]
+fn a_repeat_in_a_place_that_is_not_its_writers_consumes_nothing() {
+    let mut run = Run::claimed("a");
+    let mut again = run.next_record("x", turn("x"));
+    run.take(&again);
+    assert_eq!(run.take(&claim("claim-b", "b", 2)), Applied);
+    let before = run.head.clone();
+    // The next number of the epoch, by a writer who has not the epoch.
+    again.place.writer_seq = 1.into();
+    assert_eq!(run.take(&again), Repeat(None));
+    assert_eq!(run.head, before);
+    // Its content in the new writer's place is a repeat as well: an append of unknown fate, sent again.
+    again.place.writer_id = "b".parse().unwrap();
+    again.place.writer_epoch = 2.into();
+    assert_eq!(run.take(&again), Repeat(None));
+    assert_eq!(run.head.next_writer_seq, 2.into());
+}
+
+#[test]
+fn a_repeat_of_what_was_refused_for_its_content_is_refused_the_same_way() {
+    let mut run = Run::claimed("a");
+    let orphan = run.next_record("x", completed("nobody", 1));
+    assert_eq!(run.take(&orphan), Refused(Reason::Transition));
+    assert_eq!(run.take(&orphan), Repeat(Some(Reason::Transition)));
+    let conflicting = run.next_record("y", turn("y"));
+    let mut low = conflicting.clone();
+    low.place.writer_seq = 1.into();
+    assert_eq!(run.take(&low), Refused(Reason::Conflict));
+    assert_eq!(run.take(&conflicting), Repeat(Some(Reason::Conflict)));
+}
+
+#[test]
+fn what_was_refused_for_its_place_is_judged_anew() {
+    let mut run = Run::claimed("a");
+    let record = run.next_record("x", turn("x"));
+    let mut early = record.clone();
+    early.place.writer_seq = early.place.writer_seq.saturating_add(1);
+    let mut foreign = record.clone();
+    foreign.place.writer_id = "b".parse().unwrap();
+    assert_eq!(run.take(&early), Refused(Reason::Gap));
+    assert_eq!(run.take(&foreign), Refused(Reason::Fenced));
+    assert_eq!(run.take(&record), Applied);
+}

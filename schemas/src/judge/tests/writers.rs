@@ -1,0 +1,78 @@
+//! Who writes a run: claims, and what they fence off.
+
+use super::{super::*, Applied, JournalRecord, Refused, Repeat, Run, claim, turn};
+
+#[test]
+fn before_any_claim_everybody_writes_in_epoch_0_and_in_no_other() {
+    let mut run = Run::default();
+    for writer in ["", "a", "b"] {
+        assert_eq!(
+            run.changed(&format!("x{writer}"), turn(writer), |record| record.place.writer_id = writer.parse().unwrap()),
+            Applied
+        );
+    }
+    assert_eq!(run.changed("x", turn("x"), |record| record.place.writer_epoch = 1.into()), Refused(Reason::Fenced));
+    assert_eq!(run.next(), (4.into(), 4.into()));
+}
+
+#[test]
+fn only_the_writer_of_the_last_applied_claim_writes() {
+    let mut run = Run::claimed("a");
+    run.take(&claim("claim-b", "b", 2));
+    let before = run.head.clone();
+    for (writer, epoch) in [("a", 1), ("", 0), ("a", 2), ("b", 1), ("b", 3), ("", 2)] {
+        let word = run.changed("x", turn("x"), |record| {
+            record.place.writer_id = writer.parse().unwrap();
+            record.place.writer_epoch = Epoch::from(epoch);
+        });
+        assert_eq!(word, Refused(Reason::Fenced), "{writer} in {epoch}");
+        assert_eq!(run.head, before, "a fenced record consumes nothing");
+    }
+    assert_eq!(run.add("x", turn("x")), Applied);
+}
+
+#[test]
+fn a_claim_is_applied_at_the_next_epoch_only() {
+    let mut run = Run::claimed("a");
+    let before = run.head.clone();
+    for epoch in [0, 1, 3, 9] {
+        assert_eq!(run.take(&claim("c", "b", epoch)), Refused(Reason::Fenced), "epoch {epoch}");
+    }
+    let changes: [fn(&mut JournalRecord); 2] =
+        [|record| record.place.writer_seq = 1.into(), |record| record.place.writer_id = OrEmpty::NONE];
+    for change in changes {
+        let mut odd = claim("c", "b", 2);
+        change(&mut odd);
+        assert_eq!(run.take(&odd), Refused(Reason::Fenced));
+    }
+    assert_eq!(run.head, before);
+    // Refused for its place, it may come again.
+    assert_eq!(run.take(&claim("c", "b", 2)), Applied);
+    assert_eq!((run.head.epoch, run.head.writer_id.as_str()), (2.into(), "b"));
+    assert_eq!(run.next(), (1.into(), before.next_journal_seq), "its writer begins at 1, the run goes on");
+}
+
+#[test]
+fn of_two_claims_for_one_epoch_the_first_wins_and_the_other_is_fenced() {
+    let mut run = Run::default();
+    assert_eq!(run.take(&claim("c-a", "a", 1)), Applied);
+    assert_eq!(run.take(&claim("c-b", "b", 1)), Refused(Reason::Fenced));
+    assert_eq!(
+        run.changed("x", turn("x"), |record| record.place.writer_id = "b".parse().unwrap()),
+        Refused(Reason::Fenced)
+    );
+    assert_eq!(run.add("y", turn("y")), Applied);
+    // The first one's claim, sent again, gives it nothing back.
+    run.take(&claim("c-c", "c", 2));
+    assert_eq!(run.take(&claim("c-a", "a", 1)), Repeat(None));
+    assert_eq!((run.head.epoch, run.head.writer_id.as_str(), run.head.next_writer_seq), (2.into(), "c", 1.into()));
+}
+
+#[test]
+fn a_claim_under_the_id_of_another_record_is_a_conflict() {
+    let mut run = Run::claimed("a");
+    // One that has lost has lost, whatever its id.
+    assert_eq!(run.take(&claim("turn", "c", 3)), Refused(Reason::Fenced));
+    assert_eq!(run.take(&claim("turn", "b", 2)), Refused(Reason::Conflict));
+    assert_eq!(run.head.epoch, 1.into());
+}

@@ -2,6 +2,7 @@
 
 use super::{AppendFailed, Appended, Ask};
 use crate::{Action, Error, read::Select};
+use reqwest::StatusCode;
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
@@ -65,14 +66,30 @@ impl Http {
     async fn answer<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, Error> {
         let status = response.status();
         let body = response.text().await.map_err(|error| self.unreachable(&error))?;
-        let strange = |error: serde_json::Error| {
-            let message = format!("{} answered {status} with what is not Runlog's: {error}", self.server);
-            Error::new(ErrorKind::Internal, Action::Operator, message)
+        let not_ours = if status.is_success() {
+            match serde_json::from_str(&body) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            }
+        } else {
+            match serde_json::from_str::<Problem>(&body) {
+                Ok(problem) => return Err(problem.into()),
+                Err(error) => error,
+            }
         };
-        if status.is_success() {
-            return serde_json::from_str(&body).map_err(strange);
-        }
-        Err(serde_json::from_str::<Problem>(&body).map_err(strange)?.into())
+        Err(self.strange(status, &not_ours))
+    }
+
+    /// An answer that is not the server's own, or not all of it. What stands between here and there says by its status that it is
+    /// to be asked again; it knows nothing of what the server did.
+    fn strange(&self, status: StatusCode, error: &serde_json::Error) -> Error {
+        let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+        let (kind, action) = if status.is_server_error() || later.contains(&status) || error.is_eof() {
+            (ErrorKind::Unavailable, Action::Retry)
+        } else {
+            (ErrorKind::Internal, Action::Operator)
+        };
+        Error::new(kind, action, format!("{} answered {status} with what is not Runlog's: {error}", self.server))
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {

@@ -2,7 +2,9 @@
 //!
 //! These panic where a claim does not hold.
 
-use runlog_producer::{JournalRecord, Json, Select, Writer};
+use std::time::Duration;
+
+use runlog_producer::{Happened, JournalRecord, Json, Select, Writer};
 use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
@@ -12,6 +14,9 @@ use runlog_schemas::{
 use serde_json::{Value, json};
 
 use crate::way::{Came, Way};
+
+/// How long is waited for what does not come.
+const SOON: Duration = Duration::from_millis(500);
 
 fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
     let content = Json::from(json!({ "id": id, "big": 12_345_678_901_234_567_890_u64, "list": [null, 1.5, "ü"] }));
@@ -52,6 +57,27 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(way: &Wa
         assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fate:?}");
         assert_eq!(turns(way, &run).await, ["a", "b", "c"], "{fate:?}, {came:?}");
     }
+}
+
+/// It was acknowledged, and nobody said whether it was applied: it may be. Until then, neither is anything else written.
+pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(way: &Way) {
+    let runlog = way.connect(|config| (config.read_back, config.deadline) = (SOON, SOON)).await;
+    let writer = runlog.writer("held").await.expect("a writer");
+    way.hold("held");
+    for _ in 0..2 {
+        let error = writer.write(named(&writer, "a", 1)).await.expect_err("nobody can say so");
+        assert_eq!(error.happened(), Happened::Unknown, "{error}");
+    }
+    let error = writer.write(named(&writer, "b", 0)).await.expect_err("what came before is not known");
+    assert_eq!(error.happened(), Happened::Nothing, "{error}");
+    way.release("held");
+    let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
+    assert_eq!(
+        (wrote.journal_seq.get(), turns(way, "held").await),
+        (0, vec!["a".into()]),
+        "where the first one stands"
+    );
+    assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
 /// So that of two records with one number one is in the log, and who wrote the other knows.

@@ -188,7 +188,9 @@ impl Writer {
         let whole = Saved::default();
         let base = desk.saved.as_ref().unwrap_or(&whole);
         let (checkpoint, next) = base.next(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
-        let record = self.writable(self.draft(Some(id), checkpoint)?)?;
+        // Its content is redacted already: what it brings, and what its hash is of.
+        let mut record = self.draft(Some(id), checkpoint)?;
+        self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // What it builds on stays what the next one builds on until it is known to be applied.
         match self.put_behind(&mut desk, record).await {
             Ok(wrote) => {
@@ -359,7 +361,7 @@ impl Writer {
         if matches!(record.payload, Payload::StoredPayload(_)) {
             return invalid(format!("of run {run_id} is a claim check, which is made of what is too large"));
         }
-        redact(&self.config, &mut record);
+        redact(&self.config, &mut record)?;
         Ok(record)
     }
 }

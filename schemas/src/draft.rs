@@ -94,6 +94,13 @@ impl Draft {
             // What is hidden says nothing: its writer does.
             record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
         }
+        if redacted
+            && matches!(record.payload, Payload::ToolJournalEntry(_))
+            && let Some(given) = members.get("facts")
+        {
+            let given: Facts = serde_json::from_str(given.get()).map_err(|e| invalid(e, "/facts"))?;
+            record.body.facts = of_true_content(&record.payload, record.body.facts, &given);
+        }
         let facts = &record.body.facts;
         if facts.payload_type == "tool_call_requested" && facts.fingerprint.is_none() {
             return Err(invalid("a request whose payload is hidden names its fingerprint", "/facts/fingerprint"));
@@ -146,13 +153,27 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if !record.body.record_kind.carries(payload.payload_type()) {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
-    if record.body.facts != Facts::of(payload) {
+    let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
+    let facts = Facts::of(payload);
+    let facts = if redacted { of_true_content(payload, facts, &record.body.facts) } else { facts };
+    if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
-    if seal(payload.clone(), record.body.redaction_policy_id != REDACTION_DEFAULT)? != *payload {
+    if seal(payload.clone(), redacted)? != *payload {
         return Err(invalid("the stored payload lacks what its content determines", "/payload/sha256"));
     }
     Ok(())
+}
+
+/// The facts of a payload that was redacted, which are its writer's word where they are hashes of what was taken out: a tool
+/// journal entry is known again by its true fingerprint.
+fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
+    match payload {
+        Payload::ToolJournalEntry(_) => {
+            Facts { key: given.key.clone(), fingerprint: given.fingerprint.clone(), ..facts }
+        }
+        _ => facts,
+    }
 }
 
 /// What a payload determines of its envelope; a stored one leaves it to the client to say so.

@@ -4,12 +4,19 @@
 
 use std::time::Duration;
 
-use runlog_producer::{Happened, JournalRecord, Json, Select, Writer};
+use runlog_producer::{Happened, JournalRecord, Json, LoopState, REDACTED, Redaction, Select, Writer};
 use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
-    payload::{ConversationTurn, LoopCheckpoint, RunLifecycle},
+    payload::{
+        ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested,
+        observed::{CodeEditProposal, ProposalStatus, ToolJournalEntry},
+        run::Message,
+        wrapped::HostPayload,
+        write_back::{WriteBackReason, WriteBackRejected, WriteBackSchemaMismatch},
+    },
     refs::CorrelationEntry,
+    scalar::Bytes,
 };
 use serde_json::{Value, json};
 
@@ -201,6 +208,128 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
+/// What must not reach the journal, beside what stays.
+fn secret() -> Value {
+    json!({ "card": 4_111_111, "pin": 9_876_543, "word": "a hunter2", "stays": 7 })
+}
+
+/// A record of each sort that holds content, with a secret in it.
+fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
+    let request = ToolCallRequested {
+        request_id: "r".into(),
+        call_id: "c".into(),
+        parent_id: None,
+        vendor: None,
+        tool_name: "pay".into(),
+        args_sha256: String::new(),
+        fingerprint: None.into(),
+        arguments: Some(secret().into()),
+    };
+    let request = writer.draft(None, request.seal().expect("a request")).expect("a draft");
+    let result = Some(secret().into());
+    let completed = ToolCallCompleted { request_record_id: request.body.record_id.clone(), result, latency_ms: None };
+    let host = |content_type: &str, bytes: String| HostPayload {
+        family: "host".into(),
+        payload_type: "row".into(),
+        schema_version: 1,
+        content_type: content_type.into(),
+        bytes: Bytes(bytes.into_bytes()),
+    };
+    let entry = ToolJournalEntry {
+        session_id: "s".into(),
+        call_fingerprint: "login: hunter2".into(),
+        tool_name: "pay".into(),
+        arguments: secret().into(),
+        result: secret().into(),
+        is_error: false,
+        timestamp_ms: 1,
+    };
+    let proposal = CodeEditProposal {
+        request_id: "p".into(),
+        diffs: secret().into(),
+        confidence: None,
+        status: ProposalStatus::Pending,
+        decided_at_millis: None,
+        applied_at_millis: None,
+        commit_hash: None,
+    };
+    let reason = WriteBackReason::SchemaMismatch(WriteBackSchemaMismatch { detail: "no hunter2".into() });
+    let payloads: [Payload; 7] = [
+        completed.into(),
+        host("application/json; charset=utf-8", format!(" {}", secret())).into(),
+        host("text/plain", "a hunter2".into()).into(),
+        entry.into(),
+        proposal.into(),
+        WriteBackRejected { txn: 1, at: "2026-11-22T00:00:00Z".into(), reason }.into(),
+        Message { message_id: "id-of-hunter2".into(), role: "user".into(), redacted_summary: "a hunter2".into() }
+            .into(),
+    ];
+    let mut records = vec![request];
+    records.extend(payloads.map(|payload| writer.draft(None, payload).expect("a draft")));
+    if let Some(last) = records.last_mut() {
+        let unknown = json!({ "/payload/note": ["a hunter2"], "/payload/other_id": "id-of-hunter2" });
+        last.body.unknown_fields = Some(unknown.to_string());
+        last.body.source.redacted_summary = Some("from hunter2".into());
+    }
+    records
+}
+
+/// And what it is found and known again by is that of the true content.
+pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) {
+    let redaction = Redaction::new("words").pointer(None, "/card").pointer(Some("pay"), "/pin");
+    let redaction = redaction
+        .texts(|text| if text.starts_with("id-") { text.into() } else { text.replace("hunter2", REDACTED).into() });
+    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let writer = runlog.writer("secrets").await.expect("a writer");
+    let mut wrote = with_secrets(&writer);
+    for record in &wrote {
+        writer.write(record.clone()).await.expect("written");
+    }
+    let saved = LoopState { messages: vec![json!("a hunter2").into()], ..LoopState::default() };
+    writer.checkpoint(&saved).await.expect("saved");
+    let mut saving = checkpoint(&writer, "its own", 0, 9);
+    if let Payload::LoopCheckpoint(saved) = &mut saving.payload {
+        saved.state = Some(secret().into());
+        saved.state_hash = saved.content_hash();
+    }
+    let batch = vec![saving.clone(), wrote[2].clone()];
+    let mut batch: Vec<JournalRecord> = batch;
+    batch[1].body.record_id = RecordId::new("in a batch".to_owned()).expect("an id");
+    writer.batch(RecordId::new("batch".to_owned()).expect("an id"), batch.clone()).await.expect("written");
+    if let Payload::LoopCheckpoint(on_base) = &mut saving.payload {
+        on_base.base = Some("its own".into());
+    }
+    saving.body.record_id = RecordId::new("on a base".to_owned()).expect("an id");
+    let error = writer.write(saving).await.expect_err("nobody here has the list that its hash is of");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+
+    let page = way.runlog.records("secrets", &Select::default(), None, 1000).await.expect("a page");
+    let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("its content")).collect();
+    wrote.extend(batch);
+    for wrote in &wrote {
+        let there = read.iter().find(|read| read.body.record_id == wrote.body.record_id).expect("a record");
+        assert_eq!(there.body.redaction_policy_id, "words");
+        let (there, true_facts) = (&there.body.facts, &wrote.body.facts);
+        assert_eq!((&there.fingerprint, &there.key), (&true_facts.fingerprint, &true_facts.key), "{there:?}");
+    }
+    for record in read {
+        let mut text = serde_json::to_string(&record).expect("JSON");
+        if let Payload::HostPayload(host) = record.payload {
+            text += &String::from_utf8(host.bytes.0).expect("a text");
+        }
+        let told = text.replace("id-of-hunter2", "");
+        assert!(["hunter2", "4111111"].iter().all(|secret| !told.contains(secret)), "{told}");
+        assert!(record.body.facts.tool_name.is_none() || !told.contains("9876543"), "{told}");
+        assert!(!told.contains("\"card\"") || told.contains("\"stays\":7"), "{told}");
+    }
+    let found = |at| way.runlog.checkpoint("secrets", at);
+    let latest = found(None).await.expect("an answer").expect("its hash is right");
+    assert_eq!(latest.messages, Some(vec![json!(format!("a {REDACTED}")).into()]));
+    let own = found(Some(JournalSeq::ZERO)).await.expect("an answer").expect("its hash is right");
+    assert_eq!(own.checkpoint_id, "its own");
+    assert_eq!(own.state.map(|state| state.to_value()["word"].clone()), Some(format!("a {REDACTED}").into()));
+}
+
 /// The claims above, each as a test on the journal that `$way` makes.
 #[macro_export]
 macro_rules! writing_claims {
@@ -212,6 +341,7 @@ macro_rules! writing_claims {
             a_number_that_is_not_the_next_is_not_written,
             a_run_that_ended_takes_what_may_follow,
             records_are_read_as_they_were_written,
+            what_is_redacted_reaches_no_journal_in_whichever_record,
         }
     };
 }

@@ -2,7 +2,7 @@
 //!
 //! Every question is answered at `latest`: what was in the log when it was asked is seen.
 
-use crate::{Action, Error, Runlog, run::whole_recovery, transport::Ask};
+use crate::{Action, Error, Runlog, named, run::whole_recovery, transport::Ask};
 use runlog_schemas::{
     answer::{self, Checkpoint, ErrorKind, Position, Recovery},
     draft::Draft,
@@ -43,22 +43,16 @@ pub struct Page {
     pub next_cursor: Option<String>,
 }
 
-type Asked = Result<RunId, Error>;
-
-fn run_id<E: Into<Illegal>>(run_id: impl TryInto<RunId, Error = E>) -> Asked {
-    run_id.try_into().map_err(|illegal| illegal.into().into())
-}
-
 impl Runlog {
     /// The run as it is; none where nothing was ever applied to it.
     pub async fn run(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<answer::Run>, Error> {
-        self.transport.run(run_id(id)?.borrow()).await
+        self.transport.run(named(id)?.borrow()).await
     }
 
     /// What a process that took the run over would learn, all pages of it; none where nothing was ever applied to it. The
     /// pages are of one state of the run. Content is there; `unclaimed` counts all that is listed as completed.
     pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
-        let id = run_id(id)?;
+        let id = named(id)?;
         let ask = Ask { from_start: false, content: true };
         match whole_recovery(&self.transport, id.borrow(), ask).await {
             Err(error) if error.kind() == ErrorKind::Internal && self.transport.run(id.borrow()).await?.is_none() => {
@@ -79,7 +73,7 @@ impl Runlog {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Page, Error> {
-        let lines = self.transport.records(run_id(id)?.borrow(), which, cursor, limit).await?;
+        let lines = self.transport.records(named(id)?.borrow(), which, cursor, limit).await?;
         let Some(lines) = lines else { return Ok(Page::default()) };
         let records = lines.records.into_iter().map(read).collect();
         Ok(Page { records, next_cursor: lines.next_cursor })
@@ -95,7 +89,7 @@ impl Runlog {
         id: impl TryInto<RunId, Error: Into<Illegal>>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        self.transport.checkpoint(run_id(id)?.borrow(), at_or_before).await
+        self.transport.checkpoint(named(id)?.borrow(), at_or_before).await
     }
 }
 

@@ -11,7 +11,7 @@
 //! once; and what is written instead of it is written only once it is certain that the former never takes effect.
 
 use crate::{
-    Action, Config, Error, Happened, LoopState, Runlog,
+    Action, Config, Error, Happened, LoopState, Runlog, named,
     pen::{Halt, Pen, read_back},
     run::{claim, claim_lost},
     saved::Saved,
@@ -77,7 +77,7 @@ impl Runlog {
     /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. Cancelled, or
     /// past [`Config::operation`], it may have claimed the run.
     pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
-        let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+        let run_id = named(run_id)?;
         let span = tracing::info_span!("writer", run = run_id.as_str());
         let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
         within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await

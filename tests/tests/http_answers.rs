@@ -1,11 +1,16 @@
-//! Answers over HTTP that are not the server's: those of a proxy before it, and those that were cut off.
+//! Answers over HTTP that are not the server's, those of a proxy before it and those that were cut off; and questions that are
+//! not what was meant.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 
 use runlog_producer::{Action, Happened, JournalRecord, Json, Select, Writer, payload::ConversationTurn};
 use runlog_schemas::{answer::ErrorKind, id::RecordId};
-use runlog_tests::{cut::Relay, site::Site};
+use runlog_tests::{cut::Relay, site::Site, way::Way};
 use serde_json::Value;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
 
 /// What proxies say where the server behind them does not, or not in time; and answers that end before their end, of which
 /// nothing says how long they were to be.
@@ -64,4 +69,50 @@ async fn a_question_that_something_else_answered_is_to_be_asked_again_and_never_
     relay.answer_next(missing, false);
     let error = runlog.checkpoint("asked", None).await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Internal, Action::Operator), "{error}");
+}
+
+/// What the server says to a request line as it is, which clients make another one of.
+fn asked(site: &Site, line: &str) -> (String, Value) {
+    let address = site.server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{line} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    (head[..12].to_owned(), serde_json::from_str(body).unwrap_or_else(|error| panic!("{said}: {error}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_no_url_can_name_is_refused_by_producers() {
+    let (http, local) = (Way::http().await.unwrap(), Way::local().await.unwrap());
+    for way in [http, local] {
+        for run in [".", ".."] {
+            let refused = [
+                way.runlog.open(run).await.map(drop),
+                way.runlog.writer(run).await.map(drop),
+                way.runlog.checkpoint(run, None).await.map(drop),
+                way.runlog.run(run).await.map(drop),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                assert_eq!((error.kind(), error.action()), (ErrorKind::Usage, Action::FixTheInput), "{error}");
+                assert!(error.to_string().contains("URL"), "{error}");
+            }
+        }
+        way.open("...").await.turn("user", "this one can").await.unwrap();
+    }
+}
+
+#[test]
+fn a_path_that_clients_make_another_one_of_is_refused_and_never_answered_for() {
+    let site = Site::http().unwrap();
+    let paths = ["..", "%2e%2E/recovery", "./records", ".%2e/lookup?tool=a&args=1", "x/calls/%2E", "../tail"];
+    for path in paths {
+        let (status, problem) = asked(&site, &format!("GET /v1/runs/{path}"));
+        assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{path}: {problem}");
+    }
+    let (status, problem) = asked(&site, "POST /v1/runs/%2e%2e/claims");
+    assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{problem}");
+    // What is left of a path by clients that do take it out is no answer that something is not there.
+    let (status, problem) = asked(&site, "GET /v1/lookup?tool=a&args=1");
+    assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 404", &"usage".into()), "{problem}");
 }

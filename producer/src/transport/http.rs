@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
-    id::{JournalSeq, OrEmpty, RecordId, RunId},
+    id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
     trace::TRACEPARENT,
 };
@@ -92,8 +92,18 @@ impl Http {
         Error::new(kind, action, format!("{} answered {status} with what is not Runlog's: {error}", self.server))
     }
 
+    /// A path and a query at the server. A segment that the client would take out of the path is refused: what is left of the
+    /// path would ask for something else.
+    fn url(&self, path: &str) -> Result<String, Error> {
+        let mut segments = path.split('?').next().unwrap_or_default().split('/');
+        match segments.find_map(id::dots) {
+            Some(text) => Err(Illegal::Dots { what: "part of a path", text }.into()),
+            None => Ok(format!("{}{path}", self.server)),
+        }
+    }
+
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let request = self.client.get(format!("{}{path}", self.server)).timeout(self.deadline + SLACK);
+        let request = self.client.get(self.url(path)?).timeout(self.deadline + SLACK);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         self.answer(response).await
     }
@@ -116,7 +126,8 @@ impl Http {
             )
         })?;
         let run = segment(record.body.run_id.as_str());
-        let url = format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
+        let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={}", self.deadline.as_millis()));
+        let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
         let response = request.send().await.map_err(|error| {

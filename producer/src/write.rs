@@ -123,12 +123,17 @@ pub(crate) fn place(batch: &mut Batch, place: &Place, mut journal_seq: JournalSe
     }
 }
 
-/// How far a record moves its writer's numbers, and the run's, and the hash that the next one names.
-pub(crate) fn behind(record: &JournalRecord) -> (u64, u64, runlog_schemas::id::ContentHash) {
-    let records = match &record.payload {
+/// The records that a record of the log stands for: those of a batch, otherwise itself.
+pub(crate) fn each(record: &JournalRecord) -> &[JournalRecord] {
+    match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
         _ => std::slice::from_ref(record),
-    };
+    }
+}
+
+/// How far a record moves its writer's numbers, and the run's, and the hash that the next one names.
+pub(crate) fn behind(record: &JournalRecord) -> (u64, u64, runlog_schemas::id::ContentHash) {
+    let records = each(record);
     let numbered = records.iter().filter(|record| record.body.record_kind.numbered()).count();
     (records.len() as u64, numbered as u64, records.last().unwrap_or(record).content_hash())
 }

@@ -17,7 +17,7 @@ use crate::{
     saved::Saved,
     transport::Transport,
     within,
-    write::redact,
+    write::{self, redact},
 };
 use runlog_schemas::{
     answer::{self, ErrorKind, Position},
@@ -239,12 +239,14 @@ impl Writer {
     /// Writes a record behind what came before, which is settled.
     async fn put_behind(&self, desk: &mut Desk, record: JournalRecord) -> Result<Wrote, Error> {
         self.expected(desk, &record).await?;
-        if record.body.record_kind == RecordKind::CheckpointPrune {
+        if write::each(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // It may take away what the next one would build on.
             desk.saved = None;
         }
-        let checkpoint_seq =
-            record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
+        let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
+        let checkpoint_seqs =
+            write::each(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
+        let checkpoint_seq = checkpoint_seqs.max();
         let sent = record.clone();
         let written = desk.pen.append_whole(record).await?;
         let journal_seq = if written.repeat { JournalSeq::ZERO } else { written.journal_seq };

@@ -74,7 +74,7 @@ impl Relay {
         self.state.cuts.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Ends the connection on the next request instead of passing it on.
+    /// Ends the connection on the next request that is not cut instead of passing it on.
     pub fn swallow_next(&self) {
         self.state.swallows.fetch_add(1, Ordering::SeqCst);
     }
@@ -120,12 +120,11 @@ fn relay(mut client: TcpStream, state: &State) -> Option<()> {
         let request = String::from_utf8_lossy(&bytes[..count]);
         let named = request.lines().next().is_some_and(|line| line.contains(state.path));
         let one_less = |count: u32| count.checked_sub(1);
-        if named && state.swallows.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
-            break;
-        }
         if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             breaks.lock().unwrap_or_else(PoisonError::into_inner).replace(Broken::Cut);
             state.cut.fetch_add(1, Ordering::SeqCst);
+        } else if named && state.swallows.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            break;
         }
         let instead = || state.instead.lock().unwrap_or_else(PoisonError::into_inner).take();
         match named.then(instead).flatten() {

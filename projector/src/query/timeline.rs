@@ -148,7 +148,7 @@ pub fn held<R: Rows>(
     let horizons = Horizons::of(rows)?;
     let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
-            && !super::events::takes(filter, run_id, row)?
+            && !super::events::takes(filter, run_id, at, row)?
         {
             return Ok(None);
         }

@@ -33,6 +33,8 @@ struct State {
     /// Requests like these are swallowed while this is above 0.
     swallows: AtomicU32,
     cut: AtomicU32,
+    /// Requests like these that are let through before.
+    passes: AtomicU32,
     /// What is answered to the next request like these, and whether the server sees it.
     instead: Mutex<Option<(String, bool)>>,
 }
@@ -56,6 +58,7 @@ impl Relay {
             cuts: AtomicU32::new(0),
             swallows: AtomicU32::new(0),
             cut: AtomicU32::new(0),
+            passes: AtomicU32::new(0),
             instead: Mutex::default(),
         };
         let state = Arc::new(state);
@@ -83,6 +86,11 @@ impl Relay {
     /// `passed` on, otherwise the server never sees it.
     pub fn answer_next(&self, text: &str, passed: bool) {
         *self.state.instead.lock().unwrap_or_else(PoisonError::into_inner) = Some((text.to_owned(), passed));
+    }
+
+    /// Lets so many more requests through before anything is made of one.
+    pub fn pass(&self, requests: u32) {
+        self.state.passes.fetch_add(requests, Ordering::SeqCst);
     }
 
     /// How many answers were cut.
@@ -120,6 +128,7 @@ fn relay(mut client: TcpStream, state: &State) -> Option<()> {
         let request = String::from_utf8_lossy(&bytes[..count]);
         let named = request.lines().next().is_some_and(|line| line.contains(state.path));
         let one_less = |count: u32| count.checked_sub(1);
+        let named = named && state.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err();
         if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             breaks.lock().unwrap_or_else(PoisonError::into_inner).replace(Broken::Cut);
             state.cut.fetch_add(1, Ordering::SeqCst);

@@ -22,6 +22,13 @@ pub(super) struct GivenUp {
     unknown: bool,
 }
 
+impl GivenUp {
+    /// Whether nothing was written, for its size.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.error.kind() == ErrorKind::TooLarge
+    }
+}
+
 impl From<GivenUp> for AgentError {
     fn from(given_up: GivenUp) -> Self {
         failure(&given_up.error, given_up.unknown)

@@ -12,7 +12,7 @@
 
 use crate::{
     Action, Config, Error, Happened, LoopState, Runlog, named,
-    pen::{Halt, Pen, read_back},
+    pen::{Halt, Pen, read_back, repeated},
     run::{claim, claim_lost},
     saved::Saved,
     transport::Transport,
@@ -28,7 +28,7 @@ use runlog_schemas::{
     },
     record::{JournalRecord, RecordKind},
 };
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, MutexGuard};
 use tracing::Instrument;
 
@@ -42,6 +42,8 @@ pub struct Writer {
     config: Arc<Config>,
     run_id: RunId,
     desk: Mutex<Desk>,
+    /// That of the last claim that was applied, to be read while the desk is taken.
+    epoch: std::sync::Mutex<Epoch>,
 }
 
 #[derive(Debug)]
@@ -66,8 +68,11 @@ struct Claiming {
 pub struct Wrote {
     /// Where it stands; where it had been written before, where the first one stands.
     pub position: Position,
-    /// Its number within the run; 0 for kinds that have none, and for one that had been written before.
+    /// Its number within the run; where it had been written before, that of the first one. 0 for kinds that have none, and of a
+    /// repeat where the server is of a version that does not tell it.
     pub journal_seq: JournalSeq,
+    /// Whether it had been written before, by whichever process: nothing happened now.
+    pub repeat: bool,
 }
 
 impl Runlog {
@@ -103,7 +108,7 @@ impl Writer {
             last: None,
         };
         let desk = Desk { pen, claiming: None, next_checkpoint_seq: 1, saved: None };
-        let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
+        let writer = Self { transport, config, run_id, desk: Mutex::new(desk), epoch: std::sync::Mutex::default() };
         let mut desk = writer.lock().await?;
         writer.take_over(&mut desk).await?;
         drop(desk);
@@ -113,6 +118,12 @@ impl Writer {
     /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.run_id
+    }
+
+    /// The epoch that it writes in. It grows where a write claims the run again behind one that failed; what is applied was
+    /// written in the epoch of then. That another process took the run over is not seen here.
+    pub fn epoch(&self) -> Epoch {
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
@@ -249,8 +260,8 @@ impl Writer {
         let checkpoint_seq = checkpoint_seqs.max();
         let sent = record.clone();
         let written = desk.pen.append_whole(record).await?;
-        let journal_seq = if written.repeat { JournalSeq::ZERO } else { written.journal_seq };
-        let mut wrote = Wrote { position: written.position.clone(), journal_seq };
+        let (position, repeat) = (written.position.clone(), written.repeat.is_some());
+        let mut wrote = Wrote { position, journal_seq: written.repeat.unwrap_or(written.journal_seq), repeat };
         if !written.applied {
             // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
             desk.pen.sent = Some(sent);
@@ -266,14 +277,14 @@ impl Writer {
                 Err(error) => return Err(desk.pen.stop(error).left(Happened::Unknown)),
             };
             desk.pen.sent = None;
-            if answer.outcome.outcome == "repeat" {
+            if let Some(journal_seq) = repeated(&answer.outcome) {
                 // It took no number of the run, which is known only now. How many a batch has is asked for again.
                 if written.journal_seq == JournalSeq::ZERO {
                     desk.pen.stop(again(&self.run_id));
                 } else {
                     desk.pen.next_journal_seq = written.journal_seq;
                 }
-                wrote = Wrote { position: answer.outcome.position, journal_seq: JournalSeq::ZERO };
+                wrote = Wrote { position: answer.outcome.position, journal_seq, repeat: true };
             }
         }
         if let Some(seq) = checkpoint_seq {
@@ -341,6 +352,7 @@ impl Writer {
         desk.next_checkpoint_seq = head.next_checkpoint_seq;
         let pen = &mut desk.pen;
         (pen.writer_id, pen.epoch) = claimed;
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = epoch;
         (pen.next_writer_seq, pen.next_journal_seq) = (head.next_writer_seq, head.next_journal_seq);
         pen.prev_hash = Some(RunHash::into(head.hash));
         (pen.sent, pen.halt) = (None, None);

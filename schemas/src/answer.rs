@@ -47,6 +47,9 @@ pub struct Outcome {
     /// The record.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
+    /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise null.
+    #[serde(default)]
+    pub journal_seq: Option<JournalSeq>,
 }
 
 /// What became of an appended record, and who writes the run: both from one view of one log position.

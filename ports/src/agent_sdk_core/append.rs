@@ -65,7 +65,7 @@ impl Inner {
         };
         let wrote = asked(self.patience, write).await;
         match wrote {
-            Ok(wrote) if next && wrote.journal_seq != JournalSeq::ZERO => {
+            Ok(wrote) if next && !wrote.repeat => {
                 numbers.took(number, wrote.journal_seq.get(), &record.record_id);
             }
             Ok(_) if !next => {}

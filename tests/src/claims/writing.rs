@@ -60,7 +60,7 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(way: &Wa
         let came = way.unknown(*fate, writer.write(named(&writer, "b", 2))).await;
         let again = writer.write(named(&writer, "b", 2)).await;
         let wrote = again.unwrap_or_else(|error| panic!("{fate:?}, {came:?}: {error}"));
-        assert!(matches!(wrote.journal_seq.get(), 0 | 2), "{wrote:?}");
+        assert_eq!(wrote.journal_seq.get(), 2, "now or before: {wrote:?}");
         assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fate:?}");
         assert_eq!(turns(way, &run).await, ["a", "b", "c"], "{fate:?}, {came:?}");
     }
@@ -79,11 +79,8 @@ pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
     assert_eq!(error.happened(), Happened::Nothing, "{error}");
     way.release("held");
     let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
-    assert_eq!(
-        (wrote.journal_seq.get(), turns(way, "held").await),
-        (0, vec!["a".into()]),
-        "where the first one stands"
-    );
+    assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "where the first one stands");
+    assert_eq!(turns(way, "held").await, ["a"]);
     assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
@@ -117,7 +114,8 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
     let second = way.connect(|_| {}).await.writer("before").await.expect("a writer");
     assert_eq!(second.next().await.expect("numbers").0.get(), 3);
     let found = second.write(named(&second, "a", 1)).await.expect("found");
-    assert_eq!((found.position, found.journal_seq.get()), (there, 0));
+    assert_eq!((found.position, found.journal_seq.get(), found.repeat), (there, 1, true));
+    assert_eq!((first.epoch().get(), second.epoch().get()), (1, 2));
     assert_eq!(second.write(named(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
     let other = named(&second, "a", 1);
     let other = JournalRecord { body: runlog_schemas::record::Body { tags: vec!["x".into()], ..other.body }, ..other };
@@ -127,6 +125,7 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
     let next = second.next().await.expect("numbers").0.get();
     assert_eq!(next, 5);
     assert_eq!(second.write(named(&second, "d", next)).await.expect("it goes on").journal_seq.get(), next);
+    assert_eq!(second.epoch().get(), 3, "behind what was refused it claimed the run again");
     for _ in 0..2 {
         let error = first.write(named(&first, "late", 0)).await.expect_err("it is another's");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");

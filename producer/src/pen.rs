@@ -9,6 +9,7 @@
 use crate::{Action, Config, Error, Happened, failpoint, metric, transport::Transport, write};
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
+    depth,
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::Payload,
     record::{JournalRecord, RecordKind},
@@ -128,6 +129,9 @@ impl Pen {
     }
 
     async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
+        let id = &record.body.record_id;
+        let deep = |why: &str| format!("record {id} of run {} could not be read whole: {why}", self.run_id);
+        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep))?;
         let record = self.transport.stow(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
             (self.config.failpoints)(failpoint::CONTENT_STORED);

@@ -29,8 +29,8 @@ pub struct Select {
 pub struct Read {
     /// Where it stands.
     pub position: Position,
-    /// The record, its payload whole; or why its content cannot be had: `MissingContent`, and `NotFound` where a retention
-    /// horizon took it away.
+    /// The record, its payload whole; or why its content cannot be had: `MissingContent`, `NotFound` where a retention
+    /// horizon took it away, and `Internal` where it nests deeper than its writer would be let today.
     pub record: Result<JournalRecord, Error>,
 }
 
@@ -99,6 +99,10 @@ fn read(line: answer::Line) -> Read {
         Error::new(kind, action, format!("record {record_id} of run {} {what}", line.run_id))
     };
     let record = match (line.record, line.missing_content) {
+        (None, _) if line.unreadable.is_some() => {
+            let what = format!("cannot be read whole: {}", line.unreadable.unwrap_or_default());
+            Err(gone(ErrorKind::Internal, Action::Operator, what))
+        }
         (Some(json), _) => Draft::parse(json.as_str()).map(|draft| draft.record).map_err(|error| {
             gone(ErrorKind::Internal, Action::Operator, format!("was answered with what is no record: {error}"))
         }),

@@ -2,6 +2,7 @@
 
 use crate::{
     datum::{Datum, Sha256},
+    depth::{self, RECORD_LEVELS_MAX},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::{self, Json},
     messages,
@@ -57,6 +58,7 @@ impl Draft {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
+        shallow(text, &members)?;
         let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
         let string = |name: &str| -> Result<Option<String>, Invalid> {
             members
@@ -142,6 +144,26 @@ impl Draft {
         }
         body.record_id = id;
     }
+}
+
+/// Refuses a record that nobody could read whole, and says where.
+fn shallow(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<(), Invalid> {
+    if !depth::deeper(text, RECORD_LEVELS_MAX) {
+        return Ok(());
+    }
+    let mut pointer = String::new();
+    let deep = |raw: &RawValue, above| depth::deeper(raw.get(), RECORD_LEVELS_MAX - above);
+    if let Some((name, raw)) = members.iter().find(|(_, raw)| deep(raw, 1)) {
+        pointer = format!("/{}", escape(name));
+        let below: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+        let below = below.iter().find(|(_, raw)| deep(raw, 2)).map(|(name, _)| format!("/{}", escape(name)));
+        pointer.extend(below);
+    }
+    let levels = depth::levels(text);
+    Err(invalid(
+        format!("a record nests {RECORD_LEVELS_MAX} levels deep at the most, this one nests {levels} levels deep"),
+        &pointer,
+    ))
 }
 
 /// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.

@@ -3,9 +3,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 
-use runlog_producer::{Action, Happened, JournalRecord, Json, Select, Writer, payload::ConversationTurn};
-use runlog_schemas::{answer::ErrorKind, id::RecordId};
-use runlog_tests::{cut::Relay, site::Site, way::Way};
+use runlog_log::{
+    Log as _,
+    local::{LocalConfig, LocalLog},
+};
+use runlog_producer::{
+    Action, Config, Happened, Journal, JournalRecord, Json, Runlog, Select, Writer, payload::ConversationTurn,
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{RecordId, RunId, WriterId},
+    partition::partition_of,
+};
+use runlog_tests::{agent::entry, cut::Relay, server::Launch, site::Site, way::Way};
 use serde_json::Value;
 use std::{
     io::{Read as _, Write as _},
@@ -115,4 +125,67 @@ fn a_path_that_clients_make_another_one_of_is_refused_and_never_answered_for() {
     // What is left of a path by clients that do take it out is no answer that something is not there.
     let (status, problem) = asked(&site, "GET /v1/lookup?tool=a&args=1");
     assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 404", &"usage".into()), "{problem}");
+}
+
+fn deep(id: &str, nth: u32, levels: usize) -> JournalRecord {
+    let content = Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
+    let (message_id, kind) = (id.to_owned(), "user".to_owned());
+    let turn = ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content };
+    let (run, id) = (RunId::new("deep").unwrap(), RecordId::new(id.to_owned()).unwrap());
+    let mut record = JournalRecord::new(run, id, "test", turn.into());
+    record.place.writer_id = WriterId::new("w".to_owned()).unwrap().into();
+    (record.place.writer_seq, record.place.journal_seq) = (nth.into(), nth.into());
+    record
+}
+
+/// By a writer of old, or by another one.
+#[test]
+fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
+    let site = Site::http().unwrap();
+    let (status, problem) =
+        site.server.post("/v1/runs/deep/records", &serde_json::to_value(deep("a", 1, 1)).unwrap()).unwrap();
+    assert_eq!(status, 200, "{problem}");
+    let refused = serde_json::to_string(&deep("b", 2, 126)).unwrap();
+    let (status, problem) = posted(&site, &refused);
+    assert_eq!((status, &problem["kind"]), (400, &"invalid".into()), "{problem}");
+    let told = problem["detail"].as_str().unwrap();
+    assert!(told.contains("nests 128 levels deep") && told.contains("/payload/content"), "{told}");
+
+    let data = site.path("data");
+    site.server.kill().unwrap();
+    let partition = partition_of(RunId::new("deep").unwrap(), 4);
+    let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (nth, levels) in (2..).zip([126, 128, 125]) {
+        let id = format!("{levels} levels");
+        runtime.block_on(log.append(partition, vec![entry(&deep(&id, nth, levels))])).unwrap();
+    }
+    drop(log);
+    let server = Launch::local(&data).partitions(4).start().unwrap();
+    let journal = Journal::parse(&server.url, None).unwrap();
+    let page = runtime.block_on(async {
+        let runlog = Runlog::connect(Config::new(journal, "test")).await.unwrap();
+        runlog.records("deep", &Select::default(), None, 10).await.unwrap()
+    });
+    let told: Vec<String> = page
+        .records
+        .into_iter()
+        .map(|read| read.record.map_or_else(|error| error.to_string(), |record| record.body.record_id.to_string()))
+        .collect();
+    assert_eq!((told.len(), told[0].as_str(), told[3].as_str()), (4, "a", "125 levels"), "{told:?}");
+    for (told, levels) in told[1..3].iter().zip(["126", "128"]) {
+        let whole =
+            format!("record {levels} levels of run deep cannot be read whole: /payload/content nests {levels} levels");
+        assert!(told.starts_with(&whole), "{told}");
+    }
+}
+
+/// Posts a text as it is.
+fn posted(site: &Site, text: &str) -> (u16, Value) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let url = format!("{}/v1/runs/deep/records", site.server.url);
+        let answer = runlog_tests::server::client().unwrap().post(url).body(text.to_owned()).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    })
 }

@@ -207,6 +207,52 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
+/// JSON that nests so deep.
+fn nested(levels: usize) -> Json {
+    Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).expect("JSON")
+}
+
+/// And says what, where, and how deep it may be; what is as deep as it may be is read whole, as JSON.
+pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
+    let writer = way.runlog.writer("deep").await.expect("a writer");
+    let turn = |levels| {
+        let mut record = named(&writer, &format!("t{levels}"), 0);
+        if let Payload::ConversationTurn(turn) = &mut record.payload {
+            turn.content = nested(levels);
+        }
+        record
+    };
+    writer.write(turn(125)).await.expect("written");
+    let state = |levels| LoopState { messages: vec![json!(1).into(), nested(levels)], ..LoopState::default() };
+    writer.checkpoint(&state(124)).await.expect("written");
+    let batch = |levels| writer.batch(RecordId::new(format!("b{levels}")).expect("an id"), vec![turn(levels)]);
+    batch(122).await.expect("written");
+    let refused = [
+        ("/payload/content nests 126 levels deep, more than the 125", writer.write(turn(126)).await.map(drop)),
+        ("/payload/messages/1 nests 125 levels deep", writer.checkpoint(&state(125)).await.map(drop)),
+        ("/payload/records/0/payload/content nests 123 levels deep", batch(123).await.map(drop)),
+    ];
+    for (told, came) in refused {
+        let error = came.expect_err("it is too deep");
+        assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    let page = way.runlog.records("deep", &Select::default(), None, 10).await.expect("a page");
+    let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("whole")).collect();
+    assert_eq!(read.len(), 4, "a claim, and what is not too deep");
+    assert!(read.iter().any(|record| record.payload == turn(125).payload), "as it was written");
+
+    let run = way.runlog.open("deep call").await.expect("open");
+    let never = |_| async { Ok(Json::from(json!("it ran"))) };
+    let error = run.tool("book", &nested(126).to_value()).once(never).await.expect_err("it is too deep");
+    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+    let error = run.tool("book", &1).once(|_| async { Ok(nested(126)) }).await.expect_err("nor such a result");
+    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Effect), "{error}");
+    assert!(error.to_string().contains("/payload/result nests 126 levels deep"), "{error}");
+    let next = way.runlog.open("deep call").await.expect("open");
+    assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
+}
+
 /// What must not reach the journal, beside what stays.
 fn secret() -> Value {
     json!({ "card": 4_111_111, "pin": 9_876_543, "word": "a hunter2", "stays": 7 })
@@ -341,6 +387,7 @@ macro_rules! writing_claims {
             a_run_that_ended_takes_what_may_follow,
             records_are_read_as_they_were_written,
             what_is_redacted_reaches_no_journal_in_whichever_record,
+            what_nobody_could_read_whole_is_not_written,
         }
     };
 }

@@ -1,7 +1,10 @@
 //! Questions to a server over HTTP: one at a time, each with a bounded wait, errors as the server's own kinds.
 
 use crate::Error;
-use runlog_schemas::answer::{ErrorKind, Problem};
+use runlog_schemas::{
+    answer::{ErrorKind, Problem},
+    id::{self, Illegal},
+};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -58,7 +61,7 @@ impl Client {
 
     /// Asks, and waits at most `deadline` (and a little) for all of the answer.
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: Target, deadline: Duration) -> Result<T, Error> {
-        let url = self.url(&target.deadline(deadline));
+        let url = self.url(&target.deadline(deadline))?;
         self.exchange(self.http.get(&url), &url, deadline).await
     }
 
@@ -69,7 +72,7 @@ impl Client {
         body: String,
         deadline: Duration,
     ) -> Result<T, Error> {
-        let url = self.url(&target.deadline(deadline));
+        let url = self.url(&target.deadline(deadline))?;
         let request = self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
         self.exchange(request, &url, deadline).await
     }
@@ -82,7 +85,7 @@ impl Client {
         body: Option<String>,
         wait: Duration,
     ) -> Result<Raw, Error> {
-        let url = self.url(target);
+        let url = self.url(target)?;
         let request = match body {
             Some(body) if method == "POST" => {
                 self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body)
@@ -105,7 +108,7 @@ impl Client {
 
     /// Opens a stream of server-sent events.
     pub(crate) async fn events(&self, target: Target) -> Result<Events, Error> {
-        let url = self.url(&target);
+        let url = self.url(&target)?;
         let request = self.http.get(&url).header(reqwest::header::ACCEPT, "text/event-stream").send();
         let opened = tokio::time::timeout(STREAM_WAIT, request).await;
         let response =
@@ -138,8 +141,13 @@ impl Client {
         })
     }
 
-    fn url(&self, target: &Target) -> String {
-        format!("{}{}", self.base, target.as_str())
+    /// Refuses what is left of a path only in part: it would ask for something else.
+    fn url(&self, target: &Target) -> Result<String, Error> {
+        let mut segments = target.as_str().split('?').next().unwrap_or_default().split('/');
+        match segments.find_map(id::dots) {
+            Some(text) => Err(Error::new(ErrorKind::Invalid, Illegal::Dots { what: "run id", text }.to_string())),
+            None => Ok(format!("{}{}", self.base, target.as_str())),
+        }
     }
 
     fn failed(&self, error: reqwest::Error, wait: Duration) -> Error {
@@ -207,9 +215,19 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Usage, "{url}: {error}");
         }
         assert_eq!(
-            Client::new("http://h:1/prefix/").unwrap().url(&Target::new("/v1/runs")),
+            Client::new("http://h:1/prefix/").unwrap().url(&Target::new("/v1/runs")).unwrap(),
             "http://h:1/prefix/v1/runs"
         );
+    }
+
+    #[test]
+    fn a_run_that_no_url_can_name_is_asked_for_by_none() {
+        let client = Client::new("http://h").unwrap();
+        for run in [".", ".."] {
+            let error = client.url(&Target::run(run).path("/recovery").with("cursor", "a/../b")).unwrap_err();
+            assert_eq!(error.kind().exit_code(), 3, "{error}");
+        }
+        client.url(&Target::run("...").path("/recovery").with("cursor", "..")).unwrap();
     }
 
     #[tokio::test]

@@ -22,7 +22,11 @@ use crate::{
     settled,
 };
 use runlog_producer::{
-    Happened, Runlog, Writer, answer::ErrorKind, id::RunId, payload::Payload, record::JournalRecord,
+    Happened, Runlog, Writer,
+    answer::ErrorKind,
+    id::{RecordId, RunId},
+    payload::Payload,
+    record::JournalRecord,
 };
 use state::{Pending, State};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -123,6 +127,10 @@ impl WritebackJournal {
     }
 
     /// Rejects a transaction, whether or not it is staged; a commit stands all the same.
+    ///
+    /// Where nobody knows what a commit of it came to, that is found out first, behind a claim of this process, and nothing is
+    /// recorded until it is known. Errors: [`Error::Committed`] where it turns out to have been applied, of which nothing is
+    /// recorded either; the journal's own where it cannot be found out, and the transaction is as it was.
     pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
         self.rejected(&mut self.state(), txn, &reason)
     }
@@ -166,11 +174,31 @@ impl WritebackJournal {
     }
 
     fn rejected(&self, state: &mut State, txn: TxnId, reason: &RejectReason) -> Result<(), Error> {
+        self.not_committed(state, txn)?;
         let at = types::rfc3339((self.clock)());
         let record = self.listed(convert::rejected(txn, &at, reason))?;
         self.write(vec![record])?;
         state.pending.remove(&txn);
         state.left.remove(&txn);
+        Ok(())
+    }
+
+    /// Makes sure that a commit of which nobody knows what it came to was not applied, and never will be.
+    fn not_committed(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
+        let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
+        let Some(committed) = pending.committing.as_ref().and_then(|records| records.last()) else { return Ok(()) };
+        let (runlog, writer, id) =
+            (self.journal.runlog().clone(), self.writer.clone(), committed.body.record_id.clone());
+        let applied = self.journal.wait(async move {
+            // Behind the claim that this comes to, what was on its way is there or never will be.
+            writer.next().await?;
+            is_there(&runlog, writer.id(), &id).await
+        })?;
+        if applied {
+            state.pending.remove(&txn);
+            return Err(Error::Committed(txn));
+        }
+        pending.committing = None;
         Ok(())
     }
 
@@ -220,7 +248,7 @@ impl WritebackJournal {
                     // Named after its last record, so that it is the same batch whenever it is written.
                     let name = format!("{}/batch", last.body.record_id);
                     records.push(last);
-                    let name = runlog_producer::id::RecordId::new(name).map_err(runlog_producer::Error::from)?;
+                    let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
                     settled::batch(&writer, name, records).await.map(drop)?;
                 }
                 None => {}
@@ -240,6 +268,19 @@ fn conflicts(error: &Error) -> bool {
 
 fn list(run_id: &RunId) -> List {
     List::of("codetether.journal", &[run_id.as_str()])
+}
+
+/// Whether a session has a record of this id, applied.
+async fn is_there(runlog: &Runlog, run_id: &RunId, id: &RecordId) -> Result<bool, Error> {
+    let mut reader = Reader::all(runlog, run_id, list(run_id));
+    while let Some(page) = reader.page().await? {
+        for read in page {
+            if read.record?.body.record_id == *id {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 async fn read(runlog: &Runlog, run_id: &RunId) -> Result<Vec<JournalEntry>, Error> {

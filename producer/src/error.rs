@@ -3,6 +3,7 @@
 use runlog_content::Kind;
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
+    depth::TooDeep,
     id::{Epoch, Illegal, OrEmpty, WriterId},
 };
 use std::time::Duration;
@@ -132,6 +133,12 @@ impl From<Problem> for Error {
 impl From<Illegal> for Error {
     fn from(illegal: Illegal) -> Self {
         Self::new(ErrorKind::Usage, Action::FixTheInput, illegal.to_string())
+    }
+}
+
+impl From<TooDeep> for Error {
+    fn from(deep: TooDeep) -> Self {
+        Self::new(ErrorKind::Invalid, Action::FixTheInput, deep.to_string())
     }
 }
 

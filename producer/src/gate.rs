@@ -20,7 +20,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{CallError, Dropped, ErrorKind, MissingContent, Position},
-    canonical,
+    canonical, depth,
     id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
     payload::{Payload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
@@ -328,6 +328,13 @@ impl<'a> Tool<'a> {
             Ok(outcome) => outcome,
             Err(why) => return Err(self.unknown(under_way, &why)),
         };
+        if let Err(too_deep) = depth::of_payload(&payload) {
+            // Not even held: it could be recorded at no time.
+            let ran = |why: &str| {
+                format!("the effect of call {} ran; its result could not be recorded: {why}", under_way.id())
+            };
+            return Err(Error::from(too_deep).of(ran).left(Happened::Effect));
+        }
         let record_id = shared.config.record_id()?;
         let held = under_way.ends(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
         let ran = |failed: Error, happened| {

@@ -109,16 +109,25 @@ impl Runlog {
     /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. An ended
     /// run gives a read-only handle and appends nothing. Cancelled, or past [`Config::operation`], it may have claimed the run.
     ///
-    /// The id as a [`RunId`] or as text; `Usage` for text that is none.
+    /// The id as a [`RunId`] or as text; `Usage` for text that is none, and for `.` and `..`, which no URL can name.
     pub async fn open_with(
         &self,
         run_id: impl TryInto<RunId, Error: Into<Illegal>>,
         options: OpenOptions,
     ) -> Result<Run, Error> {
-        let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+        let run_id = named(run_id)?;
         let span = tracing::info_span!("open", run = run_id.as_str());
         let open = run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span);
         within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+    }
+}
+
+/// The run of an id, unless nobody could ask for it over HTTP, whichever way this process has.
+pub(crate) fn named(run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<RunId, Error> {
+    let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+    match id::dots(run_id.as_str()) {
+        Some(text) => Err(Illegal::Dots { what: "run id", text }.into()),
+        None => Ok(run_id),
     }
 }
 

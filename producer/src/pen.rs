@@ -15,6 +15,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Outcome, Position, ReadBack},
+    depth,
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::Payload,
     record::{JournalRecord, RecordKind},
@@ -78,8 +79,8 @@ pub(crate) struct Written {
     pub(crate) position: Position,
     /// Whether the way told along with the acknowledgement that it was applied.
     pub(crate) applied: bool,
-    /// Whether it told that the record had been there before: its number is none.
-    pub(crate) repeat: bool,
+    /// Where it told that the record had been there before: the number of that one, 0 where it did not tell it.
+    pub(crate) repeat: Option<JournalSeq>,
 }
 
 impl Pen {
@@ -165,6 +166,9 @@ impl Pen {
     }
 
     async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
+        let id = &record.body.record_id;
+        let deep = |why: &str| format!("record {id} of run {} could not be read whole: {why}", self.run_id);
+        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep))?;
         let record = self.transport.stow(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
             (self.config.failpoints)(failpoint::CONTENT_STORED);
@@ -198,12 +202,13 @@ impl Pen {
                 self.config.count(metric::APPENDED);
                 self.config.observe(metric::APPEND_SECONDS, begun);
                 let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
-                let repeat = outcome.as_ref().is_some_and(|outcome| outcome.outcome == "repeat");
+                let repeat = outcome.as_ref().and_then(repeated);
                 let Some(record) = self.sent.take() else { return Err(self.no_record()) };
                 if !record.body.record_kind.unclaimed() {
                     let (records, numbered, hash) = write::behind(&record);
                     self.next_writer_seq = self.next_writer_seq.saturating_add(records);
-                    self.next_journal_seq = self.next_journal_seq.saturating_add(if repeat { 0 } else { numbered });
+                    self.next_journal_seq =
+                        self.next_journal_seq.saturating_add(if repeat.is_some() { 0 } else { numbered });
                     self.prev_hash = Some(hash.into());
                 }
                 if let Some(outcome) = outcome.filter(|outcome| !taken(outcome)) {
@@ -351,6 +356,11 @@ pub(crate) async fn permit(
 /// Whether a record took effect, now or when it came first.
 pub(crate) fn taken(outcome: &Outcome) -> bool {
     matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none()
+}
+
+/// Of a record that had been there before: the number of that one, 0 where its kind has none and where nobody told it.
+pub(crate) fn repeated(outcome: &Outcome) -> Option<JournalSeq> {
+    (outcome.outcome == "repeat").then(|| outcome.journal_seq.unwrap_or_default())
 }
 
 /// What a refusal means for whoever wrote the record.

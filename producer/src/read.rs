@@ -2,7 +2,7 @@
 //!
 //! Every question is answered at `latest`: what was in the log when it was asked is seen.
 
-use crate::{Action, Error, Runlog, run::whole_recovery, transport::Ask};
+use crate::{Action, Error, Runlog, named, run::whole_recovery, transport::Ask};
 use runlog_schemas::{
     answer::{self, Checkpoint, ErrorKind, Position, Recovery},
     draft::Draft,
@@ -29,8 +29,8 @@ pub struct Select {
 pub struct Read {
     /// Where it stands.
     pub position: Position,
-    /// The record, its payload whole; or why its content cannot be had: `MissingContent`, and `NotFound` where a retention
-    /// horizon took it away.
+    /// The record, its payload whole; or why its content cannot be had: `MissingContent`, `NotFound` where a retention
+    /// horizon took it away, and `Internal` where it nests deeper than its writer would be let today.
     pub record: Result<JournalRecord, Error>,
 }
 
@@ -43,16 +43,10 @@ pub struct Page {
     pub next_cursor: Option<String>,
 }
 
-type Asked = Result<RunId, Error>;
-
-fn run_id<E: Into<Illegal>>(run_id: impl TryInto<RunId, Error = E>) -> Asked {
-    run_id.try_into().map_err(|illegal| illegal.into().into())
-}
-
 impl Runlog {
     /// The run as it is; none where nothing was ever applied to it.
     pub async fn run(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<answer::Run>, Error> {
-        self.transport.run(run_id(id)?.borrow()).await
+        self.transport.run(named(id)?.borrow()).await
     }
 
     /// What a process that took the run over would learn, all pages of it; none where nothing was ever applied to it. The
@@ -60,7 +54,7 @@ impl Runlog {
     ///
     /// Errors: `Internal` where the run is there on one page and not on the next.
     pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
-        let id = run_id(id)?;
+        let id = named(id)?;
         let ask = Ask { from_start: false, content: true };
         whole_recovery(&self.transport, id.borrow(), ask).await
     }
@@ -76,7 +70,7 @@ impl Runlog {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Page, Error> {
-        let lines = self.transport.records(run_id(id)?.borrow(), which, cursor, limit).await?;
+        let lines = self.transport.records(named(id)?.borrow(), which, cursor, limit).await?;
         let Some(lines) = lines else { return Ok(Page::default()) };
         let records = lines.records.into_iter().map(read).collect();
         Ok(Page { records, next_cursor: lines.next_cursor })
@@ -92,7 +86,7 @@ impl Runlog {
         id: impl TryInto<RunId, Error: Into<Illegal>>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        self.transport.checkpoint(run_id(id)?.borrow(), at_or_before).await
+        self.transport.checkpoint(named(id)?.borrow(), at_or_before).await
     }
 }
 
@@ -102,6 +96,10 @@ fn read(line: answer::Line) -> Read {
         Error::new(kind, action, format!("record {record_id} of run {} {what}", line.run_id))
     };
     let record = match (line.record, line.missing_content) {
+        (None, _) if line.unreadable.is_some() => {
+            let what = format!("cannot be read whole: {}", line.unreadable.unwrap_or_default());
+            Err(gone(ErrorKind::Internal, Action::Operator, what))
+        }
         (Some(json), _) => Draft::parse(json.as_str()).map(|draft| draft.record).map_err(|error| {
             gone(ErrorKind::Internal, Action::Operator, format!("was answered with what is no record: {error}"))
         }),

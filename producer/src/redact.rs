@@ -7,12 +7,16 @@ use runlog_schemas::json::{Json, members};
 use serde_json::value::RawValue;
 use std::{borrow::Cow, fmt, sync::Arc};
 
+mod records;
+
 /// What stands in the place of a value that was taken out.
 pub const REDACTED: &str = "[redacted]";
 
 type Texts = Arc<dyn Fn(&str) -> Cow<'_, str> + Send + Sync>;
 
-/// What is taken out of arguments, results, failures, turns and checkpoints.
+/// What is taken out of what records hold: arguments, results, failures, turns, checkpoints, the payloads that a host brings,
+/// and what other records say for people to read. Never what a record is found, judged or known again by: ids, references,
+/// hashes, keys, statuses and names. Bytes that are no text, and what is encrypted, are not looked into.
 #[derive(Clone, Default)]
 pub struct Redaction {
     policy_id: String,
@@ -27,8 +31,9 @@ impl Redaction {
     }
 
     /// Takes out what the JSON pointer names (RFC 6901; a segment `*` stands for every member or element) in arguments and
-    /// results of `tool`; without one in those of all tools, in the content of turns, and in each message and the state of a
-    /// checkpoint. A pointer that names nothing takes nothing out.
+    /// results of `tool`; without one in those of all tools, in the content of turns and proposals, in JSON that a host brings,
+    /// and in each message and the state of a checkpoint. A pointer that names nothing takes nothing out. A result that is
+    /// written as a record of its own does not say of which tool it is: there all pointers count.
     #[must_use]
     pub fn pointer(mut self, tool: Option<&str>, pointer: &str) -> Self {
         let segments = pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"));
@@ -52,12 +57,17 @@ impl Redaction {
     /// The value as it may be recorded; the very same where nothing is to be taken out. What stays keeps its text, digits and
     /// order.
     pub(crate) fn json(&self, tool: Option<&str>, json: &Json) -> Json {
-        let pointers: Vec<&[String]> = self
-            .pointers
-            .iter()
-            .filter(|(only, _)| only.is_none() || only.as_deref() == tool)
-            .map(|(_, segments)| segments.as_slice())
-            .collect();
+        self.json_where(|only| only.is_none() || only == tool, json)
+    }
+
+    /// The same of a tool that nobody names.
+    pub(crate) fn json_of_some_tool(&self, json: &Json) -> Json {
+        self.json_where(|_| true, json)
+    }
+
+    fn json_where(&self, counts: impl Fn(Option<&str>) -> bool, json: &Json) -> Json {
+        let counting = self.pointers.iter().filter(|(only, _)| counts(only.as_deref()));
+        let pointers: Vec<&[String]> = counting.map(|(_, segments)| segments.as_slice()).collect();
         if pointers.is_empty() && self.texts.is_empty() {
             return json.clone();
         }
@@ -84,17 +94,10 @@ impl Redaction {
             split.filter(|(segment, _)| *segment == "*" || *segment == name).map(|(_, rest)| rest).collect()
         };
         match text.as_bytes().first()? {
-            b'"' => {
-                let old: String = serde_json::from_str(text).ok()?;
-                let new = self.text(&old);
-                if new == old { None } else { serde_json::to_string(&new).ok() }
-            }
+            b'"' => self.string(text),
             b'{' => {
                 let members = members(text).ok()?;
-                let parts = members.iter().map(|(name, value)| {
-                    let quoted = serde_json::to_string(name).unwrap_or_default();
-                    (format!("{quoted}:"), *value, self.change(value, &below(name)))
-                });
+                let parts = members.iter().map(|(name, value)| (named(name), *value, self.change(value, &below(name))));
                 join('{', parts, '}')
             }
             b'[' => {
@@ -107,6 +110,19 @@ impl Redaction {
             _ => None,
         }
     }
+
+    /// A JSON string as it may be recorded; none where it stays as it is.
+    fn string(&self, text: &str) -> Option<String> {
+        let old: String = serde_json::from_str(text).ok()?;
+        let new = self.text(&old);
+        if new == old { None } else { serde_json::to_string(&new).ok() }
+    }
+}
+
+/// A member's name, and what stands behind it.
+fn named(name: &str) -> String {
+    let quoted = serde_json::to_string(name).unwrap_or_default();
+    format!("{quoted}:")
 }
 
 /// The parts in a row, each as it was or as it became; none where all are as they were.

@@ -116,7 +116,7 @@ impl Shared {
                     journal_seq: JournalSeq::ZERO,
                     position,
                     applied: false,
-                    repeat: false,
+                    repeat: None,
                 };
                 let writer = (&state.pen.writer_id, state.pen.epoch);
                 let permitted =

@@ -11,7 +11,7 @@ use runlog_schemas::{
         Payload,
         wrapped::{BATCH_RECORDS_MAX, Batch},
     },
-    record::{JournalRecord, Place, REDACTION_DEFAULT, RecordKind},
+    record::{JournalRecord, Place, RecordKind},
 };
 
 impl Run {
@@ -72,7 +72,7 @@ impl Shared {
             let payload_type = record.payload.payload_type();
             return Err(invalid(format!("record {id} of run {run_id} is a {payload_type}, which is {how}")));
         }
-        redact(&self.config, &mut record);
+        redact(&self.config, &mut record)?;
         Ok(record)
     }
 }
@@ -95,29 +95,9 @@ fn not_here(record: &JournalRecord) -> Option<&'static str> {
     })
 }
 
-/// Takes out what must not reach the journal, of turns, tool calls and entries of tool journals. Facts, and with them the
-/// fingerprint, are those of the true arguments. What other payloads hold is for whoever makes them to take out.
-pub(crate) fn redact(config: &Config, record: &mut JournalRecord) {
-    let Some(redaction) = &config.redaction else { return };
-    match &mut record.payload {
-        Payload::ConversationTurn(turn) => turn.content = redaction.json(None, &turn.content),
-        Payload::ToolJournalEntry(entry) => {
-            entry.arguments = redaction.json(Some(&entry.tool_name), &entry.arguments);
-            entry.result = redaction.json(Some(&entry.tool_name), &entry.result);
-            entry.call_fingerprint = redaction.text(&entry.call_fingerprint);
-        }
-        Payload::ToolCallRequested(call) => {
-            call.arguments = call.arguments.as_ref().map(|arguments| redaction.json(Some(&call.tool_name), arguments));
-        }
-        Payload::ToolCallCompleted(call) => {
-            call.result = call.result.as_ref().map(|result| redaction.json(None, result));
-        }
-        Payload::ToolCallFailed(call) => call.error_message = redaction.text(&call.error_message),
-        _ => {}
-    }
-    if record.body.redaction_policy_id == REDACTION_DEFAULT {
-        redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
-    }
+/// Takes out what must not reach the journal.
+pub(crate) fn redact(config: &Config, record: &mut JournalRecord) -> Result<(), Error> {
+    config.redaction.as_ref().map_or(Ok(()), |redaction| redaction.record(record))
 }
 
 fn invalid(message: String) -> Error {
@@ -143,12 +123,17 @@ pub(crate) fn place(batch: &mut Batch, place: &Place, mut journal_seq: JournalSe
     }
 }
 
-/// How far a record moves its writer's numbers, and the run's, and the hash that the next one names.
-pub(crate) fn behind(record: &JournalRecord) -> (u64, u64, runlog_schemas::id::ContentHash) {
-    let records = match &record.payload {
+/// The records that a record of the log stands for: those of a batch, otherwise itself.
+pub(crate) fn each(record: &JournalRecord) -> &[JournalRecord] {
+    match &record.payload {
         Payload::Batch(batch) => batch.records.as_slice(),
         _ => std::slice::from_ref(record),
-    };
+    }
+}
+
+/// How far a record moves its writer's numbers, and the run's, and the hash that the next one names.
+pub(crate) fn behind(record: &JournalRecord) -> (u64, u64, runlog_schemas::id::ContentHash) {
+    let records = each(record);
     let numbered = records.iter().filter(|record| record.body.record_kind.numbered()).count();
     (records.len() as u64, numbered as u64, records.last().unwrap_or(record).content_hash())
 }

@@ -11,23 +11,23 @@
 //! once; and what is written instead of it is written only once it is certain that the former never takes effect.
 
 use crate::{
-    Action, Config, Error, Happened, LoopState, Runlog,
-    pen::{Halt, Pen, read_back},
+    Action, Config, Error, Happened, LoopState, Runlog, named,
+    pen::{Halt, Pen, read_back, repeated},
     saved::Saved,
     transport::Transport,
     within,
-    write::redact,
+    write::{self, redact},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position},
-    id::{Illegal, JournalSeq, RecordId, RunId},
+    id::{Epoch, Illegal, JournalSeq, RecordId, RunId},
     payload::{
         Payload,
         wrapped::{BATCH_RECORDS_MAX, Batch},
     },
     record::{JournalRecord, RecordKind},
 };
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, MutexGuard};
 use tracing::Instrument;
 
@@ -41,6 +41,8 @@ pub struct Writer {
     config: Arc<Config>,
     run_id: RunId,
     desk: Mutex<Desk>,
+    /// That of the last claim that was applied, to be read while the desk is taken.
+    epoch: std::sync::Mutex<Epoch>,
 }
 
 #[derive(Debug)]
@@ -56,8 +58,11 @@ struct Desk {
 pub struct Wrote {
     /// Where it stands; where it had been written before, where the first one stands.
     pub position: Position,
-    /// Its number within the run; 0 for kinds that have none, and for one that had been written before.
+    /// Its number within the run; where it had been written before, that of the first one. 0 for kinds that have none, and of a
+    /// repeat where the server is of a version that does not tell it.
     pub journal_seq: JournalSeq,
+    /// Whether it had been written before, by whichever process: nothing happened now.
+    pub repeat: bool,
 }
 
 impl Runlog {
@@ -67,7 +72,7 @@ impl Runlog {
     /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. Cancelled, or
     /// past [`Config::operation`], it may have claimed the run.
     pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
-        let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+        let run_id = named(run_id)?;
         let span = tracing::info_span!("writer", run = run_id.as_str());
         let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
         within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await
@@ -81,7 +86,7 @@ impl Writer {
         let start = Halt::Stopped { error: start, checkpoint: false };
         let pen = Pen::new(transport.clone(), config.clone(), run_id.borrow(), head.as_ref(), Some(start));
         let desk = Desk { pen, next_checkpoint_seq: 1, saved: None };
-        let writer = Self { transport, config, run_id, desk: Mutex::new(desk) };
+        let writer = Self { transport, config, run_id, desk: Mutex::new(desk), epoch: std::sync::Mutex::default() };
         let mut desk = writer.lock().await?;
         writer.take_over(&mut desk).await?;
         drop(desk);
@@ -91,6 +96,12 @@ impl Writer {
     /// The run's id.
     pub fn id(&self) -> &RunId {
         &self.run_id
+    }
+
+    /// The epoch that it writes in. It grows where a write claims the run again behind one that failed; what is applied was
+    /// written in the epoch of then. That another process took the run over is not seen here.
+    pub fn epoch(&self) -> Epoch {
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
@@ -166,7 +177,9 @@ impl Writer {
         let whole = Saved::default();
         let base = desk.saved.as_ref().unwrap_or(&whole);
         let (checkpoint, next) = base.next(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
-        let record = self.writable(self.draft(Some(id), checkpoint)?)?;
+        // Its content is redacted already: what it brings, and what its hash is of.
+        let mut record = self.draft(Some(id), checkpoint)?;
+        self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // What it builds on stays what the next one builds on until it is known to be applied.
         match self.put_behind(&mut desk, record).await {
             Ok(wrote) => {
@@ -215,16 +228,18 @@ impl Writer {
     /// Writes a record behind what came before, which is settled.
     async fn put_behind(&self, desk: &mut Desk, record: JournalRecord) -> Result<Wrote, Error> {
         self.expected(desk, &record).await?;
-        if record.body.record_kind == RecordKind::CheckpointPrune {
+        if write::each(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // It may take away what the next one would build on.
             desk.saved = None;
         }
-        let checkpoint_seq =
-            record.body.facts.checkpoint_seq.filter(|_| record.body.record_kind == RecordKind::LoopCheckpoint);
+        let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
+        let checkpoint_seqs =
+            write::each(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
+        let checkpoint_seq = checkpoint_seqs.max();
         let sent = record.clone();
         let written = desk.pen.append_whole(record).await?;
-        let journal_seq = if written.repeat { JournalSeq::ZERO } else { written.journal_seq };
-        let mut wrote = Wrote { position: written.position.clone(), journal_seq };
+        let (position, repeat) = (written.position.clone(), written.repeat.is_some());
+        let mut wrote = Wrote { position, journal_seq: written.repeat.unwrap_or(written.journal_seq), repeat };
         if !written.applied {
             // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
             desk.pen.sent = Some(sent);
@@ -240,14 +255,14 @@ impl Writer {
                 Err(error) => return Err(desk.pen.stop(error).left(Happened::Unknown)),
             };
             desk.pen.sent = None;
-            if answer.outcome.outcome == "repeat" {
+            if let Some(journal_seq) = repeated(&answer.outcome) {
                 // It took no number of the run, which is known only now. How many a batch has is asked for again.
                 if written.journal_seq == JournalSeq::ZERO {
                     desk.pen.stop(again(&self.run_id));
                 } else {
                     desk.pen.next_journal_seq = written.journal_seq;
                 }
-                wrote = Wrote { position: answer.outcome.position, journal_seq: JournalSeq::ZERO };
+                wrote = Wrote { position: answer.outcome.position, journal_seq, repeat: true };
             }
         }
         if let Some(seq) = checkpoint_seq {
@@ -292,6 +307,7 @@ impl Writer {
         let behind = self.transport.run(self.run_id.borrow());
         desk.next_checkpoint_seq = desk.pen.take_over(head, behind).await?.next_checkpoint_seq;
         (desk.pen.sent, desk.pen.halt) = (None, None);
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = desk.pen.epoch;
         Ok(())
     }
 
@@ -311,7 +327,7 @@ impl Writer {
         if matches!(record.payload, Payload::StoredPayload(_)) {
             return invalid(format!("of run {run_id} is a claim check, which is made of what is too large"));
         }
-        redact(&self.config, &mut record);
+        redact(&self.config, &mut record)?;
         Ok(record)
     }
 }

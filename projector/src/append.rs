@@ -234,11 +234,18 @@ impl Projector {
                 Effect::Repeat { first, .. } => ("repeat", first.refused, (first.offset, first.index)),
                 Effect::Refused(reason) => ("refused", Some(*reason), (row.offset, row.index)),
             };
+            let journal_seq = match &effect {
+                Effect::Repeat { first, .. } if first.refused.is_none() => {
+                    query::outcome::number(&view, run_id, (first.offset, first.index))?
+                }
+                _ => None,
+            };
             let outcome = Outcome {
                 position: self.position(partition, position.0, position.1),
                 outcome: name.into(),
                 reason: reason.map(|reason| reason.as_str().to_owned()),
                 record_id: record.body.record_id.clone().into(),
+                journal_seq,
             };
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
@@ -426,6 +433,7 @@ impl Projector {
             outcome: "applied".into(),
             reason: None,
             record_id: record_id.into(),
+            journal_seq: None,
         })
     }
 }

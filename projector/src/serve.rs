@@ -21,7 +21,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Journal, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
-    id::{PartitionId, RunId},
+    id::{self, PartitionId, RunId},
     schema,
 };
 use serde::Deserialize;
@@ -167,20 +167,30 @@ impl IntoResponse for Error {
     }
 }
 
-/// Refuses a query that is not UTF-8: what replaces such bytes would ask for something else.
+/// Refuses a query that is not UTF-8: what replaces such bytes would ask for something else. So would a path without its
+/// dots, which most clients take out of it before they ask.
 async fn legible(request: Request, next: middleware::Next) -> Response {
-    let query = request.uri().query().unwrap_or_default();
-    let digit = |at: usize| query.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-    let (mut bytes, mut at) = (Vec::with_capacity(query.len()), 0);
-    while let Some(byte) = query.as_bytes().get(at) {
+    let dots = |segment: &str| String::from_utf8(unescaped(segment)).ok().and_then(|text| id::dots(&text));
+    if let Some(dots) = request.uri().path().split('/').find_map(dots) {
+        let message = format!("{dots:?} names nothing here: whatever reads a URL takes it out of the path");
+        return problem(&Error::new(ErrorKind::Usage, message));
+    }
+    match std::str::from_utf8(&unescaped(request.uri().query().unwrap_or_default())) {
+        Ok(_) => next.run(request).await,
+        Err(error) => problem(&Error::new(ErrorKind::Usage, "the query is not UTF-8").because(error)),
+    }
+}
+
+/// The bytes that a part of a URL stands for.
+fn unescaped(text: &str) -> Vec<u8> {
+    let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
+    while let Some(byte) = text.as_bytes().get(at) {
         let escaped = if *byte == b'%' { digit(at + 1) } else { None };
         bytes.push(escaped.unwrap_or(*byte));
         at += if escaped.is_some() { 3 } else { 1 };
     }
-    match std::str::from_utf8(&bytes) {
-        Ok(_) => next.run(request).await,
-        Err(error) => problem(&Error::new(ErrorKind::Usage, "the query is not UTF-8").because(error)),
-    }
+    bytes
 }
 
 async fn not_so(uri: Uri, request: Request) -> Response {
@@ -189,9 +199,11 @@ async fn not_so(uri: Uri, request: Request) -> Response {
     respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }
 
-async fn unknown(uri: Uri, request: Request) -> Error {
+/// Not `not_found`, which says of something that can be asked for that it is not there: this was no question.
+async fn unknown(uri: Uri, request: Request) -> Response {
     let message = format!("no such resource: {} {}", request.method(), uri.path());
-    Error::new(ErrorKind::NotFound, message)
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
 }
 
 /// The framework's own refusals (a query or body that does not parse) in the form of ours.

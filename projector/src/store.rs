@@ -296,7 +296,12 @@ pub trait Commit: Rows {
 
 /// Decodes a row.
 pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
-    T::from_bytes(row).map_err(|source| Error::Damaged {
+    T::from_bytes(row).map_err(|source| damaged(key, source))
+}
+
+/// The error for a row that is not what is written there.
+pub fn damaged(key: &[u8], source: Malformed) -> Error {
+    Error::Damaged {
         index: key
             .first()
             .and_then(|byte| Index::COMPARED.into_iter().find(|index| *index as u8 == *byte))
@@ -304,7 +309,7 @@ pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
             .name(),
         key: runlog_schemas::datum::hex(key),
         source,
-    })
+    }
 }
 
 /// What became of the first record of an id: among those applied, else among those refused for their content. Two gets at

@@ -58,6 +58,9 @@ pub struct Outcome {
     /// The record.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
+    /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise null.
+    #[serde(default)]
+    pub journal_seq: Option<JournalSeq>,
 }
 
 /// What became of an appended record, and who writes the run: both from one view of one log position.
@@ -99,13 +102,16 @@ pub struct Line {
     pub timestamp: String,
     /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
     /// claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
-    /// `{"dropped": POSITION}` alone, the horizon's.
+    /// `{"dropped": POSITION}` alone, the horizon's; where it nests too deep to be shown, `{"unreadable": WHY}` alone.
     pub payload: Json,
     /// Raw was asked for, and the payload could not be had: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
+    /// Why the record cannot be shown: it nests deeper than its writer would be let today.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
     /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is appended. Absent
-    /// where its content could not be had or was taken away.
+    /// where its content could not be had, was taken away or cannot be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Json>,
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     datum::{Datum, Sha256},
+    depth::{self, RECORD_LEVELS_MAX},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::{self, Json},
     messages,
@@ -57,6 +58,7 @@ impl Draft {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
+        shallow(text, &members)?;
         let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
         let string = |name: &str| -> Result<Option<String>, Invalid> {
             members
@@ -93,6 +95,13 @@ impl Draft {
         {
             // What is hidden says nothing: its writer does.
             record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
+        }
+        if redacted
+            && matches!(record.payload, Payload::ToolJournalEntry(_))
+            && let Some(given) = members.get("facts")
+        {
+            let given: Facts = serde_json::from_str(given.get()).map_err(|e| invalid(e, "/facts"))?;
+            record.body.facts = of_true_content(&record.payload, record.body.facts, &given);
         }
         let facts = &record.body.facts;
         if facts.payload_type == "tool_call_requested" && facts.fingerprint.is_none() {
@@ -137,6 +146,26 @@ impl Draft {
     }
 }
 
+/// Refuses a record that nobody could read whole, and says where.
+fn shallow(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<(), Invalid> {
+    if !depth::deeper(text, RECORD_LEVELS_MAX) {
+        return Ok(());
+    }
+    let mut pointer = String::new();
+    let deep = |raw: &RawValue, above| depth::deeper(raw.get(), RECORD_LEVELS_MAX - above);
+    if let Some((name, raw)) = members.iter().find(|(_, raw)| deep(raw, 1)) {
+        pointer = format!("/{}", escape(name));
+        let below: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+        let below = below.iter().find(|(_, raw)| deep(raw, 2)).map(|(name, _)| format!("/{}", escape(name)));
+        pointer.extend(below);
+    }
+    let levels = depth::levels(text);
+    Err(invalid(
+        format!("a record nests {RECORD_LEVELS_MAX} levels deep at the most, this one nests {levels} levels deep"),
+        &pointer,
+    ))
+}
+
 /// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.
 pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if matches!(payload, Payload::Encrypted(_)) {
@@ -146,13 +175,27 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if !record.body.record_kind.carries(payload.payload_type()) {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
-    if record.body.facts != Facts::of(payload) {
+    let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
+    let facts = Facts::of(payload);
+    let facts = if redacted { of_true_content(payload, facts, &record.body.facts) } else { facts };
+    if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
-    if seal(payload.clone(), record.body.redaction_policy_id != REDACTION_DEFAULT)? != *payload {
+    if seal(payload.clone(), redacted)? != *payload {
         return Err(invalid("the stored payload lacks what its content determines", "/payload/sha256"));
     }
     Ok(())
+}
+
+/// The facts of a payload that was redacted, which are its writer's word where they are hashes of what was taken out: a tool
+/// journal entry is known again by its true fingerprint.
+fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
+    match payload {
+        Payload::ToolJournalEntry(_) => {
+            Facts { key: given.key.clone(), fingerprint: given.fingerprint.clone(), ..facts }
+        }
+        _ => facts,
+    }
 }
 
 /// What a payload determines of its envelope; a stored one leaves it to the client to say so.

@@ -47,6 +47,12 @@ pub const ID_BYTES_MAX: usize = 1024;
 /// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids are.
 pub const FINGERPRINT_BYTES_MAX: usize = 1024;
 
+/// `.` or `..`, where a text is one of them: as a segment of a URL's path it is taken out by whoever reads the URL, percent-encoded
+/// or not, so that what was asked of one run would be asked of another, or of all.
+pub fn dots(text: &str) -> Option<&'static str> {
+    [".", ".."].into_iter().find(|dots| *dots == text)
+}
+
 /// Why a value is none of its type, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Illegal {
@@ -65,6 +71,14 @@ pub enum Illegal {
         max: usize,
         /// What it has.
         bytes: usize,
+    },
+    /// An id that no URL's path keeps.
+    #[error("a {what} is not {text:?}, which whatever reads a URL takes out of its path; give it another one")]
+    Dots {
+        /// The type, for people.
+        what: &'static str,
+        /// `.` or `..`.
+        text: &'static str,
     },
     /// A number that the schema has no room for.
     #[error("{what} must be at most {max}, what the schema's number holds, not {number}")]

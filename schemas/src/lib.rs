@@ -11,6 +11,7 @@ pub mod canonical;
 pub mod codec;
 pub mod contract;
 pub mod datum;
+pub mod depth;
 pub mod draft;
 pub mod evolution;
 pub mod id;

@@ -1,11 +1,11 @@
 //! A way to a server that breaks once: a relay that ends a connection in the middle of an answer, or before the server has
-//! seen the request.
+//! seen the request, or that answers in place of the server.
 
 use std::{
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
     thread,
@@ -33,6 +33,17 @@ struct State {
     /// Requests like these are swallowed while this is above 0.
     swallows: AtomicU32,
     cut: AtomicU32,
+    /// Requests like these that are let through before.
+    passes: AtomicU32,
+    /// What is answered to the next request like these, and whether the server sees it.
+    instead: Mutex<Option<(String, bool)>>,
+}
+
+/// What is made of a connection's next answer.
+#[derive(Debug)]
+enum Broken {
+    Cut,
+    Instead(String),
 }
 
 impl Relay {
@@ -41,8 +52,15 @@ impl Relay {
         let server = url.strip_prefix("http://").context("the server's URL")?.to_owned();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("http://{}", listener.local_addr()?);
-        let state =
-            State { server, path, cuts: AtomicU32::new(0), swallows: AtomicU32::new(0), cut: AtomicU32::new(0) };
+        let state = State {
+            server,
+            path,
+            cuts: AtomicU32::new(0),
+            swallows: AtomicU32::new(0),
+            cut: AtomicU32::new(0),
+            passes: AtomicU32::new(0),
+            instead: Mutex::default(),
+        };
         let state = Arc::new(state);
         let shared = state.clone();
         thread::spawn(move || {
@@ -59,9 +77,20 @@ impl Relay {
         self.state.cuts.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Ends the connection on the next request instead of passing it on.
+    /// Ends the connection on the next request that is not cut instead of passing it on.
     pub fn swallow_next(&self) {
         self.state.swallows.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Answers the next request with this text, and ends its connection: in place of the server's answer where the request is
+    /// `passed` on, otherwise the server never sees it.
+    pub fn answer_next(&self, text: &str, passed: bool) {
+        *self.state.instead.lock().unwrap_or_else(PoisonError::into_inner) = Some((text.to_owned(), passed));
+    }
+
+    /// Lets so many more requests through before anything is made of one.
+    pub fn pass(&self, requests: u32) {
+        self.state.passes.fetch_add(requests, Ordering::SeqCst);
     }
 
     /// How many answers were cut.
@@ -74,13 +103,17 @@ impl Relay {
 fn relay(mut client: TcpStream, state: &State) -> Option<()> {
     let mut server = TcpStream::connect(&state.server).ok()?;
     let (mut answers, mut back) = (server.try_clone().ok()?, client.try_clone().ok()?);
-    let breaks = Arc::new(AtomicU32::new(0));
+    let breaks = Arc::<Mutex<Option<Broken>>>::default();
     let breaking = breaks.clone();
+    let mut own = client.try_clone().ok()?;
     let reader = thread::spawn(move || {
         let mut bytes = [0; 16384];
         while let Ok(count @ 1..) = answers.read(&mut bytes) {
-            if breaking.load(Ordering::SeqCst) > 0 {
-                let _ = back.write_all(&bytes[..count.min(ARRIVE)]);
+            if let Some(broken) = breaking.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                let _ = match broken {
+                    Broken::Cut => back.write_all(&bytes[..count.min(ARRIVE)]),
+                    Broken::Instead(text) => back.write_all(text.as_bytes()),
+                };
                 break;
             }
             if back.write_all(&bytes[..count]).is_err() {
@@ -95,12 +128,23 @@ fn relay(mut client: TcpStream, state: &State) -> Option<()> {
         let request = String::from_utf8_lossy(&bytes[..count]);
         let named = request.lines().next().is_some_and(|line| line.contains(state.path));
         let one_less = |count: u32| count.checked_sub(1);
-        if named && state.swallows.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+        let named = named && state.passes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_err();
+        if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+            breaks.lock().unwrap_or_else(PoisonError::into_inner).replace(Broken::Cut);
+            state.cut.fetch_add(1, Ordering::SeqCst);
+        } else if named && state.swallows.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             break;
         }
-        if named && state.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
-            breaks.store(1, Ordering::SeqCst);
-            state.cut.fetch_add(1, Ordering::SeqCst);
+        let instead = || state.instead.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match named.then(instead).flatten() {
+            Some((text, true)) => {
+                drop(breaks.lock().unwrap_or_else(PoisonError::into_inner).replace(Broken::Instead(text)))
+            }
+            Some((text, false)) => {
+                let _ = own.write_all(text.as_bytes());
+                break;
+            }
+            None => {}
         }
         if server.write_all(&bytes[..count]).is_err() {
             break;

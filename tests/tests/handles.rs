@@ -54,6 +54,12 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again() {
+        runlog_tests::claims::writing::a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(&way().await)
+            .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn an_operation_past_its_time_says_what_it_left() {
         runlog_tests::claims::records::an_operation_past_its_time_says_what_it_left(&way().await).await;
     }

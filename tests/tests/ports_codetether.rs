@@ -34,3 +34,8 @@ fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
     port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::local()?)?;
     port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::http()?)
 }
+
+#[test]
+fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> anyhow::Result<()> {
+    port_codetether::a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied()
+}

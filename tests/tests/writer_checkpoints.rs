@@ -1,7 +1,11 @@
 //! Checkpoints of a writer that writes records as they are given: what each adds to the one before it, whoever wrote that one.
 
 use runlog_log::memory::MemoryOptions;
-use runlog_producer::{Json, LoopState, Writer, payload::CheckpointPrune};
+use runlog_producer::{
+    Json, LoopState, Writer,
+    id::RecordId,
+    payload::{CheckpointPrune, LoopCheckpoint},
+};
 use runlog_tests::way::Way;
 use serde_json::{Value, json};
 
@@ -79,4 +83,28 @@ async fn a_checkpoint_builds_on_none_that_was_pruned() {
     save(&writer, 4).await;
     assert_eq!(brought(&way).await, (4, false));
     assert_latest(&way, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checkpoint_behind_a_batch_builds_on_none_that_was_pruned_in_it_and_is_numbered_behind_those_in_it() {
+    let memory = Way::memory(MemoryOptions::default()).await.expect("a journal");
+    let http = Way::http().await.expect("a journal");
+    for way in [memory, http] {
+        let writer = way.runlog.writer(RUN).await.expect("a writer");
+        save(&writer, 3).await;
+        let prune = CheckpointPrune { prune_covered_before: 1.into(), preserve_latest_terminal: false };
+        let list = json!({
+            "checkpoint_id": "in the batch", "checkpoint_seq": 7, "covers_journal_seq": 0, "schema_version": 1,
+            "messages": [], "state": null,
+        });
+        let mut saved: LoopCheckpoint = serde_json::from_value(list).expect("a checkpoint");
+        saved.state_hash = saved.content_hash();
+        let records = vec![writer.draft(None, prune).expect("a record"), writer.draft(None, saved).expect("a record")];
+        writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
+        assert_eq!(writer.next().await.expect("numbers").1, 8);
+        save(&writer, 4).await;
+        assert_latest(&way, 4).await;
+        // It may build on the one in the batch, which has no messages.
+        assert_eq!(brought(&way).await.0, 4);
+    }
 }

@@ -407,3 +407,64 @@ fn the_checkpoint_store_answers_as_theirs_does_behind_any_restart() -> anyhow::R
         Ok(())
     })
 }
+
+/// One whose record has hardly any room left, so that no batch holds it beside another.
+fn large(id: &str, covers: u64) -> RunCheckpoint {
+    let loop_state = format!("terminal:{}", "x".repeat(1_047_200));
+    RunCheckpoint { loop_state, ..checkpoint(id, covers, covers) }
+}
+
+/// What Runlog itself answers.
+fn answered(config: Config, at_or_before: u32) -> anyhow::Result<Option<serde_json::Value>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let asked = async { Runlog::connect(config).await?.checkpoint(RUN, Some(at_or_before.into())).await };
+    Ok(runtime.block_on(asked)?.and_then(|found| found.state).map(|state| state.to_value()))
+}
+
+/// Two small ones, and between them one that is terminal and kept.
+fn with_a_large_one(journal: &Journal) -> anyhow::Result<RunCheckpoint> {
+    for seq in 1..=4 {
+        journal.append(intent(seq, &seq.to_string()))?;
+    }
+    let large = large("large", 2);
+    journal.save(checkpoint("first", 1, 0), 4)?;
+    journal.save(large.clone(), 4)?;
+    journal.save(checkpoint("last", 4, 5), 4)?;
+    Ok(large)
+}
+
+const BEFORE_THREE: CheckpointPrunePolicy =
+    CheckpointPrunePolicy { prune_covered_before: 3, preserve_latest_terminal: true };
+
+#[test]
+fn a_prune_keeps_a_terminal_checkpoint_that_is_too_large_for_a_batch() -> anyhow::Result<()> {
+    on_each(|config| {
+        let journal = Journal::connect(config())?;
+        let large = with_a_large_one(&journal)?;
+        let report = journal.prune(&run(), BEFORE_THREE)?;
+        ensure!((report.pruned_count, report.retained_count) == (1, 2), "{report:?}");
+        ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
+        ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "nothing more");
+        drop(journal);
+        ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and Runlog itself answers with it");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_prune_that_broke_off_is_brought_to_its_end_by_the_next_one() -> anyhow::Result<()> {
+    let site = Site::http()?;
+    let relay = runlog_tests::cut::Relay::start(&site.server.url, "/records?deadline_ms")?;
+    let journal = Journal::connect(site.config(&relay.url)?)?.with_patience(Duration::ZERO);
+    let large = with_a_large_one(&journal)?;
+    // Together they are refused, and then only the prune itself arrives.
+    relay.pass(2);
+    relay.swallow_next();
+    journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");
+    ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
+    let config = || site.config(&site.server.url).expect("a journal's URL");
+    ensure!(answered(config(), 3)?.is_none(), "Runlog itself does not know that yet");
+    ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "all that was to be is pruned");
+    ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");
+    Ok(())
+}

@@ -22,6 +22,13 @@ pub(super) struct GivenUp {
     unknown: bool,
 }
 
+impl GivenUp {
+    /// Whether nothing was written, for its size.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.error.kind() == ErrorKind::TooLarge
+    }
+}
+
 impl From<GivenUp> for AgentError {
     fn from(given_up: GivenUp) -> Self {
         failure(&given_up.error, given_up.unknown)
@@ -58,7 +65,7 @@ impl Inner {
         };
         let wrote = asked(self.patience, write).await;
         match wrote {
-            Ok(wrote) if next && wrote.journal_seq != JournalSeq::ZERO => {
+            Ok(wrote) if next && !wrote.repeat => {
                 numbers.took(number, wrote.journal_seq.get(), &record.record_id);
             }
             Ok(_) if !next => {}

@@ -1,7 +1,8 @@
 //! Saved checkpoints: loop checkpoints of Runlog whose `state` is the SDK's checkpoint, and prunes of them.
 //!
 //! What a store holds is what its records come to, in the log's order: a checkpoint takes the place of one of the same id,
-//! and a prune takes out what its policy says. Runlog's own `checkpoint` and `recover` see the same records.
+//! and a prune takes out what its policy says. Runlog's own `checkpoint` and `recover` see the same records: a terminal
+//! checkpoint that Runlog's prune hides and the SDK's keeps is saved anew behind it.
 
 use super::{Inner, Numbers, append::asked, failure, failure::foreign, record};
 use crate::seek::{self, List};
@@ -14,6 +15,10 @@ use runlog_producer::{
     payload::{CheckpointPrune, LoopCheckpoint, Payload},
 };
 use serde_json::{Map, Value};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// The list of a run's checkpoints and prunes.
 fn of_run(run_id: &id::RunId) -> List {
@@ -27,21 +32,30 @@ fn of_id(run_id: &id::RunId, checkpoint_id: &str) -> List {
 
 /// Longer ids are not found by it.
 const ID_BYTES_MAX: usize = 512;
+/// The length of the state of a terminal checkpoint, above which its record has room for a longer id from the start: it may have
+/// to be saved anew, and a record has its limit.
+const ROOMY_BYTES: usize = 512 << 10;
+/// Digits of what makes the id of one that is saved anew unique; fewer than of one that was saved again.
+const ANEW_DIGITS: usize = 12;
 /// Where a prune keeps the SDK's own policy.
 const POLICY: &str = "/payload/agent_sdk_core";
 
 impl Inner {
     /// The run's checkpoints, as saves and prunes left them.
     pub(super) async fn checkpoints(&self, run_id: &id::RunId) -> Result<Vec<RunCheckpoint>, AgentError> {
-        let mut kept = Vec::new();
+        Ok(self.store(run_id).await?.kept)
+    }
+
+    async fn store(&self, run_id: &id::RunId) -> Result<Store, AgentError> {
+        let mut store = Store::default();
         for record in self.read(run_id, &of_run(run_id).select()).await? {
             match &record.payload {
-                Payload::LoopCheckpoint(saved) => put(&mut kept, theirs(saved)?),
-                Payload::CheckpointPrune(_) => drop(pruned(&mut kept, policy(&record)?)),
+                Payload::LoopCheckpoint(saved) => store.put(theirs(saved)?, saved.covers_journal_seq),
+                Payload::CheckpointPrune(prune) => store.prune(policy(&record)?, prune.prune_covered_before),
                 _ => {}
             }
         }
-        Ok(kept)
+        Ok(store)
     }
 
     pub(super) async fn save(&self, checkpoint: RunCheckpoint) -> Result<CheckpointSaveOutcome, AgentError> {
@@ -50,7 +64,7 @@ impl Inner {
         let mut seat = seat.lock().await;
         let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
         let numbers = self.learn(&run_id, &writer, &mut seat).await?;
-        let record = self.saved(&writer, numbers, &checkpoint).await?;
+        let record = self.saved(&writer, numbers, &checkpoint, false).await?;
         let write = || {
             let (writer, record) = (writer.clone(), record.clone());
             async move { writer.write(record).await }
@@ -63,19 +77,29 @@ impl Inner {
         })
     }
 
-    /// The record of a save. Its own id is the SDK's, made unique where that was saved before.
+    /// The record of a save, or of one `anew`. Its own id is the SDK's, made unique where that was saved before.
     async fn saved(
         &self,
         writer: &Writer,
         numbers: &Numbers,
         checkpoint: &RunCheckpoint,
+        anew: bool,
     ) -> Result<producer::JournalRecord, AgentError> {
         let id = &checkpoint.checkpoint_id;
-        let free = (1..=ID_BYTES_MAX).contains(&id.len())
+        let state = Json::of(checkpoint).map_err(|error| AgentError::contract_violation(error.to_string()))?;
+        let roomy = terminal(checkpoint) && state.as_str().len() > ROOMY_BYTES;
+        let free = !anew
+            && !roomy
+            && (1..=ID_BYTES_MAX).contains(&id.len())
             && self.read(writer.id(), &of_id(writer.id(), id).select()).await?.is_empty();
         let unique = uuid::Uuid::new_v4();
+        let digits = unique.simple().to_string();
         let mut loop_checkpoint = LoopCheckpoint {
-            checkpoint_id: if free { id.clone() } else { format!("{id}@{unique}") },
+            checkpoint_id: match (free, anew) {
+                (true, _) => id.clone(),
+                (_, true) => format!("{id}@{}", &digits[..ANEW_DIGITS]),
+                _ => format!("{id}@{unique}"),
+            },
             checkpoint_seq: bounded(checkpoint.checkpoint_seq),
             covers_journal_seq: JournalSeq::new(numbers.ours(checkpoint.covers_journal_seq)).unwrap_or_default(),
             base: None,
@@ -88,7 +112,7 @@ impl Inner {
             total_usage: None,
             tool_calls_count: 0,
             verification_reports: Vec::new(),
-            state: Some(Json::of(checkpoint).map_err(|error| AgentError::contract_violation(error.to_string()))?),
+            state: Some(state),
             state_hash: String::new(),
             created_at_millis: bounded(checkpoint.created_at_millis),
         };
@@ -106,26 +130,42 @@ impl Inner {
         let run_id = self.run_id(&sdk_run_id)?;
         let seat = self.seat(&run_id);
         let mut seat = seat.lock().await;
-        let (_, _, nothing) = report(&sdk_run_id, self.checkpoints(&run_id).await?, policy);
-        if nothing.pruned_count == 0 {
-            return Ok(nothing);
+        let before = report(&sdk_run_id, &self.store(&run_id).await?, policy);
+        if before.is_nothing() {
+            return Ok(before.told);
         }
         let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
         let numbers = self.learn(&run_id, &writer, &mut seat).await?;
         // Behind the claim, and behind what was unknown before, nobody else saves: what is pruned is what stands there now.
         writer.next().await.map_err(|error| failure(&error, false))?;
-        let (before, kept, report) = report(&sdk_run_id, self.checkpoints(&run_id).await?, policy);
-        if report.pruned_count == 0 {
-            return Ok(report);
-        }
+        let store = self.store(&run_id).await?;
+        let pruning = report(&sdk_run_id, &store, policy);
         let covers = |checkpoint: &RunCheckpoint| numbers.ours(checkpoint.covers_journal_seq);
         let by_number = |checkpoint: &&RunCheckpoint| checkpoint.covers_journal_seq >= policy.prune_covered_before;
         // Runlog hides what covers less than this. What is kept for being terminal, as the SDK says it, is saved anew.
-        let least = kept.iter().filter(by_number).map(covers).min();
-        let least = least.unwrap_or_else(|| before.iter().map(covers).max().unwrap_or_default() + 1);
-        let mut records = vec![prune(&writer, least, policy)?];
-        for terminal in kept.iter().filter(|checkpoint| covers(checkpoint) < least) {
-            records.push(self.saved(&writer, numbers, terminal).await?);
+        let mut least = pruning.kept.iter().filter(by_number).map(covers).min();
+        let mut records = Vec::new();
+        if pruning.told.pruned_count > 0 {
+            let all = store.kept.iter().map(covers).max().unwrap_or_default() + 1;
+            records.push(prune(&writer, *least.get_or_insert(all), policy)?);
+        } else {
+            least = None;
+        }
+        let hides = |checkpoint: &RunCheckpoint| {
+            store.hidden.contains(&checkpoint.checkpoint_id) || least.is_some_and(|least| covers(checkpoint) < least)
+        };
+        for hidden in pruning.kept.iter().filter(|checkpoint| hides(checkpoint)) {
+            records.push(self.saved(&writer, numbers, hidden, true).await?);
+        }
+        self.put(&writer, records).await?;
+        Ok(pruning.told)
+    }
+
+    /// Writes records together; where they are too large for that, one after the other. If that breaks off, what was hidden is
+    /// answered by this store all the same, and saved anew by the next prune.
+    async fn put(&self, writer: &Arc<Writer>, records: Vec<producer::JournalRecord>) -> Result<(), AgentError> {
+        if records.is_empty() {
+            return Ok(());
         }
         let id = RecordId::new(uuid::Uuid::new_v4().to_string())
             .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))?;
@@ -133,26 +173,73 @@ impl Inner {
             let (writer, id, records) = (writer.clone(), id.clone(), records.clone());
             async move { writer.batch(id, records).await }
         };
-        asked(self.patience, write).await?;
-        Ok(report)
+        match asked(self.patience, write).await {
+            Err(given_up) if given_up.is_too_large() => {}
+            done => return Ok(done.map(drop)?),
+        }
+        for record in records {
+            let write = || {
+                let (writer, record) = (writer.clone(), record.clone());
+                async move { writer.write(record).await }
+            };
+            asked(self.patience, write).await?;
+        }
+        Ok(())
     }
 }
 
-/// What a prune comes to: the checkpoints before it, those behind it, and its report.
-fn report(
-    run_id: &RunId,
-    before: Vec<RunCheckpoint>,
-    policy: CheckpointPrunePolicy,
-) -> (Vec<RunCheckpoint>, Vec<RunCheckpoint>, CheckpointPruneReport) {
-    let mut kept = before.clone();
+/// What a run's records come to.
+#[derive(Debug, Default)]
+struct Store {
+    /// In the order of their saves.
+    kept: Vec<RunCheckpoint>,
+    /// By id, what Runlog has of each as covered.
+    covers: BTreeMap<String, JournalSeq>,
+    /// Ids of those that a prune hid from Runlog's own answers, and that were not saved anew behind it.
+    hidden: BTreeSet<String>,
+}
+
+impl Store {
+    fn put(&mut self, checkpoint: RunCheckpoint, covers: JournalSeq) {
+        self.hidden.remove(&checkpoint.checkpoint_id);
+        self.covers.insert(checkpoint.checkpoint_id.clone(), covers);
+        put(&mut self.kept, checkpoint);
+    }
+
+    fn prune(&mut self, policy: CheckpointPrunePolicy, before: JournalSeq) {
+        pruned(&mut self.kept, policy);
+        let ids = self.kept.iter().map(|checkpoint| &checkpoint.checkpoint_id);
+        let below = ids.filter(|id| self.covers.get(*id).is_some_and(|covers| *covers < before));
+        self.hidden.extend(below.cloned());
+    }
+}
+
+/// What a prune comes to.
+struct Pruning {
+    /// What stands there behind it.
+    kept: Vec<RunCheckpoint>,
+    /// What is hidden and is to be saved anew, whatever is pruned.
+    hidden: bool,
+    told: CheckpointPruneReport,
+}
+
+impl Pruning {
+    fn is_nothing(&self) -> bool {
+        self.told.pruned_count == 0 && !self.hidden
+    }
+}
+
+fn report(run_id: &RunId, store: &Store, policy: CheckpointPrunePolicy) -> Pruning {
+    let mut kept = store.kept.clone();
     let preserved = pruned(&mut kept, policy);
-    let report = CheckpointPruneReport {
+    let told = CheckpointPruneReport {
         run_id: run_id.clone(),
-        pruned_count: before.len() - kept.len(),
+        pruned_count: store.kept.len() - kept.len(),
         retained_count: kept.len(),
         preserved_terminal_checkpoint: preserved,
     };
-    (before, kept, report)
+    let hidden = kept.iter().any(|checkpoint| store.hidden.contains(&checkpoint.checkpoint_id));
+    Pruning { kept, hidden, told }
 }
 
 /// What a number of the SDK's is where it only orders.

@@ -106,6 +106,9 @@ pub enum Error {
     /// Its kind and action tell what to do.
     #[error(transparent)]
     Journal(#[from] runlog_producer::Error),
+    /// It is not to be rejected: its commit was applied.
+    #[error("{0:?} is committed, which was not known before")]
+    Committed(TxnId),
     /// An entry that this version cannot show.
     #[error("an entry of the write-back journal cannot be shown: {what}, of record {record_id:?}")]
     Unreadable {

@@ -2,10 +2,11 @@
 
 use super::{AppendFailed, Appended, Ask};
 use crate::{Action, Error, read::Select};
+use reqwest::StatusCode;
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
-    id::{JournalSeq, OrEmpty, RecordId, RunId},
+    id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
     trace::TRACEPARENT,
 };
@@ -65,18 +66,44 @@ impl Http {
     async fn answer<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, Error> {
         let status = response.status();
         let body = response.text().await.map_err(|error| self.unreachable(&error))?;
-        let strange = |error: serde_json::Error| {
-            let message = format!("{} answered {status} with what is not Runlog's: {error}", self.server);
-            Error::new(ErrorKind::Internal, Action::Operator, message)
+        let not_ours = if status.is_success() {
+            match serde_json::from_str(&body) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            }
+        } else {
+            match serde_json::from_str::<Problem>(&body) {
+                Ok(problem) => return Err(problem.into()),
+                Err(error) => error,
+            }
         };
-        if status.is_success() {
-            return serde_json::from_str(&body).map_err(strange);
+        Err(self.strange(status, &not_ours))
+    }
+
+    /// An answer that is not the server's own, or not all of it. What stands between here and there says by its status that it is
+    /// to be asked again; it knows nothing of what the server did.
+    fn strange(&self, status: StatusCode, error: &serde_json::Error) -> Error {
+        let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
+        let (kind, action) = if status.is_server_error() || later.contains(&status) || error.is_eof() {
+            (ErrorKind::Unavailable, Action::Retry)
+        } else {
+            (ErrorKind::Internal, Action::Operator)
+        };
+        Error::new(kind, action, format!("{} answered {status} with what is not Runlog's: {error}", self.server))
+    }
+
+    /// A path and a query at the server. A segment that the client would take out of the path is refused: what is left of the
+    /// path would ask for something else.
+    fn url(&self, path: &str) -> Result<String, Error> {
+        let mut segments = path.split('?').next().unwrap_or_default().split('/');
+        match segments.find_map(id::dots) {
+            Some(text) => Err(Illegal::Dots { what: "part of a path", text }.into()),
+            None => Ok(format!("{}{path}", self.server)),
         }
-        Err(serde_json::from_str::<Problem>(&body).map_err(strange)?.into())
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let request = self.client.get(format!("{}{path}", self.server)).timeout(self.deadline + SLACK);
+        let request = self.client.get(self.url(path)?).timeout(self.deadline + SLACK);
         let response = request.send().await.map_err(|error| self.unreachable(&error))?;
         self.answer(response).await
     }
@@ -99,7 +126,8 @@ impl Http {
             )
         })?;
         let run = segment(record.body.run_id.as_str());
-        let url = format!("{}/v1/runs/{run}/records?deadline_ms={}", self.server, self.deadline.as_millis());
+        let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={}", self.deadline.as_millis()));
+        let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
         let response = request.send().await.map_err(|error| {

@@ -11,6 +11,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Event},
     codec,
+    datum::Malformed,
     id::{Offset, RunId},
     refs::EntityKind,
 };
@@ -174,34 +175,47 @@ fn look<R: Rows, T>(
 pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
 
 /// A record where the filter takes it.
-fn taken(filter: &Filter, found: Option<Found>) -> Result<Option<Found>, Error> {
-    let Some((run_id, at, row)) = found else { return Ok(None) };
-    Ok(takes(filter, run_id.borrow(), &row)?.then_some((run_id, at, row)))
+fn taken(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
+    let (run_id, at, row) = found;
+    Ok(takes(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
 }
 
-/// Whether a filter takes a record.
-pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, row: &RecordRow) -> Result<bool, Error> {
-    Ok(super::envelope(&row.framed.0)?.event().is_ok_and(|event| filter.takes(run_id, &event)))
+/// Whether a filter takes the record at a place. One that cannot be read is an error that says which one: passed over, it would
+/// look as if it were not there.
+pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
+    let damaged = |why: &dyn std::fmt::Display| {
+        let message = format!(
+            "the stored record of run {run_id} at offset {}, index {} does not decode ({why}); delete the index folder to \
+             rebuild it from the log",
+            at.0, at.1
+        );
+        Error::new(ErrorKind::Internal, message)
+    };
+    let envelope = codec::read(&row.framed.0).map_err(|error| damaged(&error))?;
+    let event = envelope.event().map_err(|error| damaged(&error))?;
+    Ok(filter.takes(run_id, &event))
 }
 
 /// A run, where in it a record stands, and the record.
 pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 
 /// The record that a row stands for: a record of its run, or an event that names the run.
-fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
+fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
+    let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
+    let no_place = || damaged("its key names no record");
     if key.first() == Some(&(store::Index::Records as u8)) {
         let mut parts = Parts::new(key);
         let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.offset(), parts.u32()) else {
-            return Ok(None);
+            return Err(no_place());
         };
-        return Ok(Some((run_id, (offset, index), store::decode(key, row)?)));
+        return Ok((run_id, (offset, index), store::decode(key, row)?));
     }
-    let Some(place) = key.len().checked_sub(12).map(|from| &key[from..]) else { return Ok(None) };
+    let place = key.len().checked_sub(12).map(|from| &key[from..]).ok_or_else(no_place)?;
     let mut parts = Parts::of(place);
-    let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Ok(None) };
+    let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Err(no_place()) };
     let run_id: RunId = store::decode(key, row)?;
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
-    Ok(row.map(|row| (run_id, (offset, index), row)))
+    row.map(|row| (run_id, (offset, index), row)).ok_or_else(|| damaged("it names a record that is not there"))
 }
 
 fn event(place: Place<'_>, run_id: RunId, (offset, index): (Offset, u32), row: &RecordRow) -> Result<Event, Error> {
@@ -215,4 +229,43 @@ fn event(place: Place<'_>, run_id: RunId, (offset, index): (Offset, u32), row: &
         timestamp: super::time(numbers.timestamp_millis),
         event: body.event_index,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Commit as _, Memory, records::Bytes};
+    use runlog_schemas::{datum::Datum as _, id::RecordId, payload::RunLifecycle, record::JournalRecord};
+
+    #[test]
+    fn a_damaged_row_is_an_error_that_says_which_and_never_passed_over() {
+        let run = RunId::new("run-7").unwrap();
+        let started = RunLifecycle { status: "started".into(), reason: String::new() };
+        let record = JournalRecord::new(run, RecordId::new("r".to_owned()).unwrap(), "a", started.into());
+        let good = codec::encode(&record);
+        let mut cut = good.clone();
+        cut.truncate(good.len() - 3);
+        let of_tag = events::at(events::of_tag("t"), Offset::from(9), 2);
+        let of_run = store::records::key(run, Offset::from(9), 2);
+        let tagged = Filter { tag: Some("t".into()), ..Filter::default() };
+        let all = Filter { run_id: Some(run.to_owned()), ..Filter::default() };
+        let asked = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
+            let memory = Memory::default();
+            memory.commit(rows.iter().map(|(key, row)| (*key, Some(row.as_slice())))).unwrap();
+            let place = Place { topic: "t", partition: 0.into() };
+            page(&memory, place, filter, None, 10)
+                .map(|(events, _)| events.len())
+                .map_err(|error| error.problem().detail)
+        };
+        let row = |framed: &[u8]| RecordRow { logged_at_millis: 0, framed: Bytes(framed.to_vec()) }.to_bytes();
+        assert_eq!(asked(&all, &[(of_run.bytes(), row(&good))]), Ok(1));
+        let told = asked(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
+        assert!(told.contains("run run-7 at offset 9, index 2"), "{told}");
+        let told = asked(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        let key = runlog_schemas::datum::hex(of_tag.bytes());
+        assert!(told.contains(&key) && told.contains("not there"), "{told}");
+        let short = events::of_tag("t").u32(1);
+        let told = asked(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        assert!(told.contains(&runlog_schemas::datum::hex(short.bytes())), "{told}");
+    }
 }

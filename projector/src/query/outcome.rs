@@ -3,16 +3,16 @@
 use super::Place;
 use crate::{
     Error,
-    store::{self, Rows, anomalies::AnomalyRow, runs::RunRow},
+    store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
 };
 use runlog_schemas::{
     answer::{Outcome, ReadBack},
-    id::{Offset, RecordId, RunId},
+    id::{JournalSeq, Offset, RecordId, RunId},
     judge::{Reason, Seen},
 };
 
 /// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
-/// row stands at its place, and its id stands for the first one. At most five gets, and where the first two find nothing a
+/// row stands at its place, and its id stands for the first one. At most six gets, and where the first two find nothing a
 /// seek: a batch that was refused for another one of its records.
 pub fn one<R: Rows>(
     rows: &R,
@@ -26,6 +26,7 @@ pub fn one<R: Rows>(
         outcome: outcome.to_owned(),
         reason: reason.map(str::to_owned),
         record_id: record_id.into(),
+        journal_seq: None,
     };
     let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
     if let Some(row) = refused.filter(|row| row.run_id == run_id) {
@@ -51,7 +52,20 @@ pub fn one<R: Rows>(
     if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
         return Ok(Some(outcome("applied", None, (offset, index))));
     }
-    Ok(seen.map(|seen| outcome("repeat", seen.refused.map(|reason| reason.as_str()), (seen.offset, seen.index))))
+    let Some(Seen { offset, index, refused, .. }) = seen else { return Ok(None) };
+    let journal_seq = if refused.is_none() { number(rows, run_id, (offset, index))? } else { None };
+    let told = outcome("repeat", refused.map(|reason| reason.as_str()), (offset, index));
+    Ok(Some(Outcome { journal_seq, ..told }))
+}
+
+/// The number of the record that was applied at a place. One get.
+pub fn number<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    (offset, index): (Offset, u32),
+) -> Result<Option<JournalSeq>, Error> {
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
+    row.map(|row| Ok(super::envelope(&row.framed.0)?.journal_seq)).transpose()
 }
 
 /// What became of the first record of this id, wherever it stands, and who writes the run in the same view; none where no
@@ -69,6 +83,7 @@ pub fn by_id<R: Rows>(
         outcome: if seen.refused.is_some() { "refused" } else { "applied" }.to_owned(),
         reason: seen.refused.map(|reason| reason.as_str().to_owned()),
         record_id: Some(record_id).into(),
+        journal_seq: None,
     };
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
 }

@@ -8,6 +8,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines},
     datum::hex,
+    depth,
     id::{Offset, RunId},
     json::Json,
     payload::{Payload, wrapped::BATCH_RECORDS_MAX},
@@ -151,7 +152,7 @@ pub fn held<R: Rows>(
     let horizons = Horizons::of(rows)?;
     let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
-            && !super::events::takes(filter, run_id, row)?
+            && !super::events::takes(filter, run_id, at, row)?
         {
             return Ok(None);
         }
@@ -184,8 +185,8 @@ fn lines(
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        let there = show == Show::Whole && missing.is_none();
         let mut line = line(run_id, &record, place, at, hex(&cursor), show != Show::Masked)?;
+        let there = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
         line.missing_content = missing;
         line.record = if there { whole(record)? } else { None };
         records.push(line);
@@ -240,8 +241,18 @@ fn line(
         timestamp: time(place.timestamp_millis),
         payload: shown(&record.payload, record.body.privacy, at, raw)?,
         missing_content: None,
+        unreadable: unreadable(&record.payload),
         record: None,
     })
+}
+
+/// Why a record cannot be shown whole, one that was written before its writer was held to that: JSON that most readers of JSON
+/// would fail at, and with it at all that stands on its page.
+fn unreadable(content: &Content<Payload>) -> Option<String> {
+    match content {
+        Content::There(payload) => depth::of_payload(payload).err().map(|deep| deep.to_string()),
+        Content::Dropped(_) => None,
+    }
 }
 
 /// The whole record as JSON; none where its content was taken away.
@@ -266,7 +277,7 @@ const CONTENT: [&str; 10] = [
 ];
 
 /// A record's payload as it is shown: masked by its privacy class unless `raw`; what retention took away, in any case, as the
-/// position of the horizon.
+/// position of the horizon; what nests too deep as why that is not shown.
 pub(crate) fn shown(
     content: &Content<Payload>,
     privacy: PrivacyClass,
@@ -274,7 +285,10 @@ pub(crate) fn shown(
     raw: bool,
 ) -> Result<Json, Error> {
     match content {
-        Content::There(content) => payload(content, privacy, raw),
+        Content::There(content) => match depth::of_payload(content) {
+            Ok(()) => payload(content, privacy, raw),
+            Err(deep) => Ok(Json::from(serde_json::json!({ "unreadable": deep.to_string() }))),
+        },
         Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.at(*by, 0) }))),
     }
 }

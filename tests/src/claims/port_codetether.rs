@@ -1,10 +1,11 @@
 //! codetether's write-back journal: what the crate promises of it, and that it is durable.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use runlog_ports::{
     Blocking,
-    codetether::{Checks, CommitError, JournalEntry, Op, Phase, RejectReason, TxnId, WritebackJournal},
+    codetether::{Checks, CommitError, Error, JournalEntry, Op, Phase, RejectReason, TxnId, WritebackJournal},
 };
+use runlog_producer::Happened;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -15,7 +16,11 @@ use std::{
     thread,
 };
 
-use crate::ported::{Ported, Way, be_late, was_late};
+use crate::{
+    cut::Relay,
+    ported::{Ported, Way, be_late, was_late},
+    site::Site,
+};
 
 /// What the crate itself wrote of the operations of [`the_export_is_the_crates_byte_for_byte`].
 const GOLDEN: &str = include_str!("../../../ports/golden/codetether-agent-4.7.4.jsonl");
@@ -214,6 +219,40 @@ pub fn what_is_staged_outlives_a_claim_of_its_own_process(way: &Way) -> anyhow::
     ]);
     ensure!(json!(phases) == expected, "{phases:?}");
     nothing_stands_open(way, "late", &journal, 0)
+}
+
+/// The claim: whether that commit is in the log or not.
+pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> anyhow::Result<()> {
+    let site = Site::http()?;
+    // Appends alone, a claim among them.
+    let relay = Relay::start(&site.server.url, "/records?deadline_ms")?;
+    let blocking = Blocking::connect(site.config(&relay.url)?)?;
+    let journal = WritebackJournal::open(blocking, "unknown", still, Checks::default())?;
+    for landed in [true, false] {
+        let txn = journal.stage(Op::Save)?;
+        if landed {
+            relay.cut_next();
+        } else {
+            relay.swallow_next();
+        }
+        // Neither is it found out when it is written again, which is tried twice.
+        relay.swallow_next();
+        relay.swallow_next();
+        match journal.commit(txn) {
+            Err(CommitError::Journal(Error::Journal(error))) if error.happened() == Happened::Unknown => {}
+            other => bail!("{other:?}"),
+        }
+        relay.swallow_next();
+        let rejected = journal.reject(txn, RejectReason::DestructiveOp);
+        ensure!(matches!(&rejected, Err(Error::Journal(_))), "nobody can say what it came to: {rejected:?}");
+        ensure!(journal.pending_count() == 1, "it is as it was");
+        let rejected = journal.reject(txn, RejectReason::DestructiveOp);
+        let told = if landed { matches!(&rejected, Err(Error::Committed(of)) if *of == txn) } else { rejected.is_ok() };
+        ensure!(told && journal.pending_count() == 0, "{landed}: {rejected:?}");
+    }
+    let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
+    ensure!(json!(phases) == json!([["staged", 0], ["committed", 0], ["staged", 1], ["rejected", 1]]), "{phases:?}");
+    nothing_stands_open(&Way::Served(Box::new(site)), "unknown", &journal, 0)
 }
 
 fn order(order: &Value) -> Value {

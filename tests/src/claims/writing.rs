@@ -2,16 +2,28 @@
 //!
 //! These panic where a claim does not hold.
 
-use runlog_producer::{JournalRecord, Json, Select, Writer};
+use std::time::Duration;
+
+use runlog_producer::{Happened, JournalRecord, Json, LoopState, REDACTED, Redaction, Select, Writer};
 use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
-    payload::{ConversationTurn, LoopCheckpoint, RunLifecycle},
+    payload::{
+        ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested,
+        observed::{CodeEditProposal, ProposalStatus, ToolJournalEntry},
+        run::Message,
+        wrapped::HostPayload,
+        write_back::{WriteBackReason, WriteBackRejected, WriteBackSchemaMismatch},
+    },
     refs::CorrelationEntry,
+    scalar::Bytes,
 };
 use serde_json::{Value, json};
 
 use crate::way::{Came, Way};
+
+/// How long is waited for what does not come.
+const SOON: Duration = Duration::from_millis(500);
 
 fn named(writer: &Writer, id: &str, journal_seq: u64) -> JournalRecord {
     let content = Json::from(json!({ "id": id, "big": 12_345_678_901_234_567_890_u64, "list": [null, 1.5, "ü"] }));
@@ -48,10 +60,28 @@ pub async fn a_write_without_an_answer_is_there_once_when_written_again(way: &Wa
         let came = way.unknown(*fate, writer.write(named(&writer, "b", 2))).await;
         let again = writer.write(named(&writer, "b", 2)).await;
         let wrote = again.unwrap_or_else(|error| panic!("{fate:?}, {came:?}: {error}"));
-        assert!(matches!(wrote.journal_seq.get(), 0 | 2), "{wrote:?}");
+        assert_eq!(wrote.journal_seq.get(), 2, "now or before: {wrote:?}");
         assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fate:?}");
         assert_eq!(turns(way, &run).await, ["a", "b", "c"], "{fate:?}, {came:?}");
     }
+}
+
+/// It was acknowledged, and nobody said whether it was applied: it may be. Until then, neither is anything else written.
+pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(way: &Way) {
+    let runlog = way.connect(|config| (config.read_back, config.deadline) = (SOON, SOON)).await;
+    let writer = runlog.writer("held").await.expect("a writer");
+    way.hold("held");
+    for _ in 0..2 {
+        let error = writer.write(named(&writer, "a", 1)).await.expect_err("nobody can say so");
+        assert_eq!(error.happened(), Happened::Unknown, "{error}");
+    }
+    let error = writer.write(named(&writer, "b", 0)).await.expect_err("what came before is not known");
+    assert_eq!(error.happened(), Happened::Nothing, "{error}");
+    way.release("held");
+    let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
+    assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "where the first one stands");
+    assert_eq!(turns(way, "held").await, ["a"]);
+    assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
 /// So that of two records with one number one is in the log, and who wrote the other knows.
@@ -84,7 +114,8 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
     let second = way.connect(|_| {}).await.writer("before").await.expect("a writer");
     assert_eq!(second.next().await.expect("numbers").0.get(), 3);
     let found = second.write(named(&second, "a", 1)).await.expect("found");
-    assert_eq!((found.position, found.journal_seq.get()), (there, 0));
+    assert_eq!((found.position, found.journal_seq.get(), found.repeat), (there, 1, true));
+    assert_eq!((first.epoch().get(), second.epoch().get()), (1, 2));
     assert_eq!(second.write(named(&second, "c", 3)).await.expect("written").journal_seq.get(), 3);
     let other = named(&second, "a", 1);
     let other = JournalRecord { body: runlog_schemas::record::Body { tags: vec!["x".into()], ..other.body }, ..other };
@@ -94,6 +125,7 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
     let next = second.next().await.expect("numbers").0.get();
     assert_eq!(next, 5);
     assert_eq!(second.write(named(&second, "d", next)).await.expect("it goes on").journal_seq.get(), next);
+    assert_eq!(second.epoch().get(), 3, "behind what was refused it claimed the run again");
     for _ in 0..2 {
         let error = first.write(named(&first, "late", 0)).await.expect_err("it is another's");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
@@ -175,6 +207,174 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
+/// JSON that nests so deep.
+fn nested(levels: usize) -> Json {
+    Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).expect("JSON")
+}
+
+/// And says what, where, and how deep it may be; what is as deep as it may be is read whole, as JSON.
+pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
+    let writer = way.runlog.writer("deep").await.expect("a writer");
+    let turn = |levels| {
+        let mut record = named(&writer, &format!("t{levels}"), 0);
+        if let Payload::ConversationTurn(turn) = &mut record.payload {
+            turn.content = nested(levels);
+        }
+        record
+    };
+    writer.write(turn(125)).await.expect("written");
+    let state = |levels| LoopState { messages: vec![json!(1).into(), nested(levels)], ..LoopState::default() };
+    writer.checkpoint(&state(124)).await.expect("written");
+    let batch = |levels| writer.batch(RecordId::new(format!("b{levels}")).expect("an id"), vec![turn(levels)]);
+    batch(122).await.expect("written");
+    let refused = [
+        ("/payload/content nests 126 levels deep, more than the 125", writer.write(turn(126)).await.map(drop)),
+        ("/payload/messages/1 nests 125 levels deep", writer.checkpoint(&state(125)).await.map(drop)),
+        ("/payload/records/0/payload/content nests 123 levels deep", batch(123).await.map(drop)),
+    ];
+    for (told, came) in refused {
+        let error = came.expect_err("it is too deep");
+        assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+    let page = way.runlog.records("deep", &Select::default(), None, 10).await.expect("a page");
+    let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("whole")).collect();
+    assert_eq!(read.len(), 4, "a claim, and what is not too deep");
+    assert!(read.iter().any(|record| record.payload == turn(125).payload), "as it was written");
+
+    let run = way.runlog.open("deep call").await.expect("open");
+    let never = |_| async { Ok(Json::from(json!("it ran"))) };
+    let error = run.tool("book", &nested(126).to_value()).once(never).await.expect_err("it is too deep");
+    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+    let error = run.tool("book", &1).once(|_| async { Ok(nested(126)) }).await.expect_err("nor such a result");
+    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Effect), "{error}");
+    assert!(error.to_string().contains("/payload/result nests 126 levels deep"), "{error}");
+    let next = way.runlog.open("deep call").await.expect("open");
+    assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
+}
+
+/// What must not reach the journal, beside what stays.
+fn secret() -> Value {
+    json!({ "card": 4_111_111, "pin": 9_876_543, "word": "a hunter2", "stays": 7 })
+}
+
+/// A record of each sort that holds content, with a secret in it.
+fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
+    let request = ToolCallRequested {
+        request_id: "r".into(),
+        call_id: "c".into(),
+        parent_id: None,
+        vendor: None,
+        tool_name: "pay".into(),
+        args_sha256: String::new(),
+        fingerprint: None.into(),
+        arguments: Some(secret().into()),
+    };
+    let request = writer.draft(None, request.seal().expect("a request")).expect("a draft");
+    let result = Some(secret().into());
+    let completed = ToolCallCompleted { request_record_id: request.body.record_id.clone(), result, latency_ms: None };
+    let host = |content_type: &str, bytes: String| HostPayload {
+        family: "host".into(),
+        payload_type: "row".into(),
+        schema_version: 1,
+        content_type: content_type.into(),
+        bytes: Bytes(bytes.into_bytes()),
+    };
+    let entry = ToolJournalEntry {
+        session_id: "s".into(),
+        call_fingerprint: "login: hunter2".into(),
+        tool_name: "pay".into(),
+        arguments: secret().into(),
+        result: secret().into(),
+        is_error: false,
+        timestamp_ms: 1,
+    };
+    let proposal = CodeEditProposal {
+        request_id: "p".into(),
+        diffs: secret().into(),
+        confidence: None,
+        status: ProposalStatus::Pending,
+        decided_at_millis: None,
+        applied_at_millis: None,
+        commit_hash: None,
+    };
+    let reason = WriteBackReason::SchemaMismatch(WriteBackSchemaMismatch { detail: "no hunter2".into() });
+    let payloads: [Payload; 7] = [
+        completed.into(),
+        host("application/json; charset=utf-8", format!(" {}", secret())).into(),
+        host("text/plain", "a hunter2".into()).into(),
+        entry.into(),
+        proposal.into(),
+        WriteBackRejected { txn: 1, at: "2026-11-22T00:00:00Z".into(), reason }.into(),
+        Message { message_id: "id-of-hunter2".into(), role: "user".into(), redacted_summary: "a hunter2".into() }
+            .into(),
+    ];
+    let mut records = vec![request];
+    records.extend(payloads.map(|payload| writer.draft(None, payload).expect("a draft")));
+    if let Some(last) = records.last_mut() {
+        let unknown = json!({ "/payload/note": ["a hunter2"], "/payload/other_id": "id-of-hunter2" });
+        last.body.unknown_fields = Some(unknown.to_string());
+        last.body.source.redacted_summary = Some("from hunter2".into());
+    }
+    records
+}
+
+/// And what it is found and known again by is that of the true content.
+pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) {
+    let redaction = Redaction::new("words").pointer(None, "/card").pointer(Some("pay"), "/pin");
+    let redaction = redaction
+        .texts(|text| if text.starts_with("id-") { text.into() } else { text.replace("hunter2", REDACTED).into() });
+    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let writer = runlog.writer("secrets").await.expect("a writer");
+    let mut wrote = with_secrets(&writer);
+    for record in &wrote {
+        writer.write(record.clone()).await.expect("written");
+    }
+    let saved = LoopState { messages: vec![json!("a hunter2").into()], ..LoopState::default() };
+    writer.checkpoint(&saved).await.expect("saved");
+    let mut saving = checkpoint(&writer, "its own", 0, 9);
+    if let Payload::LoopCheckpoint(saved) = &mut saving.payload {
+        saved.state = Some(secret().into());
+        saved.state_hash = saved.content_hash();
+    }
+    let batch = vec![saving.clone(), wrote[2].clone()];
+    let mut batch: Vec<JournalRecord> = batch;
+    batch[1].body.record_id = RecordId::new("in a batch".to_owned()).expect("an id");
+    writer.batch(RecordId::new("batch".to_owned()).expect("an id"), batch.clone()).await.expect("written");
+    if let Payload::LoopCheckpoint(on_base) = &mut saving.payload {
+        on_base.base = Some("its own".into());
+    }
+    saving.body.record_id = RecordId::new("on a base".to_owned()).expect("an id");
+    let error = writer.write(saving).await.expect_err("nobody here has the list that its hash is of");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+
+    let page = way.runlog.records("secrets", &Select::default(), None, 1000).await.expect("a page");
+    let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("its content")).collect();
+    wrote.extend(batch);
+    for wrote in &wrote {
+        let there = read.iter().find(|read| read.body.record_id == wrote.body.record_id).expect("a record");
+        assert_eq!(there.body.redaction_policy_id, "words");
+        let (there, true_facts) = (&there.body.facts, &wrote.body.facts);
+        assert_eq!((&there.fingerprint, &there.key), (&true_facts.fingerprint, &true_facts.key), "{there:?}");
+    }
+    for record in read {
+        let mut text = serde_json::to_string(&record).expect("JSON");
+        if let Payload::HostPayload(host) = record.payload {
+            text += &String::from_utf8(host.bytes.0).expect("a text");
+        }
+        let told = text.replace("id-of-hunter2", "");
+        assert!(["hunter2", "4111111"].iter().all(|secret| !told.contains(secret)), "{told}");
+        assert!(record.body.facts.tool_name.is_none() || !told.contains("9876543"), "{told}");
+        assert!(!told.contains("\"card\"") || told.contains("\"stays\":7"), "{told}");
+    }
+    let found = |at| way.runlog.checkpoint("secrets", at);
+    let latest = found(None).await.expect("an answer").expect("its hash is right");
+    assert_eq!(latest.messages, Some(vec![json!(format!("a {REDACTED}")).into()]));
+    let own = found(Some(JournalSeq::ZERO)).await.expect("an answer").expect("its hash is right");
+    assert_eq!(own.checkpoint_id, "its own");
+    assert_eq!(own.state.map(|state| state.to_value()["word"].clone()), Some(format!("a {REDACTED}").into()));
+}
+
 /// The claims above, each as a test on the journal that `$way` makes.
 #[macro_export]
 macro_rules! writing_claims {
@@ -186,6 +386,8 @@ macro_rules! writing_claims {
             a_number_that_is_not_the_next_is_not_written,
             a_run_that_ended_takes_what_may_follow,
             records_are_read_as_they_were_written,
+            what_is_redacted_reaches_no_journal_in_whichever_record,
+            what_nobody_could_read_whole_is_not_written,
         }
     };
 }

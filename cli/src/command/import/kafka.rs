@@ -16,6 +16,7 @@ use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Framing, NoRegistry, Unreadable},
+    depth,
     id::PartitionId,
     partition::partition_of,
     payload::{Genesis, Payload},
@@ -63,6 +64,11 @@ pub(super) async fn send(
         let partition = partition_of(run.run_id.borrow(), journal.partitions);
         let mut batch = Batch::default();
         for record in records(run) {
+            depth::check(&record).map_err(|deep| {
+                let what =
+                    format!("run {}, from {}, has a record that nobody could read whole", run.run_id, run.origin);
+                Error::new(ErrorKind::Invalid, what).because(deep)
+            })?;
             let record = match content {
                 Some(store) => store.stow(record).await?,
                 None => record,

@@ -212,6 +212,7 @@ mod tests {
             outcome: "refused".into(),
             reason: Some(reason.into()),
             record_id: runlog_schemas::id::OrEmpty::NONE,
+            journal_seq: None,
         };
         let fenced = refused(&run, &record, &outcome("fenced"), "nothing was imported");
         assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));

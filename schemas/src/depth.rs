@@ -1,0 +1,161 @@
+//! How deep JSON in a record may nest: no deeper than readers of JSON take the whole record, its content in it.
+//!
+//! ```text
+//!   { "payload": { "arguments": ··· } }       2 levels, and 125 for the arguments
+//!   { "payload": { "messages": [ ··· ] } }    3 levels, and 124 for a message
+//!   a batch adds the 3 levels { "payload": { "records": [ ··· ] } } around each of its records
+//! ```
+
+use crate::{json::Json, payload::Payload, record::JournalRecord};
+
+/// Levels of a record's JSON, the record's own object among them: what `serde_json` reads, and most others do.
+pub const RECORD_LEVELS_MAX: usize = 127;
+
+/// Levels that a batch adds around each of its records.
+const OF_BATCH: usize = 3;
+
+/// JSON that nests too deep where it stands in a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{member} nests {levels} levels deep, more than the {max} that a record has room for there")]
+pub struct TooDeep {
+    /// A JSON pointer to the member.
+    pub member: String,
+    /// What it has.
+    pub levels: usize,
+    /// What it may have there.
+    pub max: usize,
+}
+
+/// Arrays and objects that are open at once, at the most, in a JSON text.
+pub fn levels(text: &str) -> usize {
+    let (mut open, mut most, mut in_string, mut escaped) = (0usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                open += 1;
+                most = most.max(open);
+            }
+            b']' | b'}' if !in_string => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
+
+/// Whether a text nests deeper than `max`: what has fewer brackets at all does not, which is quickly seen.
+pub fn deeper(text: &str, max: usize) -> bool {
+    let brackets = || text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    text.len() > 2 * max && brackets() > max && levels(text) > max
+}
+
+/// Whether a record can be read whole as JSON, alone and, where it is a batch, all of it.
+///
+/// Errors: what nests too deep, and where.
+pub fn check(record: &JournalRecord) -> Result<(), TooDeep> {
+    of_payload(&record.payload)
+}
+
+/// The same of the record that is made of a payload.
+pub fn of_payload(payload: &Payload) -> Result<(), TooDeep> {
+    within(payload, 0, "/payload")
+}
+
+/// With so many levels around the record.
+fn within(payload: &Payload, around: usize, pointer: &str) -> Result<(), TooDeep> {
+    let one = |json: &Json, above: usize, member: &str| {
+        let max = RECORD_LEVELS_MAX - around - above;
+        match deeper(json.as_str(), max) {
+            true => Err(TooDeep { member: format!("{pointer}/{member}"), levels: levels(json.as_str()), max }),
+            false => Ok(()),
+        }
+    };
+    let maybe = |json: &Option<Json>, member: &str| json.iter().try_for_each(|json| one(json, 2, member));
+    let many = |list: &[Json], member: &str| {
+        list.iter().enumerate().try_for_each(|(nth, json)| one(json, 3, &format!("{member}/{nth}")))
+    };
+    match payload {
+        Payload::ConversationTurn(turn) => one(&turn.content, 2, "content"),
+        Payload::CodeEditProposal(proposal) => one(&proposal.diffs, 2, "diffs"),
+        Payload::ToolCallRequested(call) => maybe(&call.arguments, "arguments"),
+        Payload::ToolCallCompleted(call) => maybe(&call.result, "result"),
+        Payload::EffectResolution(resolution) => maybe(&resolution.result, "result"),
+        Payload::ToolJournalEntry(entry) => {
+            one(&entry.arguments, 2, "arguments")?;
+            one(&entry.result, 2, "result")
+        }
+        Payload::LoopCheckpoint(checkpoint) => {
+            many(&checkpoint.messages, "messages")?;
+            many(&checkpoint.verification_reports, "verification_reports")?;
+            maybe(&checkpoint.total_usage, "total_usage")?;
+            maybe(&checkpoint.state, "state")
+        }
+        Payload::Batch(batch) => batch.records.iter().enumerate().try_for_each(|(nth, record)| {
+            within(&record.payload, around + OF_BATCH, &format!("{pointer}/records/{nth}/payload"))
+        }),
+        // Their levels are those of their schemas.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        draft::Draft,
+        id::{RecordId, RunId},
+        payload::{ConversationTurn, LoopCheckpoint, wrapped::Batch},
+    };
+
+    fn nested(levels: usize) -> Json {
+        Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap()
+    }
+
+    fn record(id: &str, payload: impl Into<Payload>) -> JournalRecord {
+        JournalRecord::new(RunId::new("r").unwrap(), RecordId::new(id.to_owned()).unwrap(), "a", payload.into())
+    }
+
+    fn turn(levels: usize) -> JournalRecord {
+        let (message_id, kind, content) = (String::new(), String::new(), nested(levels));
+        record("t", ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content })
+    }
+
+    fn checkpoint(levels: usize) -> JournalRecord {
+        let text = r#"{"checkpoint_id":"c","checkpoint_seq":1,"covers_journal_seq":0,"messages":[1]}"#;
+        let mut checkpoint: LoopCheckpoint = serde_json::from_str(text).unwrap();
+        checkpoint.messages.push(nested(levels));
+        checkpoint.state_hash = checkpoint.content_hash();
+        record("c", checkpoint)
+    }
+
+    #[test]
+    fn what_is_not_too_deep_is_read_as_json_and_what_is_is_refused_there_too() {
+        let batch = |levels| record("b", Batch { records: vec![turn(levels)] });
+        type Make<'a> = &'a dyn Fn(usize) -> JournalRecord;
+        let cases: [(Make<'_>, usize, &str); 3] = [
+            (&turn, 125, "/payload/content"),
+            (&checkpoint, 124, "/payload/messages/1"),
+            (&batch, 122, "/payload/records/0/payload/content"),
+        ];
+        for (make, max, member) in cases {
+            let json = |levels| serde_json::to_string(&make(levels)).unwrap();
+            assert_eq!(check(&make(max)), Ok(()), "{member}");
+            assert_eq!(Draft::parse(&json(max)).unwrap().record, make(max), "{member}");
+            let deep = TooDeep { member: member.into(), levels: max + 1, max };
+            assert_eq!(check(&make(max + 1)), Err(deep), "{member}");
+            let refused = Draft::parse(&json(max + 1)).unwrap_err();
+            assert!(
+                refused.what.contains("nests 128 levels deep") && member.starts_with(&refused.pointer),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn brackets_in_strings_open_nothing() {
+        assert_eq!(levels(r#"{"[[[\"[":["\\",{"a":"}]"}]}"#), 3);
+        assert_eq!((levels("1"), levels("[[],[]]")), (0, 2));
+    }
+}

@@ -1,0 +1,191 @@
+//! Answers over HTTP that are not the server's, those of a proxy before it and those that were cut off; and questions that are
+//! not what was meant.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
+
+use runlog_log::{
+    Log as _,
+    local::{LocalConfig, LocalLog},
+};
+use runlog_producer::{
+    Action, Config, Happened, Journal, JournalRecord, Json, Runlog, Select, Writer, payload::ConversationTurn,
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{RecordId, RunId, WriterId},
+    partition::partition_of,
+};
+use runlog_tests::{agent::entry, cut::Relay, server::Launch, site::Site, way::Way};
+use serde_json::Value;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+};
+
+/// What proxies say where the server behind them does not, or not in time; and answers that end before their end, of which
+/// nothing says how long they were to be.
+const STRANGE: [&str; 7] = [
+    "HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 24\r\nconnection: close\r\n\r\n<h1>502 Bad Gateway</h1>",
+    "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+    "HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 15\r\nconnection: close\r\n\r\n{\"error\":\"504\"}",
+    "HTTP/1.1 429 Too Many Requests\r\ncontent-length: 4\r\nconnection: close\r\n\r\nslow",
+    "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"position\":{\"topic\":\"run",
+    "HTTP/1.1 200 OK\r\ncontent-length: 400\r\nconnection: close\r\n\r\n{\"position\":",
+    "HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n{\"type\":\"about:blank#invalid\",",
+];
+
+fn turn(writer: &Writer, id: &str) -> JournalRecord {
+    let (message_id, kind) = (id.to_owned(), "user".to_owned());
+    let turn =
+        ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content: Json::from(Value::Null) };
+    writer.draft(Some(RecordId::new(id.to_owned()).unwrap()), turn).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_again() {
+    let site = Site::http().unwrap();
+    let relay = Relay::start(&site.server.url, "/records").unwrap();
+    let writer = site.connect_by(&relay.url).await.unwrap().writer("proxied").await.unwrap();
+    let mut ids = Vec::new();
+    for (nth, answer) in STRANGE.iter().enumerate() {
+        for passed in [true, false] {
+            let id = format!("{nth}-{passed}");
+            relay.answer_next(answer, passed);
+            let error = writer.write(turn(&writer, &id)).await.unwrap_err();
+            let told = (error.kind(), error.happened(), error.action());
+            assert_eq!(told, (ErrorKind::Unavailable, Happened::Unknown, Action::Reopen), "{answer}: {error}");
+            writer.write(turn(&writer, &id)).await.unwrap_or_else(|error| panic!("{answer}, {passed}: {error}"));
+            ids.push(id);
+        }
+    }
+    let page = site.connect().await.unwrap().records("proxied", &Select::default(), None, 1000).await.unwrap();
+    let records = page.records.into_iter().map(|read| read.record.unwrap());
+    let turns = records.filter(|record| record.payload.payload_type() == "conversation_turn");
+    assert_eq!(turns.map(|turn| turn.body.record_id.as_str().to_owned()).collect::<Vec<_>>(), ids, "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_something_else_answered_is_to_be_asked_again_and_never_answered_with_nothing() {
+    let site = Site::http().unwrap();
+    let relay = Relay::start(&site.server.url, "/checkpoints").unwrap();
+    let runlog = site.connect_by(&relay.url).await.unwrap();
+    for answer in STRANGE {
+        relay.answer_next(answer, false);
+        let error = runlog.checkpoint("asked", None).await.unwrap_err();
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{answer}: {error}");
+        assert!(runlog.checkpoint("asked", None).await.unwrap().is_none(), "{answer}");
+    }
+    let missing = "HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\nconnection: close\r\n\r\nnot found";
+    relay.answer_next(missing, false);
+    let error = runlog.checkpoint("asked", None).await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Internal, Action::Operator), "{error}");
+}
+
+/// What the server says to a request line as it is, which clients make another one of.
+fn asked(site: &Site, line: &str) -> (String, Value) {
+    let address = site.server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "{line} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}").unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    (head[..12].to_owned(), serde_json::from_str(body).unwrap_or_else(|error| panic!("{said}: {error}")))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_no_url_can_name_is_refused_by_producers() {
+    let (http, local) = (Way::http().await.unwrap(), Way::local().await.unwrap());
+    for way in [http, local] {
+        for run in [".", ".."] {
+            let refused = [
+                way.runlog.open(run).await.map(drop),
+                way.runlog.writer(run).await.map(drop),
+                way.runlog.checkpoint(run, None).await.map(drop),
+                way.runlog.run(run).await.map(drop),
+            ];
+            for error in refused.map(Result::unwrap_err) {
+                assert_eq!((error.kind(), error.action()), (ErrorKind::Usage, Action::FixTheInput), "{error}");
+                assert!(error.to_string().contains("URL"), "{error}");
+            }
+        }
+        way.open("...").await.turn("user", "this one can").await.unwrap();
+    }
+}
+
+#[test]
+fn a_path_that_clients_make_another_one_of_is_refused_and_never_answered_for() {
+    let site = Site::http().unwrap();
+    let paths = ["..", "%2e%2E/recovery", "./records", ".%2e/lookup?tool=a&args=1", "x/calls/%2E", "../tail"];
+    for path in paths {
+        let (status, problem) = asked(&site, &format!("GET /v1/runs/{path}"));
+        assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{path}: {problem}");
+    }
+    let (status, problem) = asked(&site, "POST /v1/runs/%2e%2e/claims");
+    assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{problem}");
+    // What is left of a path by clients that do take it out is no answer that something is not there.
+    let (status, problem) = asked(&site, "GET /v1/lookup?tool=a&args=1");
+    assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 404", &"usage".into()), "{problem}");
+}
+
+fn deep(id: &str, nth: u32, levels: usize) -> JournalRecord {
+    let content = Json::parse(&format!("{}{}", "[".repeat(levels), "]".repeat(levels))).unwrap();
+    let (message_id, kind) = (id.to_owned(), "user".to_owned());
+    let turn = ConversationTurn { message_id, parent_id: None, thread_id: None, kind, content };
+    let (run, id) = (RunId::new("deep").unwrap(), RecordId::new(id.to_owned()).unwrap());
+    let mut record = JournalRecord::new(run, id, "test", turn.into());
+    record.place.writer_id = WriterId::new("w".to_owned()).unwrap().into();
+    (record.place.writer_seq, record.place.journal_seq) = (nth.into(), nth.into());
+    record
+}
+
+/// By a writer of old, or by another one.
+#[test]
+fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
+    let site = Site::http().unwrap();
+    let (status, problem) =
+        site.server.post("/v1/runs/deep/records", &serde_json::to_value(deep("a", 1, 1)).unwrap()).unwrap();
+    assert_eq!(status, 200, "{problem}");
+    let refused = serde_json::to_string(&deep("b", 2, 126)).unwrap();
+    let (status, problem) = posted(&site, &refused);
+    assert_eq!((status, &problem["kind"]), (400, &"invalid".into()), "{problem}");
+    let told = problem["detail"].as_str().unwrap();
+    assert!(told.contains("nests 128 levels deep") && told.contains("/payload/content"), "{told}");
+
+    let data = site.path("data");
+    site.server.kill().unwrap();
+    let partition = partition_of(RunId::new("deep").unwrap(), 4);
+    let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (nth, levels) in (2..).zip([126, 128, 125]) {
+        let id = format!("{levels} levels");
+        runtime.block_on(log.append(partition, vec![entry(&deep(&id, nth, levels))])).unwrap();
+    }
+    drop(log);
+    let server = Launch::local(&data).partitions(4).start().unwrap();
+    let journal = Journal::parse(&server.url, None).unwrap();
+    let page = runtime.block_on(async {
+        let runlog = Runlog::connect(Config::new(journal, "test")).await.unwrap();
+        runlog.records("deep", &Select::default(), None, 10).await.unwrap()
+    });
+    let told: Vec<String> = page
+        .records
+        .into_iter()
+        .map(|read| read.record.map_or_else(|error| error.to_string(), |record| record.body.record_id.to_string()))
+        .collect();
+    assert_eq!((told.len(), told[0].as_str(), told[3].as_str()), (4, "a", "125 levels"), "{told:?}");
+    for (told, levels) in told[1..3].iter().zip(["126", "128"]) {
+        let whole =
+            format!("record {levels} levels of run deep cannot be read whole: /payload/content nests {levels} levels");
+        assert!(told.starts_with(&whole), "{told}");
+    }
+}
+
+/// Posts a text as it is.
+fn posted(site: &Site, text: &str) -> (u16, Value) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let url = format!("{}/v1/runs/deep/records", site.server.url);
+        let answer = runlog_tests::server::client().unwrap().post(url).body(text.to_owned()).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    })
+}

@@ -62,6 +62,7 @@ mod checkpoints;
 mod failure;
 mod numbers;
 mod record;
+mod tape;
 
 use failure::failure;
 use numbers::Numbers;

@@ -129,7 +129,7 @@ fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
         if !within(value, DEPTH_MAX) {
             return Err(StoreError::Serialization(format!("{name} nest deeper than {DEPTH_MAX} levels")));
         }
-        Json::parse(&value.to_string()).map_err(|error| StoreError::Serialization(format!("{name}: {error}")))
+        Json::of(value).map_err(|error| StoreError::Serialization(format!("{name}: {error}")))
     };
     Ok(ToolJournalEntry {
         session_id: entry.session_id.clone(),

@@ -29,7 +29,7 @@ use runlog_producer::{
     record::JournalRecord,
 };
 use state::{Pending, State};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The write-back journal of a session, which is the run of that id. Its write-backs are written by nobody else.
 ///
@@ -39,7 +39,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct WritebackJournal {
     journal: Blocking,
-    writer: Arc<Writer>,
+    writer: Box<Writer>,
+    /// What its entries are found by.
+    list: List,
     clock: fn() -> u64,
     checks: Checks,
     state: Mutex<State>,
@@ -53,16 +55,15 @@ impl WritebackJournal {
     /// faster.
     pub fn open(journal: Blocking, session_id: &str, clock: fn() -> u64, checks: Checks) -> Result<Self, Error> {
         let run_id = RunId::try_from(session_id).map_err(runlog_producer::Error::from)?;
-        let runlog = journal.runlog().clone();
-        let (writer, state) = journal.wait(async move {
-            let writer = runlog.writer(run_id.clone()).await?;
-            let mut state = State::default();
-            for entry in read(&runlog, &run_id).await? {
+        let (list, mut state) = (list(&run_id), State::default());
+        let writer = journal.wait(async {
+            let writer = journal.runlog().writer(run_id.clone()).await?;
+            for entry in read(journal.runlog(), &run_id, &list).await? {
                 state.replay(entry);
             }
-            Ok::<_, Error>((Arc::new(writer), state))
+            Ok::<_, Error>(Box::new(writer))
         })?;
-        Ok(Self { journal, writer, clock, checks, state: Mutex::new(state) })
+        Ok(Self { journal, writer, list, clock, checks, state: Mutex::new(state) })
     }
 
     /// The session this journal belongs to.
@@ -74,8 +75,7 @@ impl WritebackJournal {
     ///
     /// Errors: [`Error::Unreadable`] for an operation that this version does not know.
     pub fn entries(&self) -> Result<Vec<JournalEntry>, Error> {
-        let (runlog, run_id) = (self.journal.runlog().clone(), self.writer.id().clone());
-        self.journal.wait(async move { read(&runlog, &run_id).await })
+        self.journal.wait(read(self.journal.runlog(), self.writer.id(), &self.list))
     }
 
     /// The entries as the crate's `SESSION.journal.jsonl` has them: one a line.
@@ -187,12 +187,10 @@ impl WritebackJournal {
     fn not_committed(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
         let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
         let Some(committed) = pending.committing.as_ref().and_then(|records| records.last()) else { return Ok(()) };
-        let (runlog, writer, id) =
-            (self.journal.runlog().clone(), self.writer.clone(), committed.body.record_id.clone());
-        let applied = self.journal.wait(async move {
+        let applied = self.journal.wait(async {
             // Behind the claim that this comes to, what was on its way is there or never will be.
-            writer.next().await?;
-            is_there(&runlog, writer.id(), &id).await
+            self.writer.next().await?;
+            is_there(self.journal.runlog(), self.writer.id(), &self.list, &committed.body.record_id).await
         })?;
         if applied {
             state.pending.remove(&txn);
@@ -233,23 +231,22 @@ impl WritebackJournal {
 
     fn listed(&self, payload: Payload) -> Result<JournalRecord, Error> {
         let mut record = self.writer.draft(None, payload)?;
-        seek::put(&mut record, &[list(self.writer.id())]);
+        seek::put(&mut record, std::slice::from_ref(&self.list));
         record.body.session_id = Some(self.session_id().to_owned());
         Ok(record)
     }
 
     /// Writes one record, or several that take effect together.
     fn write(&self, mut records: Vec<JournalRecord>) -> Result<(), Error> {
-        let writer = self.writer.clone();
-        self.journal.wait(async move {
+        self.journal.wait(async {
             match records.pop() {
-                Some(record) if records.is_empty() => settled::write(&writer, record).await.map(drop)?,
+                Some(record) if records.is_empty() => settled::write(&self.writer, record).await.map(drop)?,
                 Some(last) => {
                     // Named after its last record, so that it is the same batch whenever it is written.
                     let name = format!("{}/batch", last.body.record_id);
                     records.push(last);
                     let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
-                    settled::batch(&writer, name, records).await.map(drop)?;
+                    settled::batch(&self.writer, name, records).await.map(drop)?;
                 }
                 None => {}
             }
@@ -271,8 +268,8 @@ fn list(run_id: &RunId) -> List {
 }
 
 /// Whether a session has a record of this id, applied.
-async fn is_there(runlog: &Runlog, run_id: &RunId, id: &RecordId) -> Result<bool, Error> {
-    let mut reader = Reader::all(runlog, run_id, list(run_id));
+async fn is_there(runlog: &Runlog, run_id: &RunId, list: &List, id: &RecordId) -> Result<bool, Error> {
+    let mut reader = Reader::all(runlog, run_id, list.clone());
     while let Some(page) = reader.page().await? {
         for read in page {
             if read.record?.body.record_id == *id {
@@ -283,9 +280,9 @@ async fn is_there(runlog: &Runlog, run_id: &RunId, id: &RecordId) -> Result<bool
     Ok(false)
 }
 
-async fn read(runlog: &Runlog, run_id: &RunId) -> Result<Vec<JournalEntry>, Error> {
+async fn read(runlog: &Runlog, run_id: &RunId, list: &List) -> Result<Vec<JournalEntry>, Error> {
     let mut entries = Vec::new();
-    let mut reader = Reader::all(runlog, run_id, list(run_id));
+    let mut reader = Reader::all(runlog, run_id, list.clone());
     while let Some(page) = reader.page().await? {
         for read in page {
             entries.extend(convert::entry(read.record?)?);

@@ -59,7 +59,8 @@ impl Desks {
     /// The run's writer; the run is claimed where it is not yet. Errors: those of [`Runlog::writer`].
     pub async fn writer(&self, run_id: &RunId) -> Result<Arc<Writer>, Error> {
         let cell = self.cell(run_id).await;
-        let open = || async { self.runlog.writer(run_id.clone()).await.map(Arc::new) };
+        // Boxed: of all writes the first alone needs the room.
+        let open = || async { Box::pin(self.runlog.writer(run_id.clone())).await.map(Arc::new) };
         cell.get_or_try_init(open).await.cloned()
     }
 

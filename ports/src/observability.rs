@@ -1,7 +1,7 @@
 //! ploke's observability store (ploke-db, milestone 0): conversation turns and the lifecycle of tool calls, with time travel.
 //!
 //! ```text
-//!   a write ─▶ what was stated of its row (one seek) ─▶ nothing new? done
+//!   a write ─▶ what was stated of its row (one seek; of a new call's, one get) ─▶ nothing new? done
 //!                                                     ─▶ a record, or a batch of them, applied ─▶ callbacks
 //! ```
 //!
@@ -24,9 +24,8 @@ use crate::Blocking;
 use books::Books;
 use runlog_producer::id::RunId;
 use std::{
-    future::Future,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 use uuid::Uuid;
 use watch::Watchers;
@@ -42,7 +41,7 @@ use watch::Watchers;
 #[derive(Debug)]
 pub struct Store {
     journal: Blocking,
-    books: Arc<Books>,
+    books: Books,
     /// Held while a write is under way, on the callers' threads alone: so callbacks are told in the order of the log.
     watchers: Mutex<Watchers>,
 }
@@ -53,7 +52,7 @@ impl Store {
     /// Errors: `Usage` for a workspace id that is no run id (empty, or over 1024 bytes).
     pub fn open(journal: Blocking, workspace_id: &str, config: Config) -> Result<Self, DbError> {
         let run_id = RunId::try_from(workspace_id).map_err(runlog_producer::Error::from)?;
-        let books = Arc::new(Books::new(journal.runlog().clone(), run_id, config));
+        let books = Books::new(journal.runlog().clone(), run_id, config);
         Ok(Self { journal, books, watchers: Mutex::default() })
     }
 
@@ -61,7 +60,7 @@ impl Store {
     /// a batch of the journal has. Those that change nothing are left out.
     pub fn atomically(&self, writes: Vec<Write>) -> Result<(), DbError> {
         let mut watchers = self.watchers();
-        let changes = self.ask(|books| async move { books.write(writes).await })?;
+        let changes = self.journal.wait(self.books.write(writes))?;
         watchers.tell(&changes);
         Ok(())
     }
@@ -70,9 +69,8 @@ impl Store {
     ///
     /// Errors: [`DbError::NotThere`] where it does not stand.
     pub fn retract_turn(&self, id: Uuid, at_ms: i64, who: &str, why: &str) -> Result<(), DbError> {
-        let said = (who.to_owned(), why.to_owned());
         let mut watchers = self.watchers();
-        let change = self.ask(move |books| async move { books.retract_turn(id, at_ms, (&said.0, &said.1)).await })?;
+        let change = self.journal.wait(self.books.retract_turn(id, at_ms, (who, why)))?;
         watchers.tell(&[change]);
         Ok(())
     }
@@ -86,19 +84,15 @@ impl Store {
         who: &str,
         why: &str,
     ) -> Result<(), DbError> {
-        let (call_id, said) = (call_id.to_owned(), (who.to_owned(), why.to_owned()));
         let mut watchers = self.watchers();
-        let change = self.ask(move |books| async move {
-            books.retract_call((request_id, &call_id), at_ms, (&said.0, &said.1)).await
-        })?;
+        let change = self.journal.wait(self.books.retract_call((request_id, call_id), at_ms, (who, why)))?;
         watchers.tell(&[change]);
         Ok(())
     }
 
     /// A call as of a valid time, by all that was stated until now.
     pub fn get_tool_call_at(&self, request_id: Uuid, call_id: &str, at_ms: i64) -> Result<Option<ToolCall>, DbError> {
-        let call_id = call_id.to_owned();
-        self.ask(move |books| async move { books.call((request_id, &call_id), at_ms).await })
+        self.journal.wait(self.books.call((request_id, call_id), at_ms))
     }
 
     /// The calls of a message as of a valid time.
@@ -108,7 +102,7 @@ impl Store {
         at_ms: i64,
         limit: usize,
     ) -> Result<Vec<ToolCall>, DbError> {
-        self.ask(move |books| async move { books.by_parent(parent_id, at_ms, limit).await })
+        self.journal.wait(self.books.by_parent(parent_id, at_ms, limit))
     }
 
     /// The turns from a time on as of a valid time.
@@ -118,7 +112,7 @@ impl Store {
         at_ms: i64,
         limit: usize,
     ) -> Result<Vec<ConversationTurn>, DbError> {
-        self.ask(move |books| async move { books.since(since_ms, at_ms, limit).await })
+        self.journal.wait(self.books.since(since_ms, at_ms, limit))
     }
 
     /// Calls `callback` with each change of a relation that this store makes from now on: behind the write, in the order of the
@@ -144,13 +138,6 @@ impl Store {
 
     fn watchers(&self) -> MutexGuard<'_, Watchers> {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ask<T: Send + 'static, F: Future<Output = Result<T, DbError>> + Send + 'static>(
-        &self,
-        what: impl FnOnce(Arc<Books>) -> F,
-    ) -> Result<T, DbError> {
-        self.journal.wait(what(self.books.clone()))
     }
 }
 

@@ -24,7 +24,8 @@ impl List {
         let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
             if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
         });
-        let value = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digits = hash.finalize().into_iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        let value = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
         Self { name, value }
     }
 

@@ -4,9 +4,9 @@
 
 use crate::{Action, Error, Runlog, named, run::whole_recovery, transport::Ask};
 use runlog_schemas::{
-    answer::{self, Checkpoint, ErrorKind, Position, Recovery},
+    answer::{self, Checkpoint, ErrorKind, Position, ReadBack, Recovery},
     draft::Draft,
-    id::{Illegal, JournalSeq, RunId},
+    id::{Illegal, JournalSeq, RecordId, RunId},
     record::JournalRecord,
 };
 
@@ -74,6 +74,16 @@ impl Runlog {
         let Some(lines) = lines else { return Ok(Page::default()) };
         let records = lines.records.into_iter().map(read).collect();
         Ok(Page { records, next_cursor: lines.next_cursor })
+    }
+
+    /// What became of the first record of this id, and who writes the run by then; none where no record of the id was applied,
+    /// or refused for its content. Asks for much less than the record itself.
+    pub async fn landed(
+        &self,
+        id: impl TryInto<RunId, Error: Into<Illegal>>,
+        record_id: &RecordId,
+    ) -> Result<Option<ReadBack>, Error> {
+        self.transport.landed(named(id)?.borrow(), record_id.borrow()).await
     }
 
     /// The latest valid checkpoint that covers no more than `at_or_before`, whole. One whose content cannot be had is not valid:

@@ -13,14 +13,16 @@ use std::{
 use anyhow::{Context, ensure};
 
 const TIMES: [u64; 2] = [10, 90];
-/// What a port does, and how many percent more than the producer alone that may take. A tenth is what is aimed for, and what
-/// lookups keep. Appends do not: the synchronous ports hand each one to threads of their own and back, and the store looks first
-/// whether the call is there.
-const ACCEPTED: [(&str, &str, u64); 5] = [
-    ("bob-core", "append", 20),
+/// What a port does, and how many percent more than the producer alone that may take. A tenth is what is aimed for. Two appends
+/// do not keep to it: agent-sdk-core's record is another type, and the store asks first whether the call is there and names its
+/// record after the whole key.
+const ACCEPTED: [(&str, &str, u64); 7] = [
+    ("agent-sdk-core", "append", 15),
+    ("agent-sdk-core", "lookup", 10),
+    ("bob-core", "append", 10),
     ("bob-core", "lookup", 10),
-    ("codetether", "append", 30),
-    ("observability", "append", 55),
+    ("codetether", "append", 10),
+    ("observability", "append", 20),
     ("observability", "lookup", 10),
 ];
 

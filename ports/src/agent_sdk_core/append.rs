@@ -100,9 +100,10 @@ impl Inner {
         // Those of another claim of this process: another one may have written between the two.
         seat.take_if(|known| !known.of.ptr_eq(&of));
         if seat.is_none() {
-            let (next, _) = writer.next().await.map_err(|error| failure(&error, false))?;
+            // Boxed: of all appends the first alone needs the room.
+            let (next, _) = Box::pin(writer.next()).await.map_err(|error| failure(&error, false))?;
             let none = next == JournalSeq::from(1);
-            let records = if none { Vec::new() } else { self.read(run_id, &Select::default()).await? };
+            let records = if none { Vec::new() } else { Box::pin(self.read(run_id, &Select::default())).await? };
             *seat = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
         }
         Ok(&mut seat.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
@@ -116,7 +117,7 @@ pub(super) async fn asked<T, F: Future<Output = Result<T, Error>>>(
 ) -> Result<T, GivenUp> {
     let (begun, mut unknown, mut pause) = (Instant::now(), false, PAUSE.0);
     loop {
-        let error = match write().await {
+        let error = match Box::pin(write()).await {
             Ok(wrote) => return Ok(wrote),
             Err(error) => error,
         };

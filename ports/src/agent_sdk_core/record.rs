@@ -3,14 +3,20 @@
 //! Number, time and run are kept as they came, beside Runlog's own: the record is the same whenever it is sent again, and what
 //! is read is what was appended.
 
-use super::failure::foreign;
+use super::{
+    failure::foreign,
+    tape::{self, Tape, Unfit},
+};
 use ::agent_sdk_core::{AgentError, JournalRecord, journal::JOURNAL_SCHEMA_VERSION};
 use runlog_producer::{
     self as producer,
     draft::Draft,
     id::{RecordId, RunId},
     original::original,
+    payload::Payload,
+    record::{Body, Facts},
 };
+use serde::de::value::MapDeserializer;
 use serde_json::{Map, Value};
 
 /// The records that are read at a time.
@@ -21,6 +27,10 @@ const NUMBER: &str = "/journal_seq";
 const TIME: &str = "/timestamp_millis";
 const RUN: &str = "/run_id";
 const ID: &str = "/record_id";
+/// Members of the SDK's record that are no part of Runlog's envelope.
+const PLACE: [&str; 3] = ["journal_seq", "timestamp_millis", "payload"];
+/// Members of the envelope that the SDK's record does not have.
+const OWN: [&str; 4] = ["key_id", "validity", "facts", "unknown_fields"];
 
 /// The record as Runlog writes it, in the log's run `run_id`; its place is still to be given.
 pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, AgentError> {
@@ -29,25 +39,57 @@ pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::J
     if record.journal_schema_version != JOURNAL_SCHEMA_VERSION {
         return Err(illegal(format!("has schema version {}", record.journal_schema_version)));
     }
-    let mut json = serde_json::to_value(record).map_err(|error| illegal(error.to_string()))?;
-    let Some(members) = json.as_object_mut() else { return Err(illegal("is no object".into())) };
-    let mut own = Map::new();
-    for pointer in [NUMBER, TIME] {
-        own.insert(pointer.into(), members.remove(&pointer[1..]).unwrap_or_default());
+    let mut own = Map::from_iter([
+        (NUMBER.to_owned(), record.journal_seq.into()),
+        (TIME.to_owned(), record.timestamp_millis.into()),
+    ]);
+    if record.run_id.as_str() != run_id.as_str() {
+        own.insert(RUN.into(), record.run_id.as_str().into());
     }
-    let run = members.insert("run_id".into(), run_id.as_str().into()).unwrap_or_default();
-    if run != *run_id.as_str() {
-        own.insert(RUN.into(), run);
-    }
-    let draft = Draft::parse(&json.to_string()).map_err(|error| illegal(format!("is not taken: {error}")))?;
-    if !draft.has_record_id {
-        return Err(illegal("has no id".into()));
-    }
-    let mut ours = draft.record;
+    let mut ours = match plain(record, run_id) {
+        Ok(ours) => ours,
+        Err(Unfit) => parsed(record, run_id).map_err(illegal)?,
+    };
     let mut kept = kept(&ours)?;
     kept.append(&mut own);
     ours.body.unknown_fields = Some(Value::Object(kept).to_string());
     Ok(ours)
+}
+
+/// The record where Runlog has a field for each of its members, but for those that are its place.
+fn plain(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, Unfit> {
+    let tape = Tape::of(record)?;
+    let payload = tape.root().member("payload")?;
+    let payload_type = payload.member("type")?.text().ok_or(Unfit)?;
+    let members = payload.members().filter(|(name, _)| *name != "type");
+    let payload = Payload::of_type(payload_type, MapDeserializer::new(members))?;
+    let id = RecordId::new(record.record_id.clone()).map_err(|_| Unfit)?;
+    // What the payload determines; the SDK's envelope says all else.
+    let mut ours = producer::JournalRecord::new(run_id.borrow(), id, record.agent_id.as_str(), payload);
+    let facts = Tape::of(&Facts::default())?;
+    let members = tape.root().members().filter(|(name, _)| !PLACE.contains(name));
+    let body: Body = tape::read(members.chain([("facts", facts.root())]))?;
+    if !body.record_kind.carries(&ours.body.facts.payload_type) {
+        return Err(Unfit);
+    }
+    let of_payload = std::mem::replace(&mut ours.body, body);
+    ours.body.run_id = run_id.clone().into();
+    ours.body.facts = of_payload.facts;
+    ours.body.idempotency_key = ours.body.idempotency_key.take().or(of_payload.idempotency_key);
+    ours.body.dedupe_key = ours.body.dedupe_key.take().or(of_payload.dedupe_key);
+    Ok(ours)
+}
+
+/// Any record, or why it is not taken: as whoever sends its JSON is answered.
+fn parsed(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, String> {
+    let mut json = serde_json::to_value(record).map_err(|error| error.to_string())?;
+    let Some(members) = json.as_object_mut() else { return Err("is no object".into()) };
+    for pointer in [NUMBER, TIME] {
+        members.remove(&pointer[1..]);
+    }
+    members.insert("run_id".into(), run_id.as_str().into());
+    let draft = Draft::parse(&json.to_string()).map_err(|error| format!("is not taken: {error}"))?;
+    if draft.has_record_id { Ok(draft.record) } else { Err("has no id".into()) }
 }
 
 /// Gives the record another id in the log, of its number.
@@ -62,8 +104,28 @@ pub(super) fn rename(ours: &mut producer::JournalRecord, number: u64) -> Result<
 
 /// The record as it was appended.
 pub(super) fn theirs(record: &producer::JournalRecord) -> Result<JournalRecord, AgentError> {
+    if let Ok(theirs) = plainly_theirs(record, kept(record)?) {
+        return Ok(theirs);
+    }
     let read = original(record).and_then(serde_json::from_value);
     read.map_err(|error| foreign(&format!("record {} of run {}", record.body.record_id, record.body.run_id), &error))
+}
+
+/// The same where no more is `kept` than members of the envelope.
+fn plainly_theirs(record: &producer::JournalRecord, kept: Map<String, Value>) -> Result<JournalRecord, Unfit> {
+    let mut own = Map::from_iter([
+        ("journal_seq".to_owned(), record.place.journal_seq.get().into()),
+        ("timestamp_millis".to_owned(), record.place.timestamp_millis.into()),
+    ]);
+    for (pointer, value) in kept {
+        if ![NUMBER, TIME, RUN, ID].contains(&pointer.as_str()) {
+            return Err(Unfit);
+        }
+        own.insert(pointer[1..].to_owned(), value);
+    }
+    let (body, payload, tape) = (Tape::of(&record.body)?, Tape::of(&record.payload)?, Tape::of(&own)?);
+    let envelope = body.root().members().filter(|(name, _)| !OWN.contains(name) && !own.contains_key(*name));
+    tape::read(envelope.chain(tape.root().members()).chain([("payload", payload.root())]))
 }
 
 /// The SDK's number of a record; Runlog's where somebody else wrote it.
@@ -82,4 +144,55 @@ pub(super) fn id(record: &producer::JournalRecord) -> Result<String, AgentError>
 pub(super) fn kept(record: &producer::JournalRecord) -> Result<Map<String, Value>, AgentError> {
     let Some(kept) = &record.body.unknown_fields else { return Ok(Map::new()) };
     serde_json::from_str(kept).map_err(|error| foreign(&format!("record {}", record.body.record_id), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    /// What an SDK's host appends all the time. Others go by their JSON.
+    const PLAIN: [&str; 9] = [
+        "effect_intent",
+        "effect_result",
+        "message",
+        "model_attempt",
+        "recovery",
+        "run_lifecycle",
+        "terminal_result",
+        "turn_lifecycle",
+        "wake",
+    ];
+
+    #[test]
+    fn a_record_goes_plainly_as_its_json_does_and_comes_back() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/golden/v1");
+        let (run, mut plainly) = (RunId::new("in.the.log".to_owned()).unwrap(), BTreeSet::new());
+        for example in fs::read_dir(examples).unwrap() {
+            let path = example.unwrap().path();
+            let json = path.extension().is_some_and(|extension| extension == "json");
+            let text = if json { fs::read_to_string(&path).unwrap() } else { continue };
+            // Runlog's own payloads are none of the SDK's.
+            let Ok(record) = serde_json::from_str::<JournalRecord>(&text) else { continue };
+            let ours = ours(&record, &run).unwrap();
+            if let Ok(plain) = plain(&record, &run) {
+                assert_eq!(Ok(plain), parsed(&record, &run), "{path:?}");
+                assert_eq!(plainly_theirs(&ours, kept(&ours).unwrap()).unwrap(), record, "{path:?}");
+                plainly.insert(ours.payload.payload_type());
+            }
+            assert_eq!(theirs(&ours).unwrap(), record, "{path:?}");
+        }
+        assert!(PLAIN.iter().all(|payload_type| plainly.contains(payload_type)), "{plainly:?}");
+    }
+
+    #[test]
+    fn what_no_avro_number_holds_is_kept_beside_it() {
+        let text = include_str!("../../../schemas/golden/v1/checkpoint.json");
+        let mut record: JournalRecord = serde_json::from_str(text).unwrap();
+        let ::agent_sdk_core::JournalRecordPayload::Checkpoint(checkpoint) = &mut record.payload else { panic!() };
+        checkpoint.created_at_millis = u64::MAX;
+        let run = RunId::new(record.run_id.as_str().to_owned()).unwrap();
+        plain(&record, &run).unwrap_err();
+        assert_eq!(theirs(&ours(&record, &run).unwrap()).unwrap(), record);
+    }
 }

@@ -59,13 +59,18 @@ impl Books {
         records.iter().map(|record| records::about_turn(record).map(|(_, said)| said)).collect()
     }
 
-    async fn of_call(&self, (request_id, call_id): Key<'_>) -> Result<Vec<Statement<OfCall>>, DbError> {
-        let records = self.read(records::of_call(self.run(), request_id, call_id)).await?;
+    async fn of_call(&self, list: List) -> Result<Vec<Statement<OfCall>>, DbError> {
+        let records = self.read(list).await?;
         records.iter().map(|record| records::about_call(record).map(|(_, said)| said)).collect()
     }
 
+    /// The list of what was stated of a call.
+    fn list(&self, (request_id, call_id): Key<'_>) -> List {
+        records::of_call(self.run(), request_id, call_id)
+    }
+
     pub(super) async fn call(&self, key: Key<'_>, at: i64) -> Result<Option<ToolCall>, DbError> {
-        Ok(standing(&self.of_call(key).await?, at))
+        Ok(standing(&self.of_call(self.list(key)).await?, at))
     }
 
     pub(super) async fn since(&self, since: i64, at: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError> {
@@ -98,7 +103,7 @@ impl Books {
             // One that came here, or went away: what was said of it meanwhile is in another message's list.
             if elsewhere.is_some() || !begun {
                 let Some(req) = elsewhere.or_else(|| statements.iter().find_map(requests)) else { continue };
-                statements = self.of_call((req.request_id, &req.call_id)).await?;
+                statements = self.of_call(self.list((req.request_id, &req.call_id))).await?;
             }
             calls.extend(standing(&statements, at).filter(|(req, _)| req.parent_id == parent));
         }
@@ -116,9 +121,9 @@ impl Books {
         let mut group = Group { books: self, writer: &writer, turns, calls, records, changes };
         for write in writes {
             match write {
-                Write::Turn(turn) => group.turn(&turn).await?,
-                Write::Requested(req) => group.requested(&req).await?,
-                Write::Done(done) => group.done(&done).await?,
+                Write::Turn(turn) => Box::pin(group.turn(&turn)).await?,
+                Write::Requested(req) => Box::pin(group.requested(&req)).await?,
+                Write::Done(done) => Box::pin(group.done(&done)).await?,
             }
         }
         let Group { mut records, changes, .. } = group;
@@ -152,20 +157,20 @@ impl Books {
 
     pub(super) async fn retract_call(&self, key: Key<'_>, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
         let writer = self.desks.writer(&self.run_id).await?;
-        let mut statements = self.of_call(key).await?;
+        let list = self.list(key);
+        let mut statements = self.of_call(list.clone()).await?;
         let old = standing(&statements, END).ok_or(DbError::NotThere)?;
-        let request = records::request_id(self.run(), key.0, key.1)?;
+        let request = records::request_id(key.0, &list)?;
         let mut record = records::retraction(&writer, request.as_str(), at, said)?;
-        self.put_call(&mut record, key, &[old.0.parent_id]);
+        self.put_call(&mut record, list, &[old.0.parent_id]);
         statements.push(records::about_call(&record)?.1);
         settled::write(&writer, record).await?;
         Ok(of_call(Some(old), standing(&statements, END)))
     }
 
-    fn put_call(&self, record: &mut JournalRecord, (request_id, call_id): Key<'_>, parents: &[Uuid]) {
+    fn put_call(&self, record: &mut JournalRecord, list: List, parents: &[Uuid]) {
         let parents = parents.iter().map(|parent| records::of_parent(self.run(), *parent));
-        let lists: Vec<List> =
-            std::iter::once(records::of_call(self.run(), request_id, call_id)).chain(parents).collect();
+        let lists: Vec<List> = std::iter::once(list).chain(parents).collect();
         seek::put(record, &lists);
     }
 }
@@ -192,10 +197,23 @@ impl Group<'_> {
         Ok(())
     }
 
-    async fn statements(&mut self, (request_id, call_id): Key<'_>) -> Result<&mut Vec<Statement<OfCall>>, DbError> {
+    /// What was stated of a call. Whoever names the record that `requests` it asks for that first, which is sooner known than
+    /// what is in a list: nothing is stated of a call before it is requested.
+    async fn statements(
+        &mut self,
+        (request_id, call_id): Key<'_>,
+        list: &List,
+        requests: Option<&RecordId>,
+    ) -> Result<&mut Vec<Statement<OfCall>>, DbError> {
         let key = (request_id, call_id.to_owned());
         if !self.calls.contains_key(&key) {
-            self.calls.insert(key.clone(), self.books.of_call((request_id, call_id)).await?);
+            let books = self.books;
+            let new = match requests {
+                Some(id) => books.desks.runlog().landed(&books.run_id, id).await?.is_none(),
+                None => false,
+            };
+            let statements = if new { Vec::new() } else { Box::pin(books.of_call(list.clone())).await? };
+            self.calls.insert(key.clone(), statements);
         }
         Ok(self.calls.entry(key).or_default())
     }
@@ -203,20 +221,22 @@ impl Group<'_> {
     async fn requested(&mut self, req: &ToolCallReq) -> Result<(), DbError> {
         let (books, writer, content) = (self.books, self.writer, self.books.config.content);
         let key = (req.request_id, req.call_id.as_str());
-        let req = records::kept(req, content)?;
-        let id = records::request_id(books.run(), key.0, key.1)?;
-        let statements = self.statements(key).await?;
+        let (req, arguments) = records::kept(req, content)?;
+        let list = books.list(key);
+        let id = records::request_id(key.0, &list)?;
+        let statements = self.statements(key, &list, Some(&id)).await?;
         let last = last_request(statements).map(|last| last.parent_id);
         let mut record = match last {
-            None => records::requested(writer, id, &req, content)?,
+            None => records::requested(writer, id, (&req, arguments), content)?,
             Some(_) => records::updated(writer, &id, &req, content)?,
         };
         let parents = [Some(req.parent_id), last.filter(|parent| *parent != req.parent_id)];
-        books.put_call(&mut record, key, &parents.into_iter().flatten().collect::<Vec<_>>());
+        books.put_call(&mut record, list, &parents.into_iter().flatten().collect::<Vec<_>>());
         let stated =
             statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
         let old = standing(statements, END);
-        statements.push(records::about_call(&record)?.1);
+        let (validity, record_id) = (req.started_at, record.body.record_id.as_str().to_owned());
+        statements.push(Statement { validity, record_id, said: OfCall::Requested(req) });
         let new = standing(statements, END);
         if stated && new == old {
             statements.pop();
@@ -233,13 +253,14 @@ impl Group<'_> {
         if !done.ended_at.is_valid {
             return Err(DbError::Invalid("an end is asserted; what is not true is retracted with its call".into()));
         }
-        let request = records::request_id(books.run(), key.0, key.1)?;
+        let list = books.list(key);
+        let request = records::request_id(key.0, &list)?;
         let mut record = records::done(writer, request.as_str(), done, content)?;
-        let statements = self.statements(key).await?;
+        let statements = self.statements(key, &list, None).await?;
         let parent = last_request(statements).map(|last| last.parent_id);
         let parent = parent
             .ok_or_else(|| DbError::NotRequested { request_id: done.request_id, call_id: done.call_id.clone() })?;
-        books.put_call(&mut record, key, &[parent]);
+        books.put_call(&mut record, list, &[parent]);
         let said = records::about_call(&record)?.1;
         if let Some(end) = fold::end(statements) {
             let again = fold::end(std::slice::from_ref(&said)).is_some_and(|said| same(end, said));

@@ -53,9 +53,8 @@ pub(super) fn of_parent(run: &str, parent_id: Uuid) -> List {
     List::of("observability.parent", &[run, &parent_id.to_string()])
 }
 
-/// The record that requests a call: the same id whoever writes it.
-pub(super) fn request_id(run: &str, request_id: Uuid, call_id: &str) -> Result<RecordId, DbError> {
-    let (request_id, list) = (request_id.to_string(), List::of("", &[run, &request_id.to_string(), call_id]));
+/// The record that requests a call, whose list it is: the same id whoever writes it.
+pub(super) fn request_id(request_id: Uuid, list: &List) -> Result<RecordId, DbError> {
     Ok(RecordId::new(format!("call/{request_id}/{}", list.value())).map_err(runlog_producer::Error::from)?)
 }
 
@@ -75,7 +74,9 @@ fn draft(
 
 fn json(name: &str, text: &str) -> Result<Json, DbError> {
     let json = Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))?;
-    if !within(&json.to_value(), DEPTH_MAX) {
+    // Hardly any text has that many brackets at all, which is quickly seen.
+    let brackets = json.as_str().bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    if brackets > DEPTH_MAX && !within(&json.to_value(), DEPTH_MAX) {
         return Err(DbError::Invalid(format!("{name}: it nests deeper than {DEPTH_MAX} levels")));
     }
     Ok(json)
@@ -94,21 +95,22 @@ pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> R
     Ok(record)
 }
 
-/// The request as the store keeps it.
-pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<ToolCallReq, DbError> {
+/// The request as the store keeps it, and its arguments.
+pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<(ToolCallReq, Option<Json>), DbError> {
     if req.tool_name.is_empty() || req.args_sha256.is_empty() {
         return Err(DbError::Invalid("a request needs tool_name and args_sha256".into()));
     }
     let arguments = req.arguments_json.as_ref().filter(|_| content);
     let arguments = arguments.map(|text| json("arguments_json", text)).transpose()?;
-    Ok(ToolCallReq { arguments_json: arguments.map(|json| json.as_str().to_owned()), ..req.clone() })
+    let arguments_json = arguments.as_ref().map(|json| json.as_str().to_owned());
+    Ok((ToolCallReq { arguments_json, ..req.clone() }, arguments))
 }
 
 /// A request that is [`kept`].
 pub(super) fn requested(
     writer: &Writer,
     id: RecordId,
-    req: &ToolCallReq,
+    (req, arguments): (&ToolCallReq, Option<Json>),
     content: bool,
 ) -> Result<JournalRecord, DbError> {
     let payload = ToolCallRequested {
@@ -119,7 +121,7 @@ pub(super) fn requested(
         tool_name: req.tool_name.clone(),
         args_sha256: req.args_sha256.clone(),
         fingerprint: Fingerprint::of(&req.tool_name, &req.args_sha256).into(),
-        arguments: req.arguments_json.as_ref().map(|text| json("arguments_json", text)).transpose()?,
+        arguments,
     };
     draft(writer, Some(id), payload, req.started_at, content)
 }

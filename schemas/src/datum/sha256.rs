@@ -5,7 +5,10 @@ use std::fmt;
 
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    text.extend(digits.filter_map(|digit| char::from_digit(digit.into(), 16)));
+    text
 }
 
 /// A SHA-256; Avro `fixed` of 32 bytes, 64 lower-case hexadecimal digits in JSON.
@@ -51,7 +54,7 @@ impl Sha256 {
 
 impl fmt::Display for Sha256 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(&self.0))
     }
 }
 

@@ -5,32 +5,61 @@
 //!   port_costs PORT bare-append|bare-lookup TIMES the same records through `Writer` and `Runlog::records`
 //! ```
 //!
-//! Everything is in this process, on a local journal of its own. Both begin with the same first append through the port, and the
-//! bare ones make and write records of its payload, and look for them by the entry that the port finds them by.
+//! Everything is in this process, on a local journal of its own. Both begin with the same first appends through the port, and the
+//! bare ones make and write records of their payload, and look for them by the entry that the port finds them by. What the port
+//! is given is made beforehand, as much of it however many times: only what it does with it is counted.
 
 use std::env;
 
+use agent_sdk_core::{
+    AgentId, EffectId, EffectIntent, EffectKind, EntityKind, EntityRef, JournalRecordBase, RunId, RunJournal,
+    RunJournalReader, SourceKind, SourceRef,
+};
 use anyhow::{Context, bail, ensure};
 use bob_core::journal::{JournalEntry, ToolJournalPort};
 use runlog_ports::{
-    Blocking,
+    Blocking, agent_sdk_core as sdk,
     bob_core::ToolJournal,
     codetether::{Checks, Op, WritebackJournal},
-    observability::{self, ObservabilityStore},
+    observability::{self, ObservabilityStore, ToolCallReq},
 };
-use runlog_producer::{Config, Journal, JournalRecord, Runlog, Select};
+use runlog_producer::{Config, Journal, JournalRecord, Runlog, Select, Writer, payload::Payload, record::Body};
 use runlog_tests::ported::{request, row};
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 const RUN: &str = "counted";
 /// Rows that the store's lookups go round.
 const ROWS: u8 = 8;
+/// The session's time, milliseconds since the Unix epoch.
+const NOW: u64 = 1_795_305_600_000;
+
+/// What is appended, in order.
+type Made<T> = std::vec::IntoIter<T>;
 
 /// A port, opened.
 enum Port {
-    BobCore(tokio::runtime::Runtime, ToolJournal),
+    AgentSdkCore(sdk::Journal, Made<agent_sdk_core::JournalRecord>),
+    BobCore(Runtime, ToolJournal, Made<JournalEntry>, Vec<String>),
     Codetether(WritebackJournal),
-    Observability(observability::Store),
+    Observability(observability::Store, Made<ToolCallReq>),
+}
+
+fn intent(n: u8) -> agent_sdk_core::JournalRecord {
+    let source = || SourceRef::with_kind(SourceKind::Host, "source.counted");
+    let mut base = JournalRecordBase::new(
+        u64::from(n) + 1,
+        format!("intent.{n}"),
+        RunId::new(RUN),
+        AgentId::new("agent.counted"),
+        source(),
+    );
+    base.timestamp_millis = NOW;
+    let subject = EntityRef::new(EntityKind::ToolCall, format!("call.{n}").as_str());
+    let effect = EffectId::new(format!("effect.{n}"));
+    let summary = "a word, and more. ".repeat(20);
+    let intent = EffectIntent::new(effect, EffectKind::ToolExecution, subject, source(), summary);
+    agent_sdk_core::JournalRecord::effect_intent(base, intent)
 }
 
 fn entry(n: u8) -> JournalEntry {
@@ -42,31 +71,43 @@ fn entry(n: u8) -> JournalEntry {
         arguments,
         result: json!({ "confirmation": "c-1", "text": "a word, and more. ".repeat(20) }),
         is_error: false,
-        timestamp_ms: 1_795_305_600_000,
+        timestamp_ms: NOW,
     }
+}
+
+/// As many of them as there can be.
+fn all<T>(make: impl FnMut(u8) -> T) -> Made<T> {
+    (0..=u8::MAX).map(make).collect::<Vec<_>>().into_iter()
 }
 
 impl Port {
     fn open(name: &str, journal: &Blocking) -> anyhow::Result<Self> {
         let of_its_own = journal.clone();
         Ok(match name {
-            "bob-core" => Self::BobCore(runtime()?, ToolJournal::new(journal.runlog().clone())),
-            "codetether" => {
-                Self::Codetether(WritebackJournal::open(of_its_own, RUN, || 1_795_305_600_000, Checks::default())?)
+            "agent-sdk-core" => Self::AgentSdkCore(sdk::Journal::on(of_its_own), all(intent)),
+            "bob-core" => {
+                let fingerprints = (0..ROWS).map(|n| entry(n).call_fingerprint).collect();
+                Self::BobCore(runtime()?, ToolJournal::new(journal.runlog().clone()), all(entry), fingerprints)
             }
+            "codetether" => Self::Codetether(WritebackJournal::open(of_its_own, RUN, || NOW, Checks::default())?),
             "observability" => {
                 let told = observability::Config { content: true };
-                Self::Observability(observability::Store::open(of_its_own, RUN, told)?)
+                Self::Observability(observability::Store::open(of_its_own, RUN, told)?, all(|n| request(n, 10)))
             }
             _ => bail!("{name:?} is no port"),
         })
     }
 
-    fn append(&self, n: u8) -> anyhow::Result<()> {
+    fn append(&mut self) -> anyhow::Result<()> {
         match self {
-            Self::BobCore(runtime, journal) => runtime.block_on(journal.append(entry(n)))?,
+            Self::AgentSdkCore(journal, made) => drop(journal.append(made.next().context("another one")?)?),
+            Self::BobCore(runtime, journal, made, _) => {
+                runtime.block_on(journal.append(made.next().context("another one")?))?;
+            }
             Self::Codetether(journal) => drop(journal.stage(Op::Compaction { before: 120, after: 24 })?),
-            Self::Observability(store) => store.record_tool_call_requested(request(n, 10))?,
+            Self::Observability(store, made) => {
+                store.record_tool_call_requested(made.next().context("another one")?)?;
+            }
         }
         Ok(())
     }
@@ -74,45 +115,62 @@ impl Port {
     fn lookup(&self, n: u8) -> anyhow::Result<()> {
         let n = n % ROWS;
         let found = match self {
-            Self::BobCore(runtime, journal) => {
-                let found = runtime.block_on(journal.lookup(&RUN.to_owned(), &entry(n).call_fingerprint))?;
-                found.is_some()
+            Self::AgentSdkCore(journal, _) => journal.records_for_run(&RunId::new(RUN))?.len() == usize::from(ROWS),
+            Self::BobCore(runtime, journal, _, fingerprints) => {
+                let fingerprint = &fingerprints[usize::from(n)];
+                runtime.block_on(journal.lookup(&RUN.to_owned(), fingerprint))?.is_some()
             }
             Self::Codetether(journal) => !journal.entries()?.is_empty(),
-            Self::Observability(store) => store.get_tool_call(row(n), "call")?.is_some(),
+            Self::Observability(store, _) => store.get_tool_call(row(n), "call")?.is_some(),
         };
         ensure!(found, "it was appended");
         Ok(())
     }
 }
 
-fn last(runlog: &Runlog, runtime: &tokio::runtime::Runtime) -> anyhow::Result<JournalRecord> {
+fn last(runlog: &Runlog, runtime: &Runtime) -> anyhow::Result<JournalRecord> {
     let page = runtime.block_on(runlog.records(RUN, &Select::default(), None, 1000))?;
     page.records.into_iter().next_back().context("a record")?.record.map_err(Into::into)
 }
 
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+fn runtime() -> anyhow::Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
+
+/// A record of the payload of another one, as a host would make it that finds it by the same key.
+fn made(writer: &Writer, of: &JournalRecord, n: u8) -> anyhow::Result<JournalRecord> {
+    let mut payload = of.payload.clone();
+    let Payload::EffectIntent(intent) = &mut payload else {
+        let mut made = writer.draft(None, payload)?;
+        made.body.correlation_keys.clone_from(&of.body.correlation_keys);
+        made.body.event_index.correlation_keys.clone_from(&of.body.correlation_keys);
+        return Ok(made);
+    };
+    // An effect is intended once. The envelope is the host's, not the port's, but for what the port keeps in it.
+    intent.effect_id = format!("bare.{n}");
+    let JournalRecord { place, body, payload } = writer.draft(None, payload)?;
+    let (record_id, facts) = (body.record_id, body.facts);
+    let body = Body { record_id, facts, unknown_fields: None, ..of.body.clone() };
+    Ok(JournalRecord { place, body, payload })
 }
 
 /// The same through the producer alone.
 fn bare(runlog: &Runlog, what: &str, times: u8) -> anyhow::Result<()> {
     let runtime = runtime()?;
     let record = last(runlog, &runtime)?;
-    let key = record.body.correlation_keys.first().context("the port's key")?;
-    let which = Select { correlation: Some((key.key.clone(), key.value.clone())), ..Select::default() };
-    let writer = runtime.block_on(runlog.writer(RUN))?;
-    for _ in 0..times {
-        if what == "bare-lookup" {
-            let page = runtime.block_on(runlog.records(RUN, &which, None, 1))?;
-            ensure!(page.records.len() == 1, "it is found");
-            continue;
+    if what == "bare-lookup" {
+        let key = record.body.correlation_keys.first().map(|key| (key.key.clone(), key.value.clone()));
+        let (limit, found) = if key.is_some() { (1, 1) } else { (1000, usize::from(ROWS)) };
+        let which = Select { correlation: key, ..Select::default() };
+        for _ in 0..times {
+            let page = runtime.block_on(runlog.records(RUN, &which, None, limit))?;
+            ensure!(page.records.len() >= found, "they are found");
         }
-        // As a host would that finds it by the same key.
-        let mut made = writer.draft(None, record.payload.clone())?;
-        made.body.correlation_keys.clone_from(&record.body.correlation_keys);
-        made.body.event_index.correlation_keys.clone_from(&record.body.correlation_keys);
-        runtime.block_on(writer.write(made))?;
+        return Ok(());
+    }
+    let writer = runtime.block_on(runlog.writer(RUN))?;
+    for n in 0..times {
+        runtime.block_on(writer.write(made(&writer, &record, n)?))?;
     }
     Ok(())
 }
@@ -123,10 +181,10 @@ fn main() -> anyhow::Result<()> {
     let (times, dir): (u8, _) = (times.parse()?, tempfile::tempdir()?);
     ensure!(times <= u8::MAX - ROWS, "at most {} times", u8::MAX - ROWS);
     let journal = Blocking::connect(Config::new(Journal::Local(dir.path().to_owned()), "agent"))?;
-    let opened = Port::open(port, &journal)?;
-    (0..ROWS).try_for_each(|n| opened.append(n))?;
+    let mut opened = Port::open(port, &journal)?;
+    (0..ROWS).try_for_each(|_| opened.append())?;
     match what.as_str() {
-        "append" => (ROWS..ROWS + times).try_for_each(|n| opened.append(n)),
+        "append" => (0..times).try_for_each(|_| opened.append()),
         "lookup" => (0..times).try_for_each(|n| opened.lookup(n)),
         what => bare(journal.runlog(), what, times),
     }

@@ -35,7 +35,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct WritebackJournal {
     journal: Blocking,
-    writer: Writer,
+    writer: Box<Writer>,
     /// What its entries are found by.
     list: List,
     clock: fn() -> u64,
@@ -57,7 +57,7 @@ impl WritebackJournal {
             for entry in read(journal.runlog(), &run_id, &list).await? {
                 state.replay(entry);
             }
-            Ok::<_, Error>(writer)
+            Ok::<_, Error>(Box::new(writer))
         })?;
         Ok(Self { journal, writer, list, clock, checks, state: Mutex::new(state) })
     }

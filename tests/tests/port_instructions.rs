@@ -15,14 +15,14 @@ use anyhow::{Context, ensure};
 const TIMES: [u64; 2] = [10, 90];
 /// What a port does, and how many percent more than the producer alone that may take. A tenth is what is aimed for. Two appends
 /// do not keep to it: agent-sdk-core's record is another type, and the store asks first whether the call is there and names its
-/// record after the whole key.
+/// record after the whole key. Compiled without incremental compilation all of it takes a quarter less, and these two a greater part.
 const ACCEPTED: [(&str, &str, u64); 7] = [
-    ("agent-sdk-core", "append", 15),
+    ("agent-sdk-core", "append", 16),
     ("agent-sdk-core", "lookup", 10),
     ("bob-core", "append", 10),
     ("bob-core", "lookup", 10),
     ("codetether", "append", 10),
-    ("observability", "append", 20),
+    ("observability", "append", 22),
     ("observability", "lookup", 10),
 ];
 

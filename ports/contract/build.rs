@@ -67,7 +67,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Where the sources of the SDK that is compiled are.
 fn sources() -> Result<String, Box<dyn Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
-    let told = cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]).output()?;
+    // Of the platform that is compiled for: of others a new machine has nothing.
+    cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]);
+    cargo.args(["--filter-platform", &env::var("TARGET")?]);
+    let told = cargo.output()?;
     let told: serde_json::Value = serde_json::from_slice(&told.stdout)
         .map_err(|error| format!("{error}: {}", String::from_utf8_lossy(&told.stderr)))?;
     let packages = told["packages"].as_array().ok_or("no packages")?;

@@ -187,12 +187,12 @@ impl WritebackJournal {
     fn not_committed(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
         let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
         let Some(committed) = pending.committing.as_ref().and_then(|records| records.last()) else { return Ok(()) };
-        let applied = self.journal.wait(async {
+        let landed = self.journal.wait(async {
             // Behind the claim that this comes to, what was on its way is there or never will be.
             self.writer.next().await?;
-            is_there(self.journal.runlog(), self.writer.id(), &self.list, &committed.body.record_id).await
+            self.journal.runlog().landed(self.writer.id().clone(), &committed.body.record_id).await
         })?;
-        if applied {
+        if landed.is_some_and(|landed| landed.outcome.outcome == "applied") {
             state.pending.remove(&txn);
             return Err(Error::Committed(txn));
         }
@@ -265,19 +265,6 @@ fn conflicts(error: &Error) -> bool {
 
 fn list(run_id: &RunId) -> List {
     List::of("codetether.journal", &[run_id.as_str()])
-}
-
-/// Whether a session has a record of this id, applied.
-async fn is_there(runlog: &Runlog, run_id: &RunId, list: &List, id: &RecordId) -> Result<bool, Error> {
-    let mut reader = Reader::all(runlog, run_id, list.clone());
-    while let Some(page) = reader.page().await? {
-        for read in page {
-            if read.record?.body.record_id == *id {
-                return Ok(true);
-            }
-        }
-    }
-    Ok(false)
 }
 
 async fn read(runlog: &Runlog, run_id: &RunId, list: &List) -> Result<Vec<JournalEntry>, Error> {

@@ -10,6 +10,9 @@ mod reader;
 #[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
 pub(crate) use reader::Reader;
 
+/// Hexadecimal, lower case.
+const DIGITS: [u8; 16] = *b"0123456789abcdef";
+
 /// A list of records: its name, and the value of what stands in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
@@ -24,8 +27,10 @@ impl List {
         let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
             if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
         });
-        let digits = hash.finalize().into_iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-        let value = digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect();
+        let mut value = String::with_capacity(2 * Sha256::output_size());
+        for byte in hash.finalize() {
+            value.extend([byte >> 4, byte & 0xf].map(|digit| char::from(DIGITS[usize::from(digit)])));
+        }
         Self { name, value }
     }
 

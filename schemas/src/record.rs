@@ -274,7 +274,7 @@ impl Body {
     /// With the keys that the payload has itself, as in the contract's own constructors.
     #[must_use]
     pub(crate) fn with_keys_of(mut self, payload: &Payload) -> Self {
-        (self.idempotency_key, self.dedupe_key) = facts::keys(payload);
+        (self.idempotency_key, self.dedupe_key) = payload.keys();
         self
     }
 

@@ -5,6 +5,7 @@
 
 use super::{
     failure::foreign,
+    plain,
     tape::{self, Tape, Unfit},
 };
 use ::agent_sdk_core::{AgentError, JournalRecord, journal::JOURNAL_SCHEMA_VERSION};
@@ -13,10 +14,8 @@ use runlog_producer::{
     draft::Draft,
     id::{RecordId, RunId},
     original::original,
-    payload::Payload,
-    record::{Body, Facts},
 };
-use serde::de::value::MapDeserializer;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The records that are read at a time.
@@ -27,10 +26,20 @@ const NUMBER: &str = "/journal_seq";
 const TIME: &str = "/timestamp_millis";
 const RUN: &str = "/run_id";
 const ID: &str = "/record_id";
-/// Members of the SDK's record that are no part of Runlog's envelope.
-const PLACE: [&str; 3] = ["journal_seq", "timestamp_millis", "payload"];
 /// Members of the envelope that the SDK's record does not have.
 const OWN: [&str; 4] = ["key_id", "validity", "facts", "unknown_fields"];
+
+/// What is kept of the SDK's envelope, by JSON pointer. In the order of the names, as in all that is kept: what was written
+/// before is the same record.
+#[derive(Serialize)]
+struct Own<'a> {
+    #[serde(rename = "/journal_seq")]
+    number: u64,
+    #[serde(rename = "/run_id", skip_serializing_if = "Option::is_none")]
+    run: Option<&'a str>,
+    #[serde(rename = "/timestamp_millis")]
+    time: u64,
+}
 
 /// The record as Runlog writes it, in the log's run `run_id`; its place is still to be given.
 pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, AgentError> {
@@ -39,44 +48,21 @@ pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::J
     if record.journal_schema_version != JOURNAL_SCHEMA_VERSION {
         return Err(illegal(format!("has schema version {}", record.journal_schema_version)));
     }
-    let mut own = Map::from_iter([
-        (NUMBER.to_owned(), record.journal_seq.into()),
-        (TIME.to_owned(), record.timestamp_millis.into()),
-    ]);
-    if record.run_id.as_str() != run_id.as_str() {
-        own.insert(RUN.into(), record.run_id.as_str().into());
-    }
-    let mut ours = match plain(record, run_id) {
+    let mut ours = match plain::ours(record, run_id) {
         Ok(ours) => ours,
-        Err(Unfit) => parsed(record, run_id).map_err(illegal)?,
+        Err(Unfit) => parsed(record, run_id).map_err(&illegal)?,
     };
-    let mut kept = kept(&ours)?;
-    kept.append(&mut own);
-    ours.body.unknown_fields = Some(Value::Object(kept).to_string());
-    Ok(ours)
-}
-
-/// The record where Runlog has a field for each of its members, but for those that are its place.
-fn plain(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, Unfit> {
-    let tape = Tape::of(record)?;
-    let payload = tape.root().member("payload")?;
-    let payload_type = payload.member("type")?.text().ok_or(Unfit)?;
-    let members = payload.members().filter(|(name, _)| *name != "type");
-    let payload = Payload::of_type(payload_type, MapDeserializer::new(members))?;
-    let id = RecordId::new(record.record_id.clone()).map_err(|_| Unfit)?;
-    // What the payload determines; the SDK's envelope says all else.
-    let mut ours = producer::JournalRecord::new(run_id.borrow(), id, record.agent_id.as_str(), payload);
-    let facts = Tape::of(&Facts::default())?;
-    let members = tape.root().members().filter(|(name, _)| !PLACE.contains(name));
-    let body: Body = tape::read(members.chain([("facts", facts.root())]))?;
-    if !body.record_kind.carries(&ours.body.facts.payload_type) {
-        return Err(Unfit);
-    }
-    let of_payload = std::mem::replace(&mut ours.body, body);
-    ours.body.run_id = run_id.clone().into();
-    ours.body.facts = of_payload.facts;
-    ours.body.idempotency_key = ours.body.idempotency_key.take().or(of_payload.idempotency_key);
-    ours.body.dedupe_key = ours.body.dedupe_key.take().or(of_payload.dedupe_key);
+    let other_run = (record.run_id.as_str() != run_id.as_str()).then(|| record.run_id.as_str());
+    let own = Own { number: record.journal_seq, run: other_run, time: record.timestamp_millis };
+    let own = serde_json::to_string(&own).map_err(|error| illegal(error.to_string()))?;
+    ours.body.unknown_fields = Some(match &ours.body.unknown_fields {
+        None => own,
+        Some(_) => {
+            let mut kept = kept(&ours)?;
+            kept.append(&mut serde_json::from_str(&own).map_err(|error| illegal(error.to_string()))?);
+            Value::Object(kept).to_string()
+        }
+    });
     Ok(ours)
 }
 
@@ -175,7 +161,7 @@ mod tests {
             // Runlog's own payloads are none of the SDK's.
             let Ok(record) = serde_json::from_str::<JournalRecord>(&text) else { continue };
             let ours = ours(&record, &run).unwrap();
-            if let Ok(plain) = plain(&record, &run) {
+            if let Ok(plain) = plain::ours(&record, &run) {
                 assert_eq!(Ok(plain), parsed(&record, &run), "{path:?}");
                 assert_eq!(plainly_theirs(&ours, kept(&ours).unwrap()).unwrap(), record, "{path:?}");
                 plainly.insert(ours.payload.payload_type());
@@ -192,7 +178,7 @@ mod tests {
         let ::agent_sdk_core::JournalRecordPayload::Checkpoint(checkpoint) = &mut record.payload else { panic!() };
         checkpoint.created_at_millis = u64::MAX;
         let run = RunId::new(record.run_id.as_str().to_owned()).unwrap();
-        plain(&record, &run).unwrap_err();
+        plain::ours(&record, &run).unwrap_err();
         assert_eq!(theirs(&ours(&record, &run).unwrap()).unwrap(), record);
     }
 }

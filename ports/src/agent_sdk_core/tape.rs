@@ -2,7 +2,7 @@
 //! to the second. No JSON between.
 //!
 //! ```text
-//!   SDK's record ─▶ {, journal_schema_version, 1, record_id, "r", … } ─▶ Runlog's envelope and payload, and back
+//!   SDK's payload ─▶ {, type, "message", message_id, "m", … } ─▶ Runlog's payload; Runlog's record ─▶ … ─▶ the SDK's
 //! ```
 //!
 //! Only what both have plainly goes this way: a member that the second type has no field for, a number beyond 63 bits, a
@@ -16,7 +16,7 @@ use serde::{
 use std::fmt;
 
 /// The most items of a list.
-const ITEMS_MAX: usize = 1024;
+pub(super) const ITEMS_MAX: usize = 1024;
 
 /// It is for those to say what is to become of it who go by JSON.
 #[derive(Debug)]

@@ -222,13 +222,16 @@ fn delivery(delivery: &OutputDelivery, facts: &mut Facts) {
     facts.key = key.cloned();
 }
 
-/// The keys that make an effect safe to run again, where its payload has them: those of a new record's envelope.
-pub(crate) fn keys(payload: &Payload) -> (Option<String>, Option<String>) {
-    match payload {
-        Payload::EffectIntent(p) => (p.idempotency_key.clone(), p.dedupe_key.clone()),
-        Payload::Tool(p) => (p.idempotency_key.clone(), None),
-        Payload::OutputDelivery(OutputDelivery::Intent(p)) => (p.idempotency_key.clone(), Some(p.dedupe_key.clone())),
-        _ => (None, None),
+impl Payload {
+    /// The keys that make an effect safe to run again, where its payload has them, as a new record's envelope has them: the
+    /// idempotency key, and that of receivers that deduplicate.
+    pub fn keys(&self) -> (Option<String>, Option<String>) {
+        match self {
+            Self::EffectIntent(p) => (p.idempotency_key.clone(), p.dedupe_key.clone()),
+            Self::Tool(p) => (p.idempotency_key.clone(), None),
+            Self::OutputDelivery(OutputDelivery::Intent(p)) => (p.idempotency_key.clone(), Some(p.dedupe_key.clone())),
+            _ => (None, None),
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Draft {
         // What was written by somebody, and is sent again, has the keys that it was written with, or none.
         let body = if members.contains_key("facts") { body } else { body.with_keys_of(&payload) };
         let defaults = JournalRecord { place: Place::default(), body, payload };
-        let mut record = overlay(&defaults, &members)?;
+        let mut record = overlay(defaults, &members)?;
         record.body.facts = facts;
         if matches!(record.payload, Payload::Encrypted(_))
             && let Some(facts) = members.get("facts")
@@ -267,15 +267,17 @@ fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Inv
     Ok(checkpoint)
 }
 
+/// The members of a record's place.
+const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
+
 /// The given members laid over the defaults.
-fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -> Result<JournalRecord, Invalid> {
-    let mut all = Map::new();
-    for part in [serde_json::to_value(&defaults.place), serde_json::to_value(&defaults.body)] {
-        match part {
-            Ok(Value::Object(fields)) => all.extend(fields),
-            other => return Err(invalid(format!("defaults do not serialise: {other:?}"), "")),
-        }
-    }
+fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -> Result<JournalRecord, Invalid> {
+    let fields = |part| match part {
+        Ok(Value::Object(fields)) => Ok(fields),
+        other => Err(invalid(format!("defaults do not serialise: {other:?}"), "")),
+    };
+    let mut place = fields(serde_json::to_value(&defaults.place))?;
+    let mut body = fields(serde_json::to_value(&defaults.body))?;
     for (name, raw) in members {
         if matches!(name.as_str(), "payload" | "facts" | "unknown_fields" | "record_id") {
             continue;
@@ -283,19 +285,19 @@ fn overlay(defaults: &JournalRecord, members: &BTreeMap<String, Box<RawValue>>) 
         Json::parse(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
         let value: Value = serde_json::from_str(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
         if !value.is_null() {
-            all.insert(name.clone(), value);
+            let part = if PLACE.contains(&name.as_str()) { &mut place } else { &mut body };
+            part.insert(name.clone(), value);
         }
     }
-    number::<Epoch>(&all, "writer_epoch")?;
-    number::<WriterSeq>(&all, "writer_seq")?;
-    number::<JournalSeq>(&all, "journal_seq")?;
-    let all = Value::Object(all);
-    let place: Place = serde_json::from_value(all.clone()).map_err(|e| invalid(e, ""))?;
-    let body: Body = serde_json::from_value(all).map_err(|e| invalid(e, ""))?;
+    number::<Epoch>(&place, "writer_epoch")?;
+    number::<WriterSeq>(&place, "writer_seq")?;
+    number::<JournalSeq>(&place, "journal_seq")?;
+    let place: Place = serde_json::from_value(Value::Object(place)).map_err(|e| invalid(e, ""))?;
+    let body: Body = serde_json::from_value(Value::Object(body)).map_err(|e| invalid(e, ""))?;
     if i64::try_from(place.timestamp_millis).is_err() {
         return Err(invalid("larger than a 64-bit signed integer", "/timestamp_millis"));
     }
-    Ok(JournalRecord { place, body, payload: defaults.payload.clone() })
+    Ok(JournalRecord { place, body, payload: defaults.payload })
 }
 
 /// Refuses a number where it stands.
@@ -306,13 +308,18 @@ fn number<T: DeserializeOwned>(all: &Map<String, Value>, name: &str) -> Result<(
 
 /// The members that no field took, as a JSON object from pointer to value; none when all were taken.
 fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
-    let taken = serde_json::to_string(record).and_then(|text| json::value(&text)).map_err(|e| invalid(e, ""))?;
+    let taken = serde_json::to_string(record).map_err(|e| invalid(e, ""))?;
+    let taken: BTreeMap<String, &str> = json::members(&taken).map_err(|e| invalid(e, ""))?.into_iter().collect();
     let mut left = Map::new();
     for (name, raw) in members {
-        let given = json::value(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
-        if !matches!(name.as_str(), "facts" | "unknown_fields") {
+        let at = format!("/{}", escape(name));
+        let given = json::value(raw.get()).map_err(|e| invalid(e, &at))?;
+        let there = taken.get(name).copied();
+        // What is as it would be written is taken whole.
+        if !matches!(name.as_str(), "facts" | "unknown_fields") && there != Some(raw.get()) {
+            let there = there.map(json::value).transpose().map_err(|e| invalid(e, &at))?;
             let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
-            diff(&given, taken.get(name), &mut format!("/{}", escape(name)), &mut left);
+            diff(&given, there.as_ref(), &mut at.clone(), &mut left);
         }
     }
     if let Some(raw) = members.get("unknown_fields") {

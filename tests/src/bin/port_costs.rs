@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   port_costs PORT append|lookup TIMES           through the port
-//!   port_costs PORT bare-append|bare-lookup TIMES the same records through `Writer` and `Runlog::records`
+//!   port_costs PORT bare-append|bare-lookup TIMES such records through `Writer` and `Runlog::records`
 //! ```
 //!
 //! Everything is in this process, on a local journal of its own. Both begin with the same first appends through the port, and the
@@ -23,7 +23,9 @@ use runlog_ports::{
     codetether::{Checks, Op, WritebackJournal},
     observability::{self, ObservabilityStore, ToolCallReq},
 };
-use runlog_producer::{Config, Journal, JournalRecord, Runlog, Select, Writer, payload::Payload, record::Body};
+use runlog_producer::{
+    Config, Journal, JournalRecord, Runlog, Select, Writer, id::RecordId, payload::Payload, record::Body,
+};
 use runlog_tests::ported::{request, row};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -137,21 +139,39 @@ fn runtime() -> anyhow::Result<Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// A record of the payload of another one, as a host would make it that finds it by the same key.
+/// Another record like one that a port wrote, as a host makes it that is its own: with an id as long, in the same lists, from the
+/// same time on. What the port keeps in it of its own is not the host's.
 fn made(writer: &Writer, of: &JournalRecord, n: u8) -> anyhow::Result<JournalRecord> {
     let mut payload = of.payload.clone();
+    let length = of.body.record_id.as_str().len();
+    let id = RecordId::new(format!("{n:0length$}"))?;
     let Payload::EffectIntent(intent) = &mut payload else {
-        let mut made = writer.draft(None, payload)?;
+        let mut made = writer.draft(Some(id), payload)?;
+        made.body.session_id.clone_from(&of.body.session_id);
+        made.body.event_index.session_id.clone_from(&of.body.event_index.session_id);
         made.body.correlation_keys.clone_from(&of.body.correlation_keys);
         made.body.event_index.correlation_keys.clone_from(&of.body.correlation_keys);
+        made.body.redaction_policy_id.clone_from(&of.body.redaction_policy_id);
+        made.body.validity = of.body.validity;
         return Ok(made);
     };
-    // An effect is intended once. The envelope is the host's, not the port's, but for what the port keeps in it.
-    intent.effect_id = format!("bare.{n}");
-    let JournalRecord { place, body, payload } = writer.draft(None, payload)?;
+    // An effect is intended once.
+    let effect = format!("bare.{n}");
+    let intended = std::mem::replace(&mut intent.effect_id, effect.clone());
+    let JournalRecord { place, body, payload } = writer.draft(Some(id), payload)?;
     let (record_id, facts) = (body.record_id, body.facts);
-    let body = Body { record_id, facts, unknown_fields: None, ..of.body.clone() };
+    let mut body = Body { record_id, facts, unknown_fields: None, ..of.body.clone() };
+    let related = body.related_refs.iter_mut().chain(&mut body.event_index.related_refs);
+    related.filter(|named| named.id == intended).for_each(|named| named.id.clone_from(&effect));
     Ok(JournalRecord { place, body, payload })
+}
+
+/// A record but for what names it. What is compared is to be equal so: a comparison of unlike records would say nothing.
+fn unnamed(record: &JournalRecord) -> anyhow::Result<String> {
+    let body = Body { unknown_fields: None, ..record.body.clone() };
+    let key = body.facts.key.as_ref().filter(|_| matches!(record.payload, Payload::EffectIntent(_)));
+    let text = serde_json::to_string(&body)?.replace(&format!("{:?}", body.record_id.as_str()), "ID");
+    Ok(key.map_or_else(|| text.clone(), |key| text.replace(&format!("{key:?}"), "KEY")))
 }
 
 /// The same through the producer alone.
@@ -169,6 +189,8 @@ fn bare(runlog: &Runlog, what: &str, times: u8) -> anyhow::Result<()> {
         return Ok(());
     }
     let writer = runtime.block_on(runlog.writer(RUN))?;
+    let (ours, theirs) = (unnamed(&made(&writer, &record, 0)?)?, unnamed(&record)?);
+    ensure!(ours == theirs, "the records are not alike:\n{ours}\n{theirs}");
     for n in 0..times {
         runtime.block_on(writer.write(made(&writer, &record, n)?))?;
     }

@@ -343,12 +343,12 @@ struct Loop {
 }
 
 impl Loop {
-    fn start(site: &Site, rounds: usize) -> Self {
+    fn start(url: &str, rounds: usize) -> Self {
         // Beside the folder of this test.
         let here = std::env::current_exe().unwrap();
         let program = here.parent().and_then(|deps| deps.parent()).unwrap().join("examples/resumed");
         let mut command = Command::new(program);
-        command.args([&site.url(), RUN, &rounds.to_string(), "--wait"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([url, RUN, &rounds.to_string(), "--wait"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("the example");
         let stdout = BufReader::new(process.stdout.take().unwrap());
         Self { process, stdout }
@@ -375,20 +375,34 @@ impl Drop for Loop {
 }
 
 pub(crate) async fn a_killed_loop_goes_on_behind_its_last_saved_round(site: &mut Site) {
+    goes_on(&site.url(), || {
+        // The server as well.
+        site.kill();
+        site.restart();
+    });
+}
+
+#[cfg(feature = "embedded")]
+pub(crate) fn a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round() {
+    let dir = tempfile::tempdir().unwrap();
+    goes_on(&format!("local:{}", dir.path().display()), || {});
+}
+
+/// Kills the example behind each of its rounds; `halfway` there is more to kill.
+fn goes_on(url: &str, halfway: impl FnOnce()) {
     const ROUNDS: usize = 8;
+    let mut halfway = Some(halfway);
     for round in 1..=ROUNDS {
-        let mut process = Loop::start(site, ROUNDS);
+        let mut process = Loop::start(url, ROUNDS);
         let goes_on = format!("goes on behind round {}", round - 1);
         assert_eq!(process.says(), if round == 1 { "starts" } else { &goes_on });
         assert_eq!(process.says(), format!("round {round} saved"));
         process.kill();
-        if round == ROUNDS / 2 {
-            // The server as well.
-            site.kill();
-            site.restart();
+        if let Some(halfway) = halfway.take_if(|_| round == ROUNDS / 2) {
+            halfway();
         }
     }
-    let mut process = Loop::start(site, ROUNDS);
+    let mut process = Loop::start(url, ROUNDS);
     assert_eq!(process.says(), format!("goes on behind round {ROUNDS}"));
     assert_eq!(process.says(), format!("done with {} messages", 1 + 2 * ROUNDS));
 }

@@ -1,5 +1,6 @@
 //! What is saved in Runlog by the sink is loaded from there, whatever is killed in between: through a server on a local log,
-//! and through one on Kafka.
+//! and through one on Kafka; with the features `kafka` and `embedded` also where the broker is written to itself, and where log and
+//! projector are in the process that is killed.
 //!
 //! `RUNLOG_BIN` names the command. The tests on Kafka need `RUNLOG_BROKERS`, a broker that is there: scripts/test-ports-heavy.sh
 //! starts one, or leaves them out and says so.
@@ -48,3 +49,22 @@ macro_rules! claims {
 
 claims!(local);
 claims!(kafka);
+
+/// Appended to the broker itself: what a server does not stand between.
+#[cfg(feature = "kafka")]
+mod kafka_itself {
+    use crate::{claims, site::Site};
+
+    claims! { kafka_itself:
+        what_is_saved_is_loaded_whole_by_another_process;
+        later_versions_are_refused_and_unversioned_ones_read;
+        of_eight_concurrent_savers_none_is_lost;
+        a_process_that_was_taken_over_saves_nothing;
+    }
+}
+
+#[cfg(feature = "embedded")]
+#[test]
+fn a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round() {
+    claims::a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round();
+}

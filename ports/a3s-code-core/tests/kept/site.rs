@@ -19,6 +19,8 @@ pub(crate) struct Site {
     log: Vec<String>,
     /// `HOST:PORT`, kept when it is started again.
     address: String,
+    /// Where what is saved is appended; none for by way of the server.
+    brokers: Option<String>,
     server: Child,
 }
 
@@ -30,16 +32,31 @@ impl Site {
 
     /// On a new topic.
     pub(crate) fn kafka() -> Self {
-        let brokers = std::env::var("RUNLOG_BROKERS").expect("RUNLOG_BROKERS names a broker");
+        let brokers = brokers();
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().file_name().and_then(|name| name.to_str()).unwrap();
         let topic = format!("heavy-{}", name.trim_start_matches('.'));
         Self::start(dir, ["--brokers", &brokers, "--topic", &topic, "--partitions", "2"].map(str::to_owned).into())
     }
 
+    /// The same; what is saved goes to the broker itself.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn kafka_itself() -> Self {
+        let mut site = Self::kafka();
+        site.brokers = Some(brokers());
+        site
+    }
+
     fn start(dir: TempDir, log: Vec<String>) -> Self {
         let (server, address) = serve(&dir, &log, "127.0.0.1:0");
-        Self { dir, log, address, server }
+        Self { dir, log, address, brokers: None, server }
+    }
+
+    fn journal(&self) -> Journal {
+        match &self.brokers {
+            Some(brokers) => Journal::Kafka { brokers: brokers.clone(), server: self.url() },
+            None => Journal::Http(self.url()),
+        }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -90,22 +107,26 @@ impl Site {
     }
 
     pub(crate) async fn runlog(&self) -> Runlog {
-        runlog(&self.url()).await
+        runlog(self.journal()).await
     }
 
     /// What another process would have.
     pub(crate) async fn sink(&self) -> CheckpointSink {
-        sink(&self.url()).await
+        CheckpointSink::new(self.runlog().await).save_wait(Duration::from_secs(60))
     }
 }
 
-async fn runlog(url: &str) -> Runlog {
-    Runlog::connect(Config::new(Journal::Http(url.to_owned()), "test")).await.expect("a journal")
+fn brokers() -> String {
+    std::env::var("RUNLOG_BROKERS").expect("RUNLOG_BROKERS names a broker")
+}
+
+async fn runlog(journal: Journal) -> Runlog {
+    Runlog::connect(Config::new(journal, "test")).await.expect("a journal")
 }
 
 /// A sink on a server's journal.
 pub(crate) async fn sink(url: &str) -> CheckpointSink {
-    CheckpointSink::new(runlog(url).await).save_wait(Duration::from_secs(60))
+    CheckpointSink::new(runlog(Journal::Http(url.to_owned())).await).save_wait(Duration::from_secs(60))
 }
 
 impl Drop for Site {

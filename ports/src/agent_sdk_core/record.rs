@@ -16,7 +16,8 @@ use runlog_producer::{
     original::original,
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The records that are read at a time.
 pub(super) const PAGE: usize = 1000;
@@ -29,8 +30,11 @@ const ID: &str = "/record_id";
 /// Members of the envelope that the SDK's record does not have.
 const OWN: [&str; 4] = ["key_id", "validity", "facts", "unknown_fields"];
 
-/// What is kept of the SDK's envelope, by JSON pointer. In the order of the names, as in all that is kept: what was written
-/// before is the same record.
+/// What is kept of a record, by JSON pointer. In their order, whatever features of `serde_json` a host has: it is part of what
+/// makes a record the same.
+type Kept = BTreeMap<String, Value>;
+
+/// What is kept of the SDK's envelope, in the same order.
 #[derive(Serialize)]
 struct Own<'a> {
     #[serde(rename = "/journal_seq")]
@@ -60,10 +64,14 @@ pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::J
         Some(_) => {
             let mut kept = kept(&ours)?;
             kept.append(&mut serde_json::from_str(&own).map_err(|error| illegal(error.to_string()))?);
-            Value::Object(kept).to_string()
+            text(&kept).map_err(illegal)?
         }
     });
     Ok(ours)
+}
+
+fn text(kept: &Kept) -> Result<String, String> {
+    serde_json::to_string(kept).map_err(|error| error.to_string())
 }
 
 /// Any record, or why it is not taken: as whoever sends its JSON is answered.
@@ -84,7 +92,7 @@ pub(super) fn rename(ours: &mut producer::JournalRecord, number: u64) -> Result<
     let id = RecordId::new(format!("{}#{number}", ours.body.record_id))
         .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))?;
     kept.insert(ID.into(), std::mem::replace(&mut ours.body.record_id, id).as_str().into());
-    ours.body.unknown_fields = Some(Value::Object(kept).to_string());
+    ours.body.unknown_fields = Some(text(&kept).map_err(AgentError::contract_violation)?);
     Ok(())
 }
 
@@ -98,8 +106,8 @@ pub(super) fn theirs(record: &producer::JournalRecord) -> Result<JournalRecord, 
 }
 
 /// The same where no more is `kept` than members of the envelope.
-fn plainly_theirs(record: &producer::JournalRecord, kept: Map<String, Value>) -> Result<JournalRecord, Unfit> {
-    let mut own = Map::from_iter([
+fn plainly_theirs(record: &producer::JournalRecord, kept: Kept) -> Result<JournalRecord, Unfit> {
+    let mut own = Kept::from_iter([
         ("journal_seq".to_owned(), record.place.journal_seq.get().into()),
         ("timestamp_millis".to_owned(), record.place.timestamp_millis.into()),
     ]);
@@ -127,8 +135,8 @@ pub(super) fn id(record: &producer::JournalRecord) -> Result<String, AgentError>
 }
 
 /// What is kept of a record that its schema has no field for.
-pub(super) fn kept(record: &producer::JournalRecord) -> Result<Map<String, Value>, AgentError> {
-    let Some(kept) = &record.body.unknown_fields else { return Ok(Map::new()) };
+pub(super) fn kept(record: &producer::JournalRecord) -> Result<Kept, AgentError> {
+    let Some(kept) = &record.body.unknown_fields else { return Ok(Kept::new()) };
     serde_json::from_str(kept).map_err(|error| foreign(&format!("record {}", record.body.record_id), &error))
 }
 

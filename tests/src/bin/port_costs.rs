@@ -24,7 +24,10 @@ use runlog_ports::{
     observability::{self, ObservabilityStore, ToolCallReq},
 };
 use runlog_producer::{
-    Config, Journal, JournalRecord, Runlog, Select, Writer, id::RecordId, payload::Payload, record::Body,
+    Config, Journal, JournalRecord, Runlog, Select, Writer,
+    id::RecordId,
+    payload::Payload,
+    record::{Body, Facts, Place},
 };
 use runlog_tests::ported::{request, row};
 use serde_json::json;
@@ -144,9 +147,9 @@ fn runtime() -> anyhow::Result<Runtime> {
 fn made(writer: &Writer, of: &JournalRecord, n: u8) -> anyhow::Result<JournalRecord> {
     let mut payload = of.payload.clone();
     let length = of.body.record_id.as_str().len();
-    let id = RecordId::new(format!("{n:0length$}"))?;
+    let record_id = RecordId::new(format!("{n:0length$}"))?;
     let Payload::EffectIntent(intent) = &mut payload else {
-        let mut made = writer.draft(Some(id), payload)?;
+        let mut made = writer.draft(Some(record_id), payload)?;
         made.body.session_id.clone_from(&of.body.session_id);
         made.body.event_index.session_id.clone_from(&of.body.event_index.session_id);
         made.body.correlation_keys.clone_from(&of.body.correlation_keys);
@@ -158,12 +161,11 @@ fn made(writer: &Writer, of: &JournalRecord, n: u8) -> anyhow::Result<JournalRec
     // An effect is intended once.
     let effect = format!("bare.{n}");
     let intended = std::mem::replace(&mut intent.effect_id, effect.clone());
-    let JournalRecord { place, body, payload } = writer.draft(Some(id), payload)?;
-    let (record_id, facts) = (body.record_id, body.facts);
+    let facts = Facts::of(&payload);
     let mut body = Body { record_id, facts, unknown_fields: None, ..of.body.clone() };
     let related = body.related_refs.iter_mut().chain(&mut body.event_index.related_refs);
     related.filter(|named| named.id == intended).for_each(|named| named.id.clone_from(&effect));
-    Ok(JournalRecord { place, body, payload })
+    Ok(JournalRecord { place: Place::default(), body, payload })
 }
 
 /// A record but for what names it. What is compared is to be equal so: a comparison of unlike records would say nothing.

@@ -3,7 +3,7 @@
 use super::{At, Changes, OfRun};
 use crate::store::{
     self, Rows,
-    effects::{EVIDENCE_MAX, EffectRow, EvidenceRow, Kind, PENDING, ended, pending},
+    effects::{EffectRow, EvidenceRow, Kind, PENDING, ended, pending},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
@@ -169,10 +169,10 @@ pub fn evidence<R: Rows>(
     let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
     let key = pending(record.run_id, kind, id.borrow());
     let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
-    let known = row.evidence.iter().any(|evidence| evidence.record_id == record.record_id);
-    if known || row.evidence.len() >= EVIDENCE_MAX {
+    if row.evidence.iter().any(|evidence| evidence.record_id == record.record_id) {
         return Ok(());
     }
+    super::contents::kept(record, at, changes);
     row.evidence.push(EvidenceRow {
         record_id: record.record_id.to_owned(),
         status,
@@ -182,9 +182,11 @@ pub fn evidence<R: Rows>(
         logged_at_millis: at.logged_at_millis,
         framed: super::framed(at),
     });
+    if let Some(gone) = row.make_room() {
+        changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
+    }
     // Whoever decided that it did not happen asserted that the old process was dead, and here it is.
     row.cleared = false;
-    super::contents::kept(record, at, changes);
     changes.put(key, &row);
     if kind == Kind::ToolCall
         && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?

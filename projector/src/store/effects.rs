@@ -51,7 +51,7 @@ pub fn prefix(ended: bool) -> Key {
     Key::new(Index::Effects, u8::from(ended))
 }
 
-/// Evidence kept per effect; more of it says nothing new.
+/// Evidence kept per effect.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// The status of an effect that is pending, where nothing more is known of it.
@@ -107,6 +107,16 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
+    /// Takes out what is beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest, where all
+    /// do. So what [`Self::adopted`] tells is the same as of all of it.
+    pub fn make_room(&mut self) -> Option<EvidenceRow> {
+        if self.evidence.len() <= EVIDENCE_MAX {
+            return None;
+        }
+        let least = self.evidence.iter().position(|evidence| evidence.status != "completed");
+        Some(self.evidence.remove(least.unwrap_or(0)))
+    }
+
     /// What a decision to adopt the evidence adopts: where refused results contradict one another, that the effect
     /// happened, whatever came of a later try; among equals the last.
     pub fn adopted(&self) -> Option<&EvidenceRow> {

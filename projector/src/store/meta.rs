@@ -4,7 +4,7 @@ use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
 /// The layout that this build writes.
-pub const LAYOUT: u32 = 7;
+pub const LAYOUT: u32 = 8;
 
 /// The layout version.
 pub fn layout() -> Key {

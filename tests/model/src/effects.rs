@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The kinds, in the order in which a decision looks for an id.
 const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
 
+/// How much evidence is kept of one effect.
+pub(crate) const EVIDENCE_MAX: usize = 16;
+
 /// What is known of one effect. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct Effect {
@@ -76,6 +79,14 @@ impl Effect {
     /// Somebody is at it after all.
     fn take_back(&mut self, rules: &Rules) {
         self.not_done = self.not_done && !rules.fires(Rule::NotDoneTakenBack, self.not_done);
+    }
+
+    /// Evidence beyond what is kept: what says that the effect happened goes last, the oldest first.
+    fn make_room(&mut self, rules: &Rules) {
+        if rules.fires(Rule::EvidenceMakesRoom, self.evidence.len() > EVIDENCE_MAX) {
+            let least = self.evidence.iter().position(|evidence| evidence.status != "completed");
+            self.evidence.remove(least.unwrap_or(0));
+        }
     }
 
     /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last.
@@ -272,6 +283,7 @@ fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, rea
         let same = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
         if !effect.evidence.iter().any(same) && rules.fires(rule, true) {
             effect.evidence.push(Evidence { entry: at, index, status, result: record.clone() });
+            effect.make_room(rules);
             effect.take_back(rules);
         }
     }

@@ -88,6 +88,8 @@ pub enum Rule {
     EvidenceFenced,
     /// So is a result behind the run's end.
     EvidenceEnded,
+    /// Of more evidence than is kept, the oldest that does not say that the effect happened makes room.
+    EvidenceMakesRoom,
     /// Approvals are decided once.
     ApprovalTransition,
     /// Wakes have one end.
@@ -198,7 +200,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 93] = [
+    pub const ALL: [Self; 94] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -239,6 +241,7 @@ impl Rule {
         Self::KeyIsRetrySafe,
         Self::EvidenceFenced,
         Self::EvidenceEnded,
+        Self::EvidenceMakesRoom,
         Self::ApprovalTransition,
         Self::WakeTransition,
         Self::MessageTransition,

@@ -4,7 +4,10 @@ use super::{
     AppendFault, payloads,
     world::{Agent, World},
 };
-use crate::record::{inner, numbered, payload_type, text};
+use crate::{
+    effects::EVIDENCE_MAX,
+    record::{inner, numbered, payload_type, text},
+};
 use serde_json::{Value, json};
 
 /// How a record is numbered wrongly.
@@ -220,7 +223,7 @@ impl World {
     /// Somebody takes a run over, or tries.
     pub(super) fn somebody_claims(&mut self) {
         let run = usize::try_from(self.random.below(self.runs.len() as u64)).unwrap_or(0);
-        let (epoch, _, journal_seq) = self.head(run);
+        let (epoch, _, _) = self.head(run);
         let rivals = if self.random.percent(25) { 2 } else { 1 };
         for _ in 0..rivals {
             let epoch = match self.random.below(12) {
@@ -238,22 +241,55 @@ impl World {
                     .collect();
                 record_id = self.random.pick(&sent).map_or(record_id, |known| text(&known, "/record_id").to_owned());
             }
-            let writer_id = self.id("writer");
-            let claim = json!({
-                "run_id": self.runs[run],
-                "record_id": record_id,
-                "agent_id": "agent",
-                "writer_id": writer_id,
-                "writer_epoch": epoch,
-                "writer_seq": u64::from(self.random.percent(3)),
-                "journal_seq": 0,
-                "timestamp_millis": self.tick(),
-                "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": "a process"},
-            });
-            let fault = self.fault();
-            self.append_record(&claim, fault);
-            let sent = vec![claim];
-            self.agents.push(Agent { run, writer_id, epoch, writer_seq: 1, journal_seq, sent });
+            self.claim(run, epoch, &record_id);
+        }
+    }
+
+    fn claim(&mut self, run: usize, epoch: u64, record_id: &str) {
+        let (_, _, journal_seq) = self.head(run);
+        let writer_id = self.id("writer");
+        let claim = json!({
+            "run_id": self.runs[run],
+            "record_id": record_id,
+            "agent_id": "agent",
+            "writer_id": writer_id,
+            "writer_epoch": epoch,
+            "writer_seq": u64::from(self.random.percent(3)),
+            "journal_seq": 0,
+            "timestamp_millis": self.tick(),
+            "payload": {"type": "run_claim", "writer_id": writer_id, "epoch": epoch, "claimed_by": "a process"},
+        });
+        let fault = self.fault();
+        self.append_record(&claim, fault);
+        let sent = vec![claim];
+        self.agents.push(Agent { run, writer_id, epoch, writer_seq: 1, journal_seq, sent });
+    }
+
+    /// A writer starts an effect, loses its run, and goes on to tell what came of it, again and again.
+    pub(super) fn crowd(&mut self) {
+        let at = self.any_agent();
+        self.look_up(at);
+        let run = self.agents[at].run;
+        let request = self.request();
+        let request = self.number(at, request, Slip::None);
+        self.append_record(&request, AppendFault::None);
+        let id = text(&request, "/record_id").to_owned();
+        self.remember(at, request, true);
+        let (epoch, _, _) = self.head(run);
+        let record_id = self.id("claim");
+        self.claim(run, epoch + 1, &record_id);
+        let completed = self.random.pick(&[10, 50, 95]).unwrap_or(50);
+        for _ in 0..self.random.between(EVIDENCE_MAX as u64 - 1, EVIDENCE_MAX as u64 + 6) {
+            let effects = self.effects(run);
+            let Some(effect) = effects.iter().find(|effect| effect.id == id && effect.pending()) else { return };
+            let status = if self.random.percent(completed) { "completed" } else { "failed" };
+            let said = self.told_late(run, effect, status);
+            let value = self.number(at, said, Slip::None);
+            self.append_record(&value, AppendFault::None);
+            self.remember(at, value, true);
+            if self.random.percent(15) {
+                self.decide(run, &id, "not_done");
+            }
         }
     }
 

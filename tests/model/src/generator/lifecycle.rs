@@ -152,7 +152,7 @@ impl World {
         said
     }
 
-    fn request(&mut self) -> Value {
+    pub(super) fn request(&mut self) -> Value {
         let tool_name = self.random.pick(&["book", "poll"]).unwrap_or("book");
         let arguments = json!({"day": self.random.below(2)});
         let (request_id, call_id) = (self.id("request"), format!("call-{}", self.random.below(3)));
@@ -365,8 +365,12 @@ impl World {
         let from = if !told.is_empty() && self.random.percent(70) { told } else { pending };
         let effect = self.random.pick(&from)?;
         let status = self.random.pick(&["completed", "failed"]).unwrap_or("failed");
+        Some(self.told_late(run, &effect, status))
+    }
+
+    pub(super) fn told_late(&mut self, run: usize, effect: &Effect, status: &str) -> Value {
         let number = self.random.below(3);
-        Some(json!({"payload": match (effect.kind, status) {
+        json!({"payload": match (effect.kind, status) {
             ("tool_call", "failed") => {
                 json!({"type": "tool_call_failed", "request_record_id": effect.id, "error_kind": "busy", "error_message": "late"})
             }
@@ -376,7 +380,7 @@ impl World {
             ("effect", status) => payloads::effect_result(&effect.id, status),
             ("tool", status) => payloads::tool(&self.runs[run], &effect.id, status, false),
             (_, status) => payloads::delivery(&effect.id, status, "late"),
-        }}))
+        }})
     }
 
     fn contract_checkpoint(&mut self, run: usize) -> Value {

@@ -97,6 +97,10 @@ impl World {
         let decision = self
             .random
             .weigh("done", &[(3, "done"), (if adoptable { 14 } else { 1 }, "adopt"), (4, "not_done"), (2, "give_up")]);
+        self.decide(run, &id, decision);
+    }
+
+    pub(super) fn decide(&mut self, run: usize, id: &str, decision: &str) {
         let mut payload = json!({
             "type": "effect_resolution", "request_record_id": id, "decision": decision,
             "who": "jo", "why": "looked it up",

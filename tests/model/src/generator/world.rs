@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 /// Where time starts: 2026-11-22T00:00:00Z.
 pub(super) const START_MILLIS: i64 = 1_795_305_600_000;
 
+/// In one history of so many a lost writer tells more than is kept, which else happens in one of 600,000.
+const CROWD_EVERY: u64 = 40;
+
 /// A writer of a run, as it sees itself.
 #[derive(Clone, Debug)]
 pub(super) struct Agent {
@@ -86,7 +89,12 @@ impl World {
         for run in 0..self.runs.len() {
             self.arrive(run);
         }
-        for _ in 0..self.random.between(40, 110) {
+        let turns = self.random.between(40, 110);
+        let crowded = self.seed % CROWD_EVERY == CROWD_EVERY / 2;
+        for turn in 0..turns {
+            if crowded && turn == turns / 2 {
+                self.crowd();
+            }
             let turns =
                 [(66, Turn::Agent), (7, Turn::Claim), (9, Turn::Resend), (11, Turn::Operator), (8, Turn::Trouble)];
             match self.random.weigh(Turn::Agent, &turns) {

@@ -13,6 +13,7 @@
 //! terminated ([`Key`]). Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
 //! the rows, so a crash can neither lose nor repeat a record.
 
+use budget::Share;
 use runlog_schemas::{
     datum::{Datum, Malformed},
     id::{RecordId, RunId},
@@ -21,10 +22,12 @@ use runlog_schemas::{
 use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 pub mod anomalies;
 pub mod approvals;
+mod budget;
 pub mod checkpoints;
 pub mod contents;
 pub mod dead_letters;
@@ -40,15 +43,19 @@ pub mod markers;
 mod memory;
 pub mod messages;
 pub mod meta;
+mod options;
 pub mod pools;
 pub mod proposals;
 pub mod records;
 pub mod runs;
+#[cfg(test)]
+mod tests;
 pub mod tool_calls;
 pub mod turns;
 pub mod wakes;
 pub mod write_backs;
 
+pub use budget::Budget;
 pub use key::{Key, Parts};
 pub use memory::Memory;
 
@@ -210,35 +217,6 @@ impl Error {
     }
 }
 
-/// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
-#[derive(Clone)]
-pub struct Budget {
-    cache: rocksdb::Cache,
-    buffers: rocksdb::WriteBufferManager,
-}
-
-impl std::fmt::Debug for Budget {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Budget({} bytes of cache in use)", self.cache.get_usage())
-    }
-}
-
-/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small budget
-/// still holds a memtable's charge and blocks of every sort.
-const SHARD_BITS: i32 = 4;
-
-impl Budget {
-    /// `bytes` for cache and memtables together; memtables take half at the most.
-    pub fn new(bytes: usize) -> Self {
-        let mut options = rocksdb::LruCacheOptions::default();
-        options.set_capacity(bytes);
-        options.set_num_shard_bits(SHARD_BITS);
-        let cache = rocksdb::Cache::new_lru_cache_opts(&options);
-        let buffers = rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(bytes / 2, false, cache.clone());
-        Self { cache, buffers }
-    }
-}
-
 /// How a store is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -253,6 +231,9 @@ pub struct Store {
     db: rocksdb::DB,
     dir: PathBuf,
     mode: Mode,
+    /// Whoever writes, or turns to a new memtable, holds it: nothing is written between the old log's way to disk and the new
+    /// log.
+    memtable: Mutex<Share>,
 }
 
 impl std::fmt::Debug for Store {
@@ -328,10 +309,13 @@ pub fn seen(
 impl Store {
     /// Opens or creates the database in `dir`.
     pub fn open(dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        let rocks = |source| Error::of(dir, source);
+        Self::open_with(&options::of(budget, mode), dir, budget, mode)
+    }
+
+    fn open_with(options: &rocksdb::Options, dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
-        let db = rocksdb::DB::open(&options(budget, mode), dir).map_err(rocks)?;
-        let store = Self { db, dir: dir.to_owned(), mode };
+        let db = rocksdb::DB::open(options, dir).map_err(|source| Error::of(dir, source))?;
+        let store = Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()) };
         store.check_layout()?;
         Ok(store)
     }
@@ -341,7 +325,7 @@ impl Store {
         match self.get::<u32>(&key)? {
             Some(meta::LAYOUT) => Ok(()),
             Some(found) => Err(Error::Layout { dir: self.dir.clone(), found, expected: meta::LAYOUT }),
-            None => self.db.put(key.bytes(), meta::LAYOUT.to_bytes()).map_err(|source| self.rocks(source)),
+            None => self.commit(std::iter::once((key.bytes(), Some(meta::LAYOUT.to_bytes().as_slice())))),
         }
     }
 
@@ -356,12 +340,32 @@ impl Store {
 
     /// Writes memtables to disk; a bulk store is durable from here on.
     pub fn flush(&self) -> Result<(), Error> {
-        self.db.flush().map_err(|source| self.rocks(source))
+        self.turn(&mut self.memtable(), true)
     }
 
-    /// Merges what a bulk build left in level 0, so that going live does not begin with a stall.
-    pub fn compact(&self) {
-        self.db.compact_range::<&[u8], &[u8]>(None, None);
+    /// What it holds are numbers, right at any time.
+    fn memtable(&self) -> MutexGuard<'_, Share> {
+        self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Turns to a new memtable and a new write-ahead log, once all that was written to the old one is on disk. The old
+    /// memtable becomes a table meanwhile; with `waits`, before this returns.
+    fn turn(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
+        if self.mode == Mode::Live {
+            self.db.flush_wal(true).map_err(|source| self.rocks(source))?;
+        }
+        let mut options = rocksdb::FlushOptions::default();
+        options.set_wait(waits);
+        self.db.flush_opt(&options).map_err(|source| self.rocks(source))?;
+        memtable.set(0);
+        Ok(())
+    }
+
+    /// The bytes of the memtable that is written to.
+    fn memtable_bytes(&self) -> usize {
+        let told = self.db.property_int_value(rocksdb::properties::CUR_SIZE_ACTIVE_MEM_TABLE);
+        // Where RocksDB does not tell, it is taken for full, which costs time.
+        told.ok().flatten().and_then(|bytes| bytes.try_into().ok()).unwrap_or(budget::WRITE_BUFFER_BYTES)
     }
 
     /// A view of this moment: every read through it is of one log position.
@@ -381,9 +385,15 @@ impl Commit for Store {
         }
         let mut options = rocksdb::WriteOptions::default();
         // Not synced: what a power cut takes from the end of the write-ahead log goes together with its offset, and the
-        // log has it.
+        // log has it. That it takes nothing but the end is what `turn` is for.
         options.disable_wal(self.mode == Mode::Bulk);
-        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))
+        let mut memtable = self.memtable();
+        if memtable.is_full() {
+            self.turn(&mut memtable, false)?;
+        }
+        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
+        memtable.set(self.memtable_bytes());
+        Ok(())
     }
 }
 
@@ -452,48 +462,4 @@ fn walk<B: AsRef<[u8]>>(
         }
     }
     Ok(())
-}
-
-/// Of a table's index and filter.
-const METADATA_BLOCK_BYTES: usize = 8 << 10;
-
-fn options(budget: &Budget, mode: Mode) -> rocksdb::Options {
-    let mut table = rocksdb::BlockBasedOptions::default();
-    table.set_block_cache(&budget.cache);
-    table.set_cache_index_and_filter_blocks(true);
-    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
-    table.set_bloom_filter(10.0, false);
-    // In small blocks, of which those in use stay in the cache. A table's whole filter, a megabyte, would be read and checked
-    // again for nearly every id that is looked for.
-    table.set_index_type(rocksdb::BlockBasedIndexType::TwoLevelIndexSearch);
-    table.set_partition_filters(true);
-    table.set_metadata_block_size(METADATA_BLOCK_BYTES);
-    table.set_pin_top_level_index_and_filter(true);
-    table.set_block_size(16 << 10);
-    table.set_format_version(5);
-    let mut options = rocksdb::Options::default();
-    options.create_if_missing(true);
-    options.set_block_based_table_factory(&table);
-    options.set_write_buffer_manager(&budget.buffers);
-    options.set_write_buffer_size(16 << 20);
-    options.set_max_write_buffer_number(3);
-    // Most ids that are looked for are new: this answers without walking the memtable.
-    options.set_memtable_whole_key_filtering(true);
-    options.set_memtable_prefix_bloom_ratio(0.05);
-    options.set_compression_type(rocksdb::DBCompressionType::Lz4);
-    options.set_level_compaction_dynamic_level_bytes(true);
-    options.set_max_background_jobs(2);
-    options.set_max_open_files(256);
-    options.set_max_total_wal_size(64 << 20);
-    options.set_keep_log_file_num(2);
-    options.set_bytes_per_sync(1 << 20);
-    // A power cut may take the end of a write-ahead log that is not the last one: what was written behind it must not be
-    // there without it. What is lost so is folded again from the log.
-    options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
-    if mode == Mode::Bulk {
-        options.set_level_zero_slowdown_writes_trigger(1 << 20);
-        options.set_level_zero_stop_writes_trigger(1 << 20);
-        options.set_disable_auto_compactions(true);
-    }
-    options
 }

@@ -1,0 +1,91 @@
+//! Memory that the stores of one process share, and when one of them turns to a new memtable.
+//!
+//! RocksDB would turn to one by itself, and to a new write-ahead log with it, while the end of the old one is not on disk
+//! yet. A power cut that keeps the new log and takes the end of the old one leaves a hole that no recovery mode notices: what
+//! was read back without it would be taken for everything. So stores turn themselves, a little earlier, and have the old log
+//! on disk first ([`super::Store`]); here is only told when.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+/// At this size RocksDB takes a memtable for full.
+pub(super) const WRITE_BUFFER_BYTES: usize = 16 << 20;
+
+/// At this size a store turns to a new one. What a single commit adds may go beyond both: RocksDB turns at the next write at the
+/// earliest, and the store in front of that.
+const FULL_BYTES: usize = WRITE_BUFFER_BYTES / 8 * 7;
+
+/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small budget
+/// still holds a memtable's charge and blocks of every sort.
+const SHARD_BITS: i32 = 4;
+
+/// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
+#[derive(Clone)]
+pub struct Budget {
+    pub(super) cache: rocksdb::Cache,
+    pub(super) buffers: rocksdb::WriteBufferManager,
+    /// What memtables may have, bytes.
+    memtables_max: usize,
+    /// Bytes of all memtables that are written to.
+    active: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Budget({} bytes of cache in use)", self.cache.get_usage())
+    }
+}
+
+impl Budget {
+    /// `bytes` for cache and memtables together; memtables take half at the most.
+    pub fn new(bytes: usize) -> Self {
+        let mut options = rocksdb::LruCacheOptions::default();
+        options.set_capacity(bytes);
+        options.set_num_shard_bits(SHARD_BITS);
+        let cache = rocksdb::Cache::new_lru_cache_opts(&options);
+        // No limit: it charges memtables to the cache, and does not turn to new ones.
+        let buffers = rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(0, false, cache.clone());
+        Self { cache, buffers, memtables_max: bytes / 2, active: Arc::default() }
+    }
+
+    /// Nothing yet.
+    pub(super) fn share(&self) -> Share {
+        Share { budget: self.clone(), bytes: 0 }
+    }
+}
+
+/// The memtable that a store writes to.
+#[derive(Debug)]
+pub(super) struct Share {
+    budget: Budget,
+    /// Its bytes, 0 where nothing was written to it.
+    bytes: usize,
+}
+
+impl Share {
+    /// It has so many bytes now; 0 for a new one.
+    pub(super) fn set(&mut self, bytes: usize) {
+        self.budget.active.fetch_add(bytes, Ordering::Relaxed);
+        self.budget.active.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.bytes = bytes;
+    }
+
+    /// Whether the next write takes a new one: this one is full, or all together are. The shares are RocksDB's own, of its
+    /// `WriteBufferManager::ShouldFlush`: once more than half is on its way to disk, more of it would not help.
+    pub(super) fn is_full(&self) -> bool {
+        let (max, active) = (self.budget.memtables_max, self.budget.active.load(Ordering::Relaxed));
+        let all_full = active > max / 8 * 7 || active >= max / 2 && self.budget.buffers.get_usage() >= max;
+        self.bytes > 0 && (self.bytes >= FULL_BYTES || all_full)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

@@ -95,6 +95,8 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     let (key, points) = (meta::live(), &shared.config.failpoints);
     points.at(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
+    // The old one goes: a power cut must not take the mark as well.
+    fold.store.sync()?;
     points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
     points.at(failpoint::REBUILD_SWAPPED);

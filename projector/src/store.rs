@@ -14,6 +14,7 @@
 //! the rows, so a crash can neither lose nor repeat a record.
 
 use budget::Share;
+use rocksdb::properties;
 use runlog_schemas::{
     datum::{Datum, Malformed},
     id::{RecordId, RunId},
@@ -343,6 +344,11 @@ impl Store {
         self.turn(&mut self.memtable(), true)
     }
 
+    /// Has all that was committed on disk.
+    pub fn sync(&self) -> Result<(), Error> {
+        self.db.flush_wal(true).map_err(|source| self.rocks(source))
+    }
+
     /// What it holds are numbers, right at any time.
     fn memtable(&self) -> MutexGuard<'_, Share> {
         self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
@@ -352,7 +358,7 @@ impl Store {
     /// memtable becomes a table meanwhile; with `waits`, before this returns.
     fn turn(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
         if self.mode == Mode::Live {
-            self.db.flush_wal(true).map_err(|source| self.rocks(source))?;
+            self.sync()?;
         }
         let mut options = rocksdb::FlushOptions::default();
         options.set_wait(waits);
@@ -361,11 +367,9 @@ impl Store {
         Ok(())
     }
 
-    /// The bytes of the memtable that is written to.
-    fn memtable_bytes(&self) -> usize {
-        let told = self.db.property_int_value(rocksdb::properties::CUR_SIZE_ACTIVE_MEM_TABLE);
-        // Where RocksDB does not tell, it is taken for full, which costs time.
-        told.ok().flatten().and_then(|bytes| bytes.try_into().ok()).unwrap_or(budget::WRITE_BUFFER_BYTES)
+    /// What RocksDB tells of itself; none where it does not, and then it is taken for the worst.
+    fn told(&self, property: &properties::PropName) -> Option<usize> {
+        self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
     /// A view of this moment: every read through it is of one log position.
@@ -388,11 +392,20 @@ impl Commit for Store {
         // log has it. That it takes nothing but the end is what `turn` is for.
         options.disable_wal(self.mode == Mode::Bulk);
         let mut memtable = self.memtable();
-        if memtable.is_full() {
-            self.turn(&mut memtable, false)?;
+        if memtable.is_past_full() {
+            self.turn(&mut memtable, true)?;
         }
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
-        memtable.set(self.memtable_bytes());
+        memtable.set(self.told(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
+        let under_way = || self.told(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
+        // Behind a write that went well: a sync that fails, or a log that cannot be made, takes RocksDB for good where it has
+        // another error already, and it has not.
+        if (memtable.is_full() || memtable.all_are_full() && !under_way())
+            && let Err(error) = self.turn(&mut memtable, false)
+        {
+            // What was written is there; the next write that cannot do without turns first.
+            tracing::debug!(dir = %self.dir.display(), %error, "a memtable is kept");
+        }
         Ok(())
     }
 }

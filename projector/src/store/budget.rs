@@ -20,6 +20,14 @@ pub(super) const WRITE_BUFFER_BYTES: usize = 16 << 20;
 /// earliest, and the store in front of that.
 const FULL_BYTES: usize = WRITE_BUFFER_BYTES / 8 * 7;
 
+/// From this size on nothing is written before it has: RocksDB may turn from 15.6 MiB on
+/// (`MemTable::ShouldFlushNow`, which allows for the last block).
+const LAST_BYTES: usize = WRITE_BUFFER_BYTES / 16 * 15;
+
+/// Of what all memtables may have, the part below which one of them is left as it is: else many idle ones, each of which has a
+/// bloom filter and a first block, would have the others turn at every commit.
+const SMALL_PART: usize = 32;
+
 /// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small budget
 /// still holds a memtable's charge and blocks of every sort.
 const SHARD_BITS: i32 = 4;
@@ -42,7 +50,7 @@ impl fmt::Debug for Budget {
 }
 
 impl Budget {
-    /// `bytes` for cache and memtables together; memtables take half at the most.
+    /// `bytes` for cache and memtables together. Memtables take about half, and where there are many, a 64th of `bytes` each.
     pub fn new(bytes: usize) -> Self {
         let mut options = rocksdb::LruCacheOptions::default();
         options.set_capacity(bytes);
@@ -70,17 +78,27 @@ pub(super) struct Share {
 impl Share {
     /// It has so many bytes now; 0 for a new one.
     pub(super) fn set(&mut self, bytes: usize) {
-        self.budget.active.fetch_add(bytes, Ordering::Relaxed);
-        self.budget.active.fetch_sub(self.bytes, Ordering::Relaxed);
+        // One step, which may well be a subtraction: others read the sum.
+        self.budget.active.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
     }
 
-    /// Whether the next write takes a new one: this one is full, or all together are. The shares are RocksDB's own, of its
-    /// `WriteBufferManager::ShouldFlush`: once more than half is on its way to disk, more of it would not help.
+    /// Whether it is full.
     pub(super) fn is_full(&self) -> bool {
+        self.bytes >= FULL_BYTES
+    }
+
+    /// Whether it must not be written to any more.
+    pub(super) fn is_past_full(&self) -> bool {
+        self.bytes >= LAST_BYTES
+    }
+
+    /// Whether all together are, and this one is not too small to help. The shares are RocksDB's own, of its
+    /// `WriteBufferManager::ShouldFlush`: once more than half is on its way to disk, more of it would not help.
+    pub(super) fn all_are_full(&self) -> bool {
         let (max, active) = (self.budget.memtables_max, self.budget.active.load(Ordering::Relaxed));
         let all_full = active > max / 8 * 7 || active >= max / 2 && self.budget.buffers.get_usage() >= max;
-        self.bytes > 0 && (self.bytes >= FULL_BYTES || all_full)
+        all_full && self.bytes >= max / SMALL_PART
     }
 }
 

@@ -54,6 +54,12 @@ pub fn prefix(ended: bool) -> Key {
 /// Evidence kept per effect.
 pub const EVIDENCE_MAX: usize = 16;
 
+/// Whether a result says that the effect happened: a delivery is `deduped` by one that was made, and what is rewritten is the
+/// result of a tool that ran.
+fn happened(status: &str) -> bool {
+    matches!(status, "completed" | "deduped" | "result_rewritten")
+}
+
 /// The status of an effect that is pending, where nothing more is known of it.
 pub const PENDING: &str = "pending";
 
@@ -113,15 +119,15 @@ impl EffectRow {
         if self.evidence.len() <= EVIDENCE_MAX {
             return None;
         }
-        let least = self.evidence.iter().position(|evidence| evidence.status != "completed");
+        let least = self.evidence.iter().position(|evidence| !happened(&evidence.status));
         Some(self.evidence.remove(least.unwrap_or(0)))
     }
 
     /// What a decision to adopt the evidence adopts: where refused results contradict one another, that the effect
     /// happened, whatever came of a later try; among equals the last.
     pub fn adopted(&self) -> Option<&EvidenceRow> {
-        let completed = self.evidence.iter().rev().find(|evidence| evidence.status == "completed");
-        completed.or_else(|| self.evidence.last())
+        let happened = self.evidence.iter().rev().find(|evidence| happened(&evidence.status));
+        happened.or_else(|| self.evidence.last())
     }
 
     /// What the judge needs of it.

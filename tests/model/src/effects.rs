@@ -11,10 +11,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The kinds, in the order in which a decision looks for an id.
-const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
+pub(crate) const KINDS: [&str; 4] = ["tool_call", "effect", "tool", "output_delivery"];
 
 /// How much evidence is kept of one effect.
 pub(crate) const EVIDENCE_MAX: usize = 16;
+
+/// Results that say that an effect happened.
+const HAPPENED: [&str; 3] = ["completed", "deduped", "result_rewritten"];
 
 /// What is known of one effect. Numbers are indices of the run's entries.
 #[derive(Clone, Debug)]
@@ -58,6 +61,12 @@ pub(crate) struct Evidence {
     pub(crate) result: Value,
 }
 
+impl Evidence {
+    fn happened(&self) -> bool {
+        HAPPENED.contains(&self.status.as_str())
+    }
+}
+
 impl Effect {
     pub(crate) fn pending(&self) -> bool {
         !self.ended
@@ -84,7 +93,7 @@ impl Effect {
     /// Evidence beyond what is kept: what says that the effect happened goes last, the oldest first.
     fn make_room(&mut self, rules: &Rules) {
         if rules.fires(Rule::EvidenceMakesRoom, self.evidence.len() > EVIDENCE_MAX) {
-            let least = self.evidence.iter().position(|evidence| evidence.status != "completed");
+            let least = self.evidence.iter().position(|evidence| !evidence.happened());
             self.evidence.remove(least.unwrap_or(0));
         }
     }
@@ -92,8 +101,8 @@ impl Effect {
     /// The evidence that a decision to adopt it adopts: that it happened, where any says so; otherwise the last.
     fn adoptable(&self, rules: &Rules) -> Option<usize> {
         let last = self.evidence.len().checked_sub(1)?;
-        let happened = self.evidence.iter().rposition(|evidence| evidence.status == "completed");
-        let contradicts = happened.is_some_and(|at| at != last) && self.evidence[last].status != "completed";
+        let happened = self.evidence.iter().rposition(Evidence::happened);
+        let contradicts = happened.is_some_and(|at| at != last);
         if rules.fires(Rule::AdoptPrefersCompleted, contradicts) { happened } else { Some(last) }
     }
 }

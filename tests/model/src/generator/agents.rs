@@ -5,7 +5,7 @@ use super::{
     world::{Agent, World},
 };
 use crate::{
-    effects::EVIDENCE_MAX,
+    effects::{EVIDENCE_MAX, KINDS},
     record::{inner, numbered, payload_type, text},
 };
 use serde_json::{Value, json};
@@ -270,19 +270,35 @@ impl World {
         let at = self.any_agent();
         self.look_up(at);
         let run = self.agents[at].run;
-        let request = self.request();
-        let request = self.number(at, request, Slip::None);
-        self.append_record(&request, AppendFault::None);
-        let id = text(&request, "/record_id").to_owned();
-        self.remember(at, request, true);
+        let kind = self.random.pick(&KINDS).unwrap_or(KINDS[0]);
+        let known = self.id("effect");
+        let said = match kind {
+            "effect" => json!({"payload": payloads::effect_intent(&known, None)}),
+            "tool" => json!({"payload": payloads::tool(&self.runs[run], &known, "intent_recorded", false)}),
+            "output_delivery" => json!({"payload": payloads::delivery(&known, "requested", "now")}),
+            _ => self.request(),
+        };
+        let value = self.number(at, said, Slip::None);
+        self.append_record(&value, AppendFault::None);
+        let id = if kind == KINDS[0] { text(&value, "/record_id").to_owned() } else { known };
+        self.remember(at, value, true);
         let (epoch, _, _) = self.head(run);
         let record_id = self.id("claim");
         self.claim(run, epoch + 1, &record_id);
         let completed = self.random.pick(&[10, 50, 95]).unwrap_or(50);
         for _ in 0..self.random.between(EVIDENCE_MAX as u64 - 1, EVIDENCE_MAX as u64 + 6) {
             let effects = self.effects(run);
-            let Some(effect) = effects.iter().find(|effect| effect.id == id && effect.pending()) else { return };
-            let status = if self.random.percent(completed) { "completed" } else { "failed" };
+            let Some(effect) = effects.iter().find(|effect| effect.kind == kind && effect.id == id && effect.pending())
+            else {
+                return;
+            };
+            let happened: &[&str] = match kind {
+                "tool" => &["completed", "result_rewritten"],
+                "output_delivery" => &["completed", "deduped"],
+                _ => &["completed"],
+            };
+            let status = if self.random.percent(completed) { self.random.pick(happened) } else { None };
+            let status = status.unwrap_or("failed");
             let said = self.told_late(run, effect, status);
             let value = self.number(at, said, Slip::None);
             self.append_record(&value, AppendFault::None);

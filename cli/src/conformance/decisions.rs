@@ -16,6 +16,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("evidence_fenced", "Judgement", "a result that was fenced is evidence of its effect", evidence_fenced),
     Rule::new("evidence_once", "Judgement", "a result that was refused again is the same evidence", evidence_once),
     Rule::new(
+        "evidence_makes_room",
+        "Judgement",
+        "of 17 results the oldest that does not say that it happened makes room",
+        evidence_makes_room,
+    ),
+    Rule::new(
         "resolution_transition",
         "Judgement",
         "a decision is about a pending effect; adopt needs evidence",
@@ -98,6 +104,19 @@ fn evidence_once(site: &mut Site<'_>) -> Checked {
     let answer = site.recovery(&run)?;
     answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
     answer.only("/pending/0/evidence").map(drop)
+}
+
+fn evidence_makes_room(site: &mut Site<'_>) -> Checked {
+    let mut run = site.run();
+    let asked = site.pending(&mut run)?;
+    let mut kept = vec![site.evidence(&mut run, completed(&asked, &json!("done")))?];
+    for number in 0..16 {
+        kept.push(site.evidence(&mut run, failed(&asked, &format!("try {number}")))?);
+    }
+    kept.remove(1);
+    let answer = site.recovery(&run)?;
+    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.lists("/pending/0/evidence", "record_id", &kept.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 fn transition(site: &mut Site<'_>) -> Checked {

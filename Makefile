@@ -63,6 +63,10 @@ model: build ## the product beside the independent model: SEEDS=1000000 on the p
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
 	@RUNLOG_CUTS=$(or $(CUTS),3x30) $(claimed) cargo test --workspace --test kafka_connections_cut -- --nocapture
 
+.PHONY: power-cuts
+power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
+	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)
+
 .PHONY: bench
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null

@@ -62,7 +62,9 @@ impl Lane {
                 Step::Went => {}
                 Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
                 Step::Waiting(failing) => return Ok(Turn::Waiting(failing)),
-                Step::Rebuild { at, offset, row } => return Ok(Turn::Rebuild { at, offset, row }),
+                Step::Rebuild { at, offset, row } => {
+                    return Ok(Turn::Rebuild { at, offset, row, rest: share[index..].to_vec() });
+                }
             }
         }
         Ok(Turn::Went)
@@ -77,8 +79,8 @@ enum Turn<'d> {
     Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
     /// As [`Step::Waiting`].
     Waiting(Option<Stop>),
-    /// As [`Step::Rebuild`].
-    Rebuild { at: Offset, offset: Offset, row: store::meta::SkipRow },
+    /// As [`Step::Rebuild`]; `rest` as of a stop, which it is where the log cannot be read again.
+    Rebuild { at: Offset, offset: Offset, row: store::meta::SkipRow, rest: Vec<&'d [Delivery]> },
 }
 
 /// A poll's records by partition, each in offset order. A partition may come in several chunks.
@@ -216,15 +218,26 @@ impl Pipeline {
                     self.shared.report(partition, lane.fold.next, failing);
                 }
             }
-            Ok(Turn::Rebuild { at, offset, row }) => self.rebuild(partition, at, offset, &row),
+            Ok(Turn::Rebuild { at, offset, row, rest }) => {
+                if let Some(stop) = self.rebuild(partition, at, offset, &row) {
+                    // Among the rest may be the skip of this one.
+                    self.settle(partition, Ok(Turn::Stopped { stop, rest }));
+                }
+            }
             Err(error) => self.store_failed(partition, error),
         }
     }
 
     /// Begins a rebuild with the record at `offset` voided by the skip at `at`. Where the log does not begin at its
-    /// beginning any more, the partition stops at the skip, with all that it has.
-    fn rebuild(&mut self, partition: PartitionId, at: Offset, offset: Offset, row: &store::meta::SkipRow) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+    /// beginning any more, the partition is to stop at the skip, with all that it has.
+    fn rebuild(
+        &mut self,
+        partition: PartitionId,
+        at: Offset,
+        offset: Offset,
+        row: &store::meta::SkipRow,
+    ) -> Option<Stop> {
+        let lane = self.lanes.get_mut(&partition)?;
         match self.reader.seek(partition, Offset::ZERO) {
             Ok(()) => {
                 if let Err(error) = replace::begin(&self.shared, &mut lane.fold, offset, row) {
@@ -237,10 +250,11 @@ impl Pipeline {
                      applied, and the log has no longer what the index would be built again from: {error}; skip the \
                      skip to go on with that record"
                 );
-                self.stop(partition, Stop { offset: at, kind: "cannot_rebuild", error });
+                return Some(Stop { offset: at, kind: "cannot_rebuild", error });
             }
             Err(error) => self.unread(partition, &error),
         }
+        None
     }
 
     /// Stands still, and says so once.

@@ -1,11 +1,8 @@
 # `make help` lists the targets. What takes more than a line is in scripts/.
 
-# Outside the clone, so that a fresh clone does not compile RocksDB again (scripts/claim-target.sh says how it is shared).
-CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/runlog/target
+# Set to a folder of yours, or leave it: ./target.
+CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
-
-# Tests are ended and cleaned up after when this make ends, however it ends.
-claimed := RUNLOG_MAKE_PID=$$PPID scripts/claim-target.sh
 
 # Two cargos at once would only wait for each other.
 .NOTPARALLEL:
@@ -15,10 +12,14 @@ claimed := RUNLOG_MAKE_PID=$$PPID scripts/claim-target.sh
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.PHONY: build
-build: ## install what compiling needs, compile, leave ./bin/runlog
+.PHONY: rocksdb
+rocksdb: ## fetch RocksDB's own release for cargo to link; ROCKSDB=source compiles RocksDB (10 minutes more)
 	@scripts/setup.sh build
-	@$(claimed) scripts/build.sh
+	@scripts/rocksdb.sh
+
+.PHONY: build
+build: rocksdb ## install what compiling needs, compile a release build, leave it in ./bin
+	@scripts/build.sh
 
 .PHONY: demo
 demo: build ## the whole path with live agents, without any service; ARGS="--serve" passes flags
@@ -26,7 +27,7 @@ demo: build ## the whole path with live agents, without any service; ARGS="--ser
 
 .PHONY: test-fast
 test-fast: build ## the tests that need no Docker
-	@$(claimed) scripts/test.sh fast
+	@scripts/test.sh fast
 
 .PHONY: kafka-image
 kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA_IMAGE names another)
@@ -36,16 +37,15 @@ kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA
 
 .PHONY: test
 test: kafka-image build ## all tests, those on a real Kafka too
-	@$(claimed) scripts/test.sh all
+	@scripts/test.sh all
 
 .PHONY: test-ports-heavy
 test-ports-heavy: build ## the ports on SDKs too large for our workspace; on a real Kafka too where Docker is there
-	@CARGO_TARGET_DIR="$(CARGO_TARGET_DIR)-heavy" $(claimed) scripts/test-ports-heavy.sh
+	@scripts/test-ports-heavy.sh
 
 .PHONY: checks
-checks: ## format, lints, documentation, licences and sources of the dependencies
-	@scripts/setup.sh build
-	@$(claimed) scripts/checks.sh
+checks: rocksdb ## format, lints, documentation, licences and sources of the dependencies
+	@scripts/checks.sh
 
 .PHONY: fuzz
 fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 for longer
@@ -57,11 +57,11 @@ verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-
 
 .PHONY: model
 model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
-	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) $(claimed) cargo test --workspace --test model_agrees -- --nocapture
+	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace --test model_agrees -- --nocapture
 
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
-	@RUNLOG_CUTS=$(or $(CUTS),3x30) $(claimed) cargo test --workspace --test kafka_connections_cut -- --nocapture
+	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka_connections_cut -- --nocapture
 
 .PHONY: power-cuts
 power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
@@ -78,8 +78,7 @@ codec: ## our codec beside apache-avro and serde_avro_fast, on the recorded runs
 
 .PHONY: checkpoints
 checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)
-	@cargo build --quiet --workspace --bin checkpoints
-	@"$(CARGO_TARGET_DIR)/debug/checkpoints"
+	@cargo run --release --quiet --package runlog-tests --bin checkpoints
 
 .PHONY: kafka-up
 kafka-up: kafka-image ## start one broker; the last line is bootstrap=HOST:PORT
@@ -100,9 +99,5 @@ down: ## stop them; their data stays
 	@scripts/compose.sh down
 
 .PHONY: clean
-clean: ## remove ./bin; what is compiled stays, for it is shared and takes half an hour (clean-all removes it)
-	@rm -rf bin
-
-.PHONY: clean-all
-clean-all: clean ## remove what is compiled, too
-	@rm -rf "$(CARGO_TARGET_DIR)"
+clean: ## remove ./bin and what is compiled
+	@rm -rf bin "$(CARGO_TARGET_DIR)"

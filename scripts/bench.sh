@@ -3,5 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUNLOG_BIN="${RUNLOG_BIN:-$PWD/bin/runlog}"
-cargo build --workspace --bin bench
-exec "${CARGO_TARGET_DIR:?set by make}/debug/bench"
+exec cargo run --release --package runlog-tests --bin bench

@@ -1,17 +1,25 @@
 #!/usr/bin/env bash
-# Compiles the command and leaves it as ./bin/runlog.
+# Compiles the release build of the command and leaves it as ./bin/runlog, with RocksDB's shared library beside it where
+# scripts/rocksdb.sh fetched one: the folder can be copied elsewhere.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
-# With --workspace everywhere, cargo unites the crates' features always alike; it would compile the dependencies
-# again for each other selection of crates.
-timeout --foreground 5400 cargo build --workspace --bin runlog </dev/null
+timeout --foreground 5400 cargo build --release --locked --package runlog-cli </dev/null
 
-# Renamed into place, so that nobody runs half a file and a running one goes on.
+# Renamed into place, so that nobody runs half a file and a running process keeps its own.
+place() {
+  if ! cmp -s "$1" "bin/$2"; then
+    cp "$1" "bin/.$2.$$"
+    mv -f "bin/.$2.$$" "bin/$2"
+  fi
+}
+
 mkdir -p bin
-if ! cmp -s "$CARGO_TARGET_DIR/debug/runlog" bin/runlog; then
-  cp "$CARGO_TARGET_DIR/debug/runlog" "bin/.runlog.$$"
-  mv -f "bin/.runlog.$$" bin/runlog
-fi
+needed=$(readelf --dynamic "$CARGO_TARGET_DIR/release/runlog" | sed -n 's/.*NEEDED.*\[\(librocksdb\.so\..*\)\]$/\1/p')
+for library in bin/librocksdb.so.*; do
+  if [ -e "$library" ] && [ "${library#bin/}" != "$needed" ]; then rm "$library"; fi
+done
+if [ -n "$needed" ]; then place ".cargo/rocksdb/${needed#librocksdb.so.}/$needed" "$needed"; fi
+place "$CARGO_TARGET_DIR/release/runlog" runlog

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$top"
 
 deny_version=0.20.2
-tools=$(dirname "$CARGO_TARGET_DIR")/tools
+tools=$cache/tools
 
 for component in fmt clippy; do
   cargo "$component" --version >/dev/null 2>&1 || die "cargo $component is missing. With rustup: rustup component add rustfmt clippy"

@@ -3,9 +3,10 @@
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Outside the clone, so that a fresh clone does not compile RocksDB again.
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/runlog/target}
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$top/$CARGO_TARGET_DIR ;; esac
+# Tools that the checks install, and what fuzzing found: kept for other clones.
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/runlog
 
 # deploy/kafka builds this image; under any other name an image is used as it is, apache/kafka:4.3.0 for one.
 kafka_image_ours=runlog/kafka:4.3.0

@@ -15,7 +15,7 @@ targets=(wire draft)
 each=$(((total + ${#targets[@]} - 1) / ${#targets[@]}))
 
 host=$(rustc -vV | sed -n 's/^host: //p')
-export CARGO_TARGET_DIR=${RUNLOG_FUZZ_TARGET_DIR:-$(dirname "$CARGO_TARGET_DIR")/fuzz}
+export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
 # With --target these are for the crates under test, not for build scripts.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
@@ -26,7 +26,7 @@ say "building the fuzz targets"
 timeout --foreground 1800 cargo build --locked --manifest-path schemas/fuzz/Cargo.toml --release --target "$host" </dev/null
 
 # What is found on the way stays between runs, outside the clone.
-found=$CARGO_TARGET_DIR/corpus
+found=$cache/fuzz-corpus
 status=0
 # The records that the tests keep are where it begins.
 declare -A seeds=([wire]='schemas/golden/v*' [draft]='schemas/examples schemas/golden/v*')

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# The ports that are a workspace of their own, with a lock and a target folder of their own (make gives it, beside ours and
-# as long-lived): what their SDK pulls in is ten times what Runlog does. RocksDB is what our own build has compiled. On Kafka
-# where Docker is there.
+# The ports that are a workspace of their own, with a lock and a target folder of their own:
+# their SDK has ten times as many dependencies as Runlog. On Kafka where Docker is there.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -12,13 +11,9 @@ export RUNLOG_BIN=$top/bin/runlog
 
 manifest=ports/a3s-code-core/Cargo.toml
 cargo=(timeout --foreground 5400 cargo)
-if [ -z "${ROCKSDB_LIB_DIR:-}" ]; then
-  version() { grep -A1 '^name = "librocksdb-sys"' "$1" | tail -1; }
-  [ "$(version Cargo.lock)" = "$(version "${manifest%.toml}.lock")" ] || die "the two lock files have different versions of librocksdb-sys"
-  rocksdb=$(find "${CARGO_TARGET_DIR%-heavy}/debug/build" -path '*/librocksdb-sys-*/out/librocksdb.a' -printf '%T@ %h\n' 2>/dev/null | sort -n | tail -1) || true
-  [ -n "$rocksdb" ] || die "RocksDB is not compiled; make build compiles it, or ROCKSDB_LIB_DIR names one"
-  export ROCKSDB_LIB_DIR=${rocksdb#* } ROCKSDB_STATIC=1
-fi
+version() { grep -A1 '^name = "librocksdb-sys"' "$1" | tail -1; }
+[ "$(version Cargo.lock)" = "$(version "${manifest%.toml}.lock")" ] || die "the two lock files have different versions of librocksdb-sys"
+export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/heavy
 if ! compgen -G "$CARGO_TARGET_DIR/debug/deps/liba3s_code_core-*.rlib" >/dev/null; then
   say "a3s-code-core and its 480 crates are compiled: 10 to 25 minutes and 2 GB in $CARGO_TARGET_DIR, once"
 fi
@@ -29,7 +24,7 @@ export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__war
 has clippy-driver || die "clippy is missing. With rustup: rustup component add clippy"
 
 # Licences and sources of what it pulls in: `make checks` installs the tool.
-deny=$(dirname "$CARGO_TARGET_DIR")/tools/bin/cargo-deny
+deny=$cache/tools/bin/cargo-deny
 if [ -x "$deny" ]; then
   timeout --foreground 600 "$deny" --manifest-path "$manifest" --locked --all-features check bans licenses sources </dev/null
 else

@@ -12,7 +12,7 @@
 //! depends on what a server fills in, but where that is the rule. Names are those of the rules in `tests/model`, where
 //! that has the rule.
 //!
-//! Reading order: [`Rule`], `site` (requests and expectations), `run` (records), then a file for each part of the design.
+//! Reading order: [`Rule`], `site` (requests and expectations), `run` (records), then a file for each part of the specification.
 
 use crate::client::Client;
 use serde::Serialize;
@@ -48,7 +48,7 @@ use site::{Checked, Finding, Site, Stop};
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) name: &'static str,
-    /// The part of the design document that has it.
+    /// The section of `docs/spec.md` that has it.
     pub(crate) section: &'static str,
     pub(crate) claim: &'static str,
     /// Whether showing it takes something away from whatever else is in a partition.

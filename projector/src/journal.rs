@@ -34,7 +34,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
 
-/// The headers that go with a record, by DESIGN's wire format: kind and schema version.
+/// The headers of a record: kind and schema version.
 pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
     vec![
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),

@@ -33,7 +33,7 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
     Projector::start(config, Arc::new(log?)).await
 }
 
-/// A projector over a Kafka topic, which is created as DESIGN's "Topics" wants it where it is missing.
+/// A projector over a Kafka topic. Creates the topic if it is missing, as `docs/operate.md` ("Kafka") describes.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let wanted = config.partitions;
     let opened = tokio::task::spawn_blocking(move || {

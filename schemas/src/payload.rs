@@ -101,7 +101,7 @@ pub struct ToolCallRequested {
     /// Hexadecimal SHA-256 of the canonical arguments; filled in from `arguments` where absent.
     #[serde(default)]
     pub args_sha256: String,
-    /// The fingerprint, DESIGN "Tool calls and fingerprints"; filled in where absent.
+    /// The fingerprint (`docs/spec.md`, "Tool calls"); filled in where absent.
     #[serde(default)]
     pub fingerprint: OrEmpty<Fingerprint>,
     /// The arguments; absent where only hashes are kept.

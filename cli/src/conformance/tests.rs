@@ -22,14 +22,13 @@ fn a_rule_that_builds_on_one_that_fails_is_not_what_fails() {
 }
 
 #[test]
-fn every_rule_has_a_name_of_its_own_and_a_section_of_the_design() {
-    let design = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/design.md")).unwrap();
+fn every_rule_has_a_name_of_its_own_and_a_section_of_the_spec() {
+    let spec = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/spec.md")).unwrap();
     let names: BTreeSet<_> = rules().map(|rule| rule.name).collect();
     assert_eq!(names.len(), rules().count());
     for rule in rules() {
         assert!(
-            design.contains(&format!("\n## {}\n", rule.section))
-                || design.contains(&format!("\n### {}\n", rule.section)),
+            spec.contains(&format!("\n## {}\n", rule.section)) || spec.contains(&format!("\n### {}\n", rule.section)),
             "{}",
             rule.section
         );

@@ -1,4 +1,4 @@
-//! The rules of the design's section 3, on a run that is kept in maps: one by one in the files beside, here their order and
+//! The rules of `docs/spec.md`, "Judgement", on a run that is kept in maps: one by one in the files beside, here their order and
 //! what applying does.
 
 use std::{collections::HashMap, convert::Infallible};

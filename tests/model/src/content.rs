@@ -1,4 +1,4 @@
-//! Rule 5, the content: its parts in the order in which the design document names them.
+//! Rule 5, the content: its parts in the order in which the specification names them.
 
 use crate::{
     checkpoints, effects, lifecycles,

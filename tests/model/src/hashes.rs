@@ -1,4 +1,4 @@
-//! The hashes that the design document gives formulas for, and where a run lives.
+//! The hashes that the specification gives formulas for, and where a run lives.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};

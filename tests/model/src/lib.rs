@@ -1,6 +1,6 @@
 //! An independent model of the journal, and the histories that it and the product are compared over.
 //!
-//! The model is the design document (`docs/design.md`) written down a second time, as naively as possible: it keeps every
+//! The model is the specification (`docs/spec.md`) written down a second time, as naively as possible: it keeps every
 //! record of a run in a list, and answers each question by walking that list. It shares nothing with the product but the
 //! JSON of records and answers (`scripts/model-alone.sh` checks that), so that where the two differ, one is wrong.
 //!

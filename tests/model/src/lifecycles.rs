@@ -1,4 +1,4 @@
-//! What goes from state to state by a key, as the table of the design document has it; and where it then stands.
+//! What goes from state to state by a key, as the table in the specification has it; and where it then stands.
 //!
 //! ```text
 //!   nothing ─▶ open, ever further ─▶ ended      (behind an end only what `may_follow` says)

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-/// One rule of the journal. The names follow the design document; a comment says what the rule decides.
+/// One rule of the journal. The names follow the specification; a comment says what the rule decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// An applied record again, with the same content: no effect.

@@ -1,0 +1,91 @@
+//! What the documents show works as written: the protocol page is replayed request by request.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where its document does")]
+
+use runlog_tests::server::{Launch, Server};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Values that a document names: `$NAME`.
+type Values = BTreeMap<String, Value>;
+
+fn document(path: &str) -> String {
+    std::fs::read_to_string(format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+/// The fenced blocks of one language, in order.
+fn blocks<'a>(document: &'a str, language: &str) -> Vec<&'a str> {
+    let fenced = document.split("```").skip(1).step_by(2);
+    fenced.filter_map(|block| block.strip_prefix(language)?.strip_prefix('\n')).map(str::trim_end).collect()
+}
+
+/// An HTTP message's first line and its body.
+fn message(block: &str) -> (&str, &str) {
+    let (head, body) = block.split_once("\n\n").unwrap_or((block, ""));
+    (head.lines().next().unwrap_or_default(), body)
+}
+
+/// `text` with known values in place of their names.
+fn filled(text: &str, values: &Values) -> String {
+    // The longest name first: `$FIND` begins `$FIND_RESULT`.
+    let mut names: Vec<&String> = values.keys().collect();
+    names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+    names.into_iter().fold(text.to_owned(), |text, name| {
+        let value = values[name].as_str().map_or_else(|| values[name].to_string(), str::to_owned);
+        text.replace(&format!("${name}"), &value)
+    })
+}
+
+/// Whether `answer` has all that `shown` has; what is missing or different, by JSON pointer. A new `$NAME` takes the value.
+fn differences(shown: &Value, answer: &Value, at: &str, values: &mut Values) -> Vec<String> {
+    match (shown, answer) {
+        (Value::String(name), _) if name.starts_with('$') => {
+            let known = values.entry(name[1..].to_owned()).or_insert_with(|| answer.clone());
+            if known == answer { Vec::new() } else { vec![format!("{at}: {name} is {known}, not {answer}")] }
+        }
+        (Value::Object(shown), Value::Object(answer)) => shown
+            .iter()
+            .flat_map(|(name, shown)| match answer.get(name) {
+                Some(answer) => differences(shown, answer, &format!("{at}/{name}"), values),
+                None => vec![format!("{at}/{name} is missing")],
+            })
+            .collect(),
+        (Value::Array(shown), Value::Array(answer)) if shown.len() == answer.len() => shown
+            .iter()
+            .zip(answer)
+            .enumerate()
+            .flat_map(|(index, (shown, answer))| differences(shown, answer, &format!("{at}/{index}"), values))
+            .collect(),
+        _ if shown == answer => Vec::new(),
+        _ => vec![format!("{at}: {shown} is shown, the answer is {answer}")],
+    }
+}
+
+fn replay(server: &Server, document: &str) -> usize {
+    let blocks = blocks(document, "http");
+    let mut values = Values::new();
+    for exchange in blocks.chunks(2) {
+        let [request, shown] = exchange else { panic!("a request without an answer: {exchange:?}") };
+        let (line, body) = message(request);
+        let line = filled(line, &values);
+        let [method, path, "HTTP/1.1"] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let (status, answer) = match method {
+            "GET" => server.get(path).unwrap(),
+            "POST" => server.post(path, &serde_json::from_str(&filled(body, &values)).unwrap()).unwrap(),
+            _ => panic!("{line}"),
+        };
+        let (line_of_answer, shown) = message(shown);
+        assert!(line_of_answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line}: {status} {answer}");
+        let differs = differences(&serde_json::from_str(shown).unwrap(), &answer, "", &mut values);
+        assert!(differs.is_empty(), "{line}\n{}\nthe whole answer: {answer}", differs.join("\n"));
+    }
+    blocks.len() / 2
+}
+
+#[test]
+fn the_protocol_page_is_what_a_server_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Launch::local(dir.path()).start().unwrap();
+    let exchanges = replay(&server, &document("docs/protocol.md"));
+    assert!(exchanges > 20, "the page has {exchanges} exchanges");
+}

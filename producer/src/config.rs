@@ -1,7 +1,17 @@
 //! Where the journal is, and how long to wait for it.
 
-use crate::{Error, Meter, Redaction};
-use runlog_schemas::{id::RecordId, json::Json};
+use crate::{
+    error::{Action, Error, Happened},
+    metrics::Meter,
+    redact::Redaction,
+};
+use runlog_content::Store;
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{RecordId, RunId},
+    json::Json,
+    record::JournalRecord,
+};
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Where a journal is reached.
@@ -108,6 +118,37 @@ impl Config {
         if let Some(meter) = &self.meter {
             meter.observe(name, since.elapsed().as_secs_f64());
         }
+    }
+
+    /// The content store that the producer writes to itself, if one is configured.
+    pub(crate) fn content_store(&self) -> Result<Option<Store>, Error> {
+        Ok(self.content.as_ref().map(Store::open).transpose()?)
+    }
+
+    /// Runs an operation on a run for at most [`Config::operation`]. After that it is cancelled, with an error that reports
+    /// `happened` as what the cancelled operation may have left behind.
+    ///
+    /// The operation is boxed before it is moved: a future that holds a record is large, and each layer around it would
+    /// hold it twice.
+    pub(crate) fn time_limited<'a, T: 'a>(
+        &'a self,
+        run_id: RunId<&'a str>,
+        happened: Happened,
+        operation: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        let in_time = tokio::time::timeout(self.operation, Box::pin(operation));
+        async move {
+            let late = || {
+                let message = format!("timed out after {:?} during an operation on run {run_id}", self.operation);
+                Error::new(ErrorKind::Unavailable, Action::Reopen, message).left(happened)
+            };
+            in_time.await.unwrap_or_else(|_| Err(late()))
+        }
+    }
+
+    /// Applies the redaction to a record.
+    pub(crate) fn redact_record(&self, record: &mut JournalRecord) -> Result<(), Error> {
+        self.redaction.as_ref().map_or(Ok(()), |redaction| redaction.record(record))
     }
 
     /// A value of `tool`, or of no tool, as it may be recorded.

@@ -108,8 +108,8 @@ impl Error {
         Self { action, ..self }
     }
 
-    /// As what a later operation is told, for which nothing was done.
-    pub(crate) fn told_again(&self) -> Self {
+    /// The same error for a later operation, which did nothing.
+    pub(crate) fn without_side_effect(&self) -> Self {
         self.clone().left(Happened::Nothing)
     }
 }

@@ -1,13 +1,13 @@
-//! How records get into the log and answers out of a projector: one interface over the three ways of `Journal`.
+//! Appends to the log and queries a projector: one interface over the three kinds of `Journal`.
 
 use crate::{
-    Config, Error, Journal,
-    read::Select,
-    room::{Room, Taken},
+    config::{Config, Journal},
+    error::{Action, Error},
 };
-use runlog_content::Store;
+use in_flight::{InFlightLimit, Permit};
+use request::{AppendFailed, Appended, RecoveryQuery, Select};
 use runlog_schemas::{
-    answer::{Checkpoint, Lines, Lookup, Outcome, Position, ReadBack, Recovery, Run},
+    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{JournalSeq, RecordId, RunId},
     record::JournalRecord,
     trace::is_traceparent,
@@ -15,60 +15,22 @@ use runlog_schemas::{
 use std::time::Duration;
 
 mod http;
+mod in_flight;
 #[cfg(feature = "kafka")]
 mod kafka;
 #[cfg(feature = "embedded")]
 mod local;
+pub(crate) mod request;
 
-/// What an acknowledged append is known to have come to.
-#[derive(Clone, Debug)]
-pub(crate) struct Appended {
-    pub(crate) position: Position,
-    /// Its outcome, where the way told it along with the acknowledgement.
-    pub(crate) outcome: Option<Outcome>,
-}
-
-/// What of a recovery is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    /// As if there were no checkpoint.
-    pub(crate) from_start: bool,
-    /// Whether the run's content is there.
-    pub(crate) content: bool,
-}
-
-/// The content store that a producer was given.
-pub(crate) fn content(config: &Config) -> Result<Option<Store>, Error> {
-    Ok(config.content.as_ref().map(Store::open).transpose()?)
-}
-
-/// Whether a failed append may have landed.
-#[derive(Debug)]
-pub(crate) struct AppendFailed {
-    pub(crate) error: Error,
-    /// Nothing was appended: the numbers can be used again.
-    pub(crate) untouched: bool,
-}
-
-/// The run of a record, which a producer writes no other records than.
-#[cfg(any(feature = "kafka", feature = "embedded"))]
-pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed> {
-    record.body.run_id.borrow().ok_or_else(|| {
-        let message = format!("record {} belongs to no run", record.body.record_id);
-        let error = Error::new(runlog_schemas::answer::ErrorKind::Invalid, crate::Action::FixTheInput, message);
-        AppendFailed { error, untouched: true }
-    })
-}
-
-/// A way to a journal, and how much may be on it.
+/// A connection to a journal, with the limit on its unacknowledged records.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    way: Way,
-    room: Room,
+    backend: Backend,
+    in_flight: InFlightLimit,
 }
 
 #[derive(Debug)]
-enum Way {
+enum Backend {
     Http(http::Http),
     #[cfg(feature = "kafka")]
     Kafka(Box<kafka::Kafka>),
@@ -76,68 +38,69 @@ enum Way {
     Local(Box<local::Local>),
 }
 
-/// The same call on whichever way it is.
-macro_rules! each {
-    ($self:expr, $way:ident => $call:expr) => {
-        match &$self.way {
-            Way::Http($way) => $call,
+/// The same call on each kind of backend.
+macro_rules! dispatch {
+    ($self:expr, $backend:ident => $call:expr) => {
+        match &$self.backend {
+            Backend::Http($backend) => $call,
             #[cfg(feature = "kafka")]
-            Way::Kafka($way) => $call,
+            Backend::Kafka($backend) => $call,
             #[cfg(feature = "embedded")]
-            Way::Local($way) => $call,
+            Backend::Local($backend) => $call,
         }
     };
 }
 
 impl Transport {
     pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
-        let way = match &config.journal {
+        let backend = match &config.journal {
             Journal::Http(server) => {
-                http::Http::connect(server, config.deadline, content(config)?).await.map(Way::Http)
+                http::Http::connect(server, config.deadline, config.content_store()?).await.map(Backend::Http)
             }
             #[cfg(feature = "kafka")]
             Journal::Kafka { brokers, server } => {
-                kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Way::Kafka(Box::new(kafka)))
+                kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Backend::Kafka(Box::new(kafka)))
             }
             #[cfg(feature = "embedded")]
-            Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Way::Local(Box::new(local))),
+            Journal::Local(dir) => local::Local::open(dir, config).await.map(|local| Backend::Local(Box::new(local))),
             #[allow(unreachable_patterns, reason = "reachable where a feature is off")]
             other => Err(Error::new(
-                runlog_schemas::answer::ErrorKind::Usage,
-                crate::Action::FixTheInput,
+                ErrorKind::Usage,
+                Action::FixTheInput,
                 format!("{other:?} needs a feature of runlog-producer that is off: kafka, or embedded for local:"),
             )),
         };
-        Ok(Self { way: way?, room: Room::new(config) })
+        Ok(Self { backend: backend?, in_flight: InFlightLimit::new(config) })
     }
 
     #[cfg(feature = "embedded")]
     pub(crate) fn embedded(projector: std::sync::Arc<runlog_projector::Projector>, config: &Config) -> Self {
-        Self { way: Way::Local(Box::new(local::Local::new(projector, config.deadline))), room: Room::new(config) }
+        let local = local::Local::new(projector, config.deadline);
+        Self { backend: Backend::Local(Box::new(local)), in_flight: InFlightLimit::new(config) }
     }
 
-    /// Waits for room for a record; see [`Room::take`].
-    pub(crate) async fn room(&self, record: &JournalRecord) -> Result<Taken, Error> {
-        self.room.take(record).await
+    /// Waits until the record may be sent; see [`InFlightLimit::acquire`].
+    pub(crate) async fn permit(&self, record: &JournalRecord) -> Result<Permit, Error> {
+        self.in_flight.acquire(record).await
     }
 
-    /// The record, its payload in the content store if it is too large and this side has the store. A server does the same
-    /// for what is sent to it whole.
-    pub(crate) async fn stow(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
-        match each!(self, way => way.content()) {
+    /// Moves a payload that is too large for a record into the content store, if this side has one. A server does the same
+    /// with records that it receives whole.
+    pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
+        match dispatch!(self, backend => backend.content()) {
             Some(store) => Ok(store.stow(record).await?),
             None => Ok(record),
         }
     }
 
-    /// Appends one record, with the trace that it belongs to, and waits until it is acknowledged.
+    /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement.
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let trace = trace.filter(|text| is_traceparent(text));
-        each!(self, way => way.append(record, trace).await)
+        dispatch!(self, backend => backend.append(record, trace).await)
     }
 
-    /// What became of an acknowledged record and who writes the run, at `latest`: a claim that was in the log when this
-    /// was called is seen.
+    /// The outcome of an acknowledged record and the run's current writer, at consistency `latest`: the answer includes
+    /// every claim that was in the log when this was called.
     pub(crate) async fn read_back(
         &self,
         run_id: RunId<&str>,
@@ -145,35 +108,78 @@ impl Transport {
         record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        each!(self, way => way.read_back(run_id, position, record_id, deadline).await)
+        dispatch!(self, backend => backend.read_back(run_id, position, record_id, deadline).await)
     }
 
-    /// What became of a record, by its id alone, and who writes the run, at `latest`; none where no record of that id was
-    /// applied, or refused for its content.
+    /// The outcome of the record with this id and the run's current writer, at `latest`. `None` if no record of that id was
+    /// applied, or refused because of its content.
     pub(crate) async fn landed(
         &self,
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
     ) -> Result<Option<ReadBack>, Error> {
-        each!(self, way => way.landed(run_id, record_id).await)
+        dispatch!(self, backend => backend.landed(run_id, record_id).await)
     }
 
-    /// The run at `latest`; none for a run without records.
+    /// The run at `latest`. `None` for a run without records.
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
-        each!(self, way => way.run(run_id).await)
+        dispatch!(self, backend => backend.run(run_id).await)
     }
 
-    /// One page of the run's recovery at `latest`; none for a run without records.
+    /// One page of the run's recovery at `latest`. `None` for a run without records.
     pub(crate) async fn recovery(
         &self,
         run_id: RunId<&str>,
-        ask: Ask,
+        query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        each!(self, way => way.recovery(run_id, ask, cursor).await)
+        dispatch!(self, backend => backend.recovery(run_id, query, cursor).await)
     }
 
-    /// A page of a run's records, whole, at `latest`; none for a run without records.
+    /// The run with all of its pending effects, and whatever else those pages carry. `None` for a run without records. All
+    /// pages are needed: a pending effect that is missing would look as if it had been decided.
+    pub(crate) async fn pending_recovery(&self, run_id: RunId<&str>) -> Result<Option<Recovery>, Error> {
+        let query = RecoveryQuery { from_start: true, content: false };
+        let Some(mut recovery) = self.recovery(run_id, query, None).await? else { return Ok(None) };
+        // The pages of pending effects come first: once completed calls appear, no pending effect follows.
+        while recovery.completed.is_empty()
+            && let Some(cursor) = recovery.next_cursor.take()
+        {
+            let Some(page) = self.recovery(run_id, query, Some(&cursor)).await? else { return Ok(None) };
+            recovery.pending.extend(page.pending);
+            recovery.completed = page.completed;
+            recovery.next_cursor = page.next_cursor;
+        }
+        Ok(Some(recovery))
+    }
+
+    /// The run's recovery, all pages merged. `None` for a run without records.
+    pub(crate) async fn whole_recovery(
+        &self,
+        run_id: RunId<&str>,
+        query: RecoveryQuery,
+    ) -> Result<Option<Recovery>, Error> {
+        let Some(mut recovery) = self.recovery(run_id, query, None).await? else { return Ok(None) };
+        while let Some(cursor) = recovery.next_cursor.take() {
+            let page = self.recovery(run_id, query, Some(&cursor)).await?.ok_or_else(|| run_without_records(run_id))?;
+            // All pages are of one state: after our claim, no other writer's record changes the run.
+            recovery.pending.extend(page.pending);
+            recovery.completed.extend(page.completed);
+            recovery.approvals.extend(page.approvals);
+            recovery.wakes.extend(page.wakes);
+            recovery.messages.extend(page.messages);
+            recovery.write_backs.extend(page.write_backs);
+            recovery.missing_content.extend(page.missing_content);
+            recovery.resumable &= page.resumable;
+            recovery.reason = recovery.reason.or(page.reason);
+            recovery.next_cursor = page.next_cursor;
+        }
+        recovery.pending.sort_by_key(|pending| pending.journal_seq);
+        recovery.unclaimed = recovery.completed.len() as u64;
+        Ok(Some(recovery))
+    }
+
+    /// A page of a run's records, with their content, at `latest`. `None` for a run without records.
     pub(crate) async fn records(
         &self,
         run_id: RunId<&str>,
@@ -181,20 +187,26 @@ impl Transport {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
-        each!(self, way => way.records(run_id, which, cursor, limit).await)
+        dispatch!(self, backend => backend.records(run_id, which, cursor, limit).await)
     }
 
-    /// The latest valid checkpoint that covers no more than `at_or_before`, at `latest`.
+    /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), at `latest`.
     pub(crate) async fn checkpoint(
         &self,
         run_id: RunId<&str>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        each!(self, way => way.checkpoint(run_id, at_or_before).await)
+        dispatch!(self, backend => backend.checkpoint(run_id, at_or_before).await)
     }
 
-    /// A call by its request's record id, at `latest`.
+    /// The call with this request record id, at `latest`.
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
-        each!(self, way => way.call(run_id, id).await)
+        dispatch!(self, backend => backend.call(run_id, id).await)
     }
+}
+
+/// The index has no record of a run that must have some.
+pub(crate) fn run_without_records(run_id: RunId<&str>) -> Error {
+    let message = format!("run {run_id} was claimed, but the index has no record of it: the index is not of this log");
+    Error::new(ErrorKind::Internal, Action::Operator, message)
 }

@@ -11,16 +11,20 @@
 //! once; and what is written instead of it is written only once it is certain that the former never takes effect.
 
 use crate::{
-    Action, Config, Error, Happened, LoopState, Runlog, named,
-    pen::{Halt, Pen, read_back, repeated},
-    saved::Saved,
+    config::Config,
+    error::{Action, Error, Happened},
+    session::{
+        self,
+        appender::{RunAppender, WriterState},
+        checkpoint::{CheckpointBase, LoopState},
+        numbering,
+        read_back::{read_back, repeat_of},
+    },
     transport::Transport,
-    within,
-    write::{self, redact},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position},
-    id::{Epoch, Illegal, JournalSeq, RecordId, RunId},
+    id::{Epoch, JournalSeq, RecordId, RunId},
     payload::{
         Payload,
         wrapped::{BATCH_RECORDS_MAX, Batch},
@@ -29,7 +33,6 @@ use runlog_schemas::{
 };
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, MutexGuard};
-use tracing::Instrument;
 
 /// The writer of a run's records. Dropping it ends nothing; another process may take the run over at any time, and this one
 /// is told so by the next write.
@@ -40,17 +43,17 @@ pub struct Writer {
     transport: Arc<Transport>,
     config: Arc<Config>,
     run_id: RunId,
-    desk: Mutex<Desk>,
-    /// That of the last claim that was applied, to be read while the desk is taken.
+    inner: Mutex<WriterInner>,
+    /// Of the last claim that was applied; readable while `inner` is locked.
     epoch: std::sync::Mutex<Epoch>,
 }
 
 #[derive(Debug)]
-struct Desk {
-    pen: Pen,
+struct WriterInner {
+    appender: RunAppender,
     next_checkpoint_seq: u64,
-    /// What the next checkpoint builds on; none until the journal was asked.
-    saved: Option<Saved>,
+    /// What the next checkpoint builds on. `None` until it was read from the journal.
+    checkpoint_base: Option<CheckpointBase>,
 }
 
 /// A record that was applied.
@@ -65,31 +68,18 @@ pub struct Wrote {
     pub repeat: bool,
 }
 
-impl Runlog {
-    /// Takes the run over to write records as they are given: claims the next epoch, and appends nothing else. A run that has
-    /// ended takes what the journal still takes then: checkpoints and records without a `journal_seq`.
-    ///
-    /// Errors: `ClaimLost` where another process was faster; `PartitionStopped` before anything is appended. Cancelled, or
-    /// past [`Config::operation`], it may have claimed the run.
-    pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
-        let run_id = named(run_id)?;
-        let span = tracing::info_span!("writer", run = run_id.as_str());
-        let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
-        within(&self.config, run_id.borrow(), Happened::Unknown, Box::pin(open)).await
-    }
-}
-
 impl Writer {
-    async fn open(transport: Arc<Transport>, config: Arc<Config>, run_id: RunId) -> Result<Self, Error> {
+    /// Opens a writer; see [`Runlog::writer`](crate::Runlog::writer).
+    pub(crate) async fn open(transport: Arc<Transport>, config: Arc<Config>, run_id: RunId) -> Result<Self, Error> {
         let head = transport.run(run_id.borrow()).await?;
         let start = Error::new(ErrorKind::Unavailable, Action::Reopen, format!("run {run_id} is not claimed yet"));
-        let start = Halt::Stopped { error: start, checkpoint: false };
-        let pen = Pen::new(transport.clone(), config.clone(), run_id.borrow(), head.as_ref(), Some(start));
-        let desk = Desk { pen, next_checkpoint_seq: 1, saved: None };
-        let writer = Self { transport, config, run_id, desk: Mutex::new(desk), epoch: std::sync::Mutex::default() };
-        let mut desk = writer.lock().await?;
-        writer.take_over(&mut desk).await?;
-        drop(desk);
+        let start = WriterState::Stopped { error: start, checkpoint: false };
+        let appender = RunAppender::new(transport.clone(), config.clone(), run_id.borrow(), head.as_ref(), start);
+        let inner = WriterInner { appender, next_checkpoint_seq: 1, checkpoint_base: None };
+        let writer = Self { transport, config, run_id, inner: Mutex::new(inner), epoch: std::sync::Mutex::default() };
+        let mut inner = writer.lock().await?;
+        writer.take_over(&mut inner).await?;
+        drop(inner);
         Ok(writer)
     }
 
@@ -104,7 +94,7 @@ impl Writer {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
+    /// A record of this run with Runlog's defaults around `payload`, to be changed and acked. Its id as given, or a random one.
     pub fn draft(&self, record_id: Option<RecordId>, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
         let record_id = record_id.map_or_else(|| self.config.record_id(), Ok)?;
         Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
@@ -116,11 +106,11 @@ impl Writer {
     /// Errors: as [`Writer::write`], of settling what came before.
     pub async fn next(&self) -> Result<(JournalSeq, u64), Error> {
         let ask = async {
-            let mut desk = self.lock().await?;
-            self.settle(&mut desk).await?;
-            Ok((desk.pen.next_journal_seq, desk.next_checkpoint_seq))
+            let mut inner = self.lock().await?;
+            self.settle(&mut inner).await?;
+            Ok((inner.appender.next_journal_seq, inner.next_checkpoint_seq))
         };
-        within(&self.config, self.run_id.borrow(), Happened::Nothing, ask).await
+        self.config.time_limited(self.run_id.borrow(), Happened::Nothing, ask).await
     }
 
     /// Writes a record as it is and waits until it is applied. Its place is given here; a `journal_seq` that it brings is the
@@ -137,7 +127,7 @@ impl Writer {
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<Wrote, Error> {
         let record = self.writable(record)?;
-        within(&self.config, self.run_id.borrow(), Happened::Unknown, self.put(record)).await
+        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.put(record)).await
     }
 
     /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all: one record of the log, `record_id` its
@@ -151,7 +141,7 @@ impl Writer {
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.writable(record)).collect();
         let batch = self.draft(Some(record_id), Batch { records: records? })?;
-        let first = within(&self.config, self.run_id.borrow(), Happened::Unknown, self.put(batch)).await?.position;
+        let first = self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.put(batch)).await?.position;
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 
@@ -163,33 +153,34 @@ impl Writer {
     /// everything. `TooLarge` also for a list that no reader takes.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<Wrote, Error> {
-        within(&self.config, self.run_id.borrow(), Happened::Unknown, self.save(state)).await
+        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.save(state)).await
     }
 
     async fn save(&self, state: &LoopState) -> Result<Wrote, Error> {
-        let mut desk = self.lock().await?;
-        self.settle(&mut desk).await?;
-        if desk.saved.is_none() {
-            desk.saved = self.base().await;
+        let mut inner = self.lock().await?;
+        self.settle(&mut inner).await?;
+        if inner.checkpoint_base.is_none() {
+            inner.checkpoint_base = self.base().await;
         }
         let id = self.config.record_id()?;
-        let numbers = (desk.next_checkpoint_seq, desk.pen.next_journal_seq);
-        let whole = Saved::default();
-        let base = desk.saved.as_ref().unwrap_or(&whole);
-        let (checkpoint, next) = base.next(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
+        let numbers = (inner.next_checkpoint_seq, inner.appender.next_journal_seq);
+        let whole = CheckpointBase::default();
+        let base = inner.checkpoint_base.as_ref().unwrap_or(&whole);
+        let (checkpoint, next) =
+            base.next_checkpoint(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
         // Its content is redacted already: what it brings, and what its hash is of.
         let mut record = self.draft(Some(id), checkpoint)?;
         self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // What it builds on stays what the next one builds on until it is known to be applied.
-        match self.put_behind(&mut desk, record).await {
+        match self.put_behind(&mut inner, record).await {
             Ok(wrote) => {
-                desk.saved = Some(next);
+                inner.checkpoint_base = Some(next);
                 Ok(wrote)
             }
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
                     // What it builds on may be at fault.
-                    desk.saved = Some(whole);
+                    inner.checkpoint_base = Some(whole);
                 }
                 Err(error)
             }
@@ -197,9 +188,9 @@ impl Writer {
     }
 
     /// The run's last checkpoint. Where it cannot be had, the next one is written whole, and the one after it asks no more.
-    async fn base(&self) -> Option<Saved> {
+    async fn base(&self) -> Option<CheckpointBase> {
         match self.transport.checkpoint(self.run_id.borrow(), None).await {
-            Ok(checkpoint) => Some(Saved::of(checkpoint.as_ref())),
+            Ok(checkpoint) => Some(CheckpointBase::from_recovered(checkpoint.as_ref())),
             Err(error) => {
                 tracing::debug!(run = self.run_id.as_str(), %error, "the last checkpoint is not built on");
                 None
@@ -207,73 +198,70 @@ impl Writer {
         }
     }
 
-    async fn lock(&self) -> Result<MutexGuard<'_, Desk>, Error> {
-        let deadline = self.config.deadline;
-        tokio::time::timeout(deadline, self.desk.lock()).await.map_err(|_| {
-            let message = format!("what came before on run {} is still under way after {deadline:?}", self.run_id);
-            Error::new(ErrorKind::Unavailable, Action::Retry, message)
-        })
+    async fn lock(&self) -> Result<MutexGuard<'_, WriterInner>, Error> {
+        session::lock(&self.inner, &self.config, &self.run_id).await
     }
 
     async fn put(&self, record: JournalRecord) -> Result<Wrote, Error> {
-        let mut desk = self.lock().await?;
-        if let Err(error) = self.settle(&mut desk).await {
+        let mut inner = self.lock().await?;
+        if let Err(error) = self.settle(&mut inner).await {
             // Sent before, and what became of it is not known yet.
-            let sent = desk.pen.sent.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
+            let sent =
+                inner.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
             return Err(if sent { error.left(Happened::Unknown) } else { error });
         }
-        self.put_behind(&mut desk, record).await
+        self.put_behind(&mut inner, record).await
     }
 
     /// Writes a record behind what came before, which is settled.
-    async fn put_behind(&self, desk: &mut Desk, record: JournalRecord) -> Result<Wrote, Error> {
-        self.expected(desk, &record).await?;
-        if write::each(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
+    async fn put_behind(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<Wrote, Error> {
+        self.expected(inner, &record).await?;
+        if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // It may take away what the next one would build on.
-            desk.saved = None;
+            inner.checkpoint_base = None;
         }
         let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
         let checkpoint_seqs =
-            write::each(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
+            numbering::members(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
         let checkpoint_seq = checkpoint_seqs.max();
         let sent = record.clone();
-        let written = desk.pen.append_whole(record).await?;
-        let (position, repeat) = (written.position.clone(), written.repeat.is_some());
-        let mut wrote = Wrote { position, journal_seq: written.repeat.unwrap_or(written.journal_seq), repeat };
-        if !written.applied {
+        let acked = inner.appender.append_record(record).await?;
+        let (position, repeat) = (acked.position.clone(), acked.repeat.is_some());
+        let mut wrote = Wrote { position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat };
+        if !acked.applied {
             // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
-            desk.pen.sent = Some(sent);
+            inner.appender.unacknowledged = Some(sent);
             let deadline = self.config.read_back;
-            let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &written, deadline).await;
+            let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &acked, deadline).await;
             let answer = match answer {
                 Ok(answer) => answer,
                 // A word on the record itself.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
-                    desk.pen.sent = None;
-                    return Err(desk.pen.stop_or_lose(error));
+                    inner.appender.unacknowledged = None;
+                    return Err(inner.appender.stop_or_lose(error));
                 }
-                Err(error) => return Err(desk.pen.stop(error).left(Happened::Unknown)),
+                Err(error) => return Err(inner.appender.stop(error).left(Happened::Unknown)),
             };
-            desk.pen.sent = None;
-            if let Some(journal_seq) = repeated(&answer.outcome) {
+            inner.appender.unacknowledged = None;
+            if let Some(journal_seq) = repeat_of(&answer.outcome) {
                 // It took no number of the run, which is known only now. How many a batch has is asked for again.
-                if written.journal_seq == JournalSeq::ZERO {
-                    desk.pen.stop(again(&self.run_id));
+                if acked.journal_seq == JournalSeq::ZERO {
+                    inner.appender.stop(again(&self.run_id));
                 } else {
-                    desk.pen.next_journal_seq = written.journal_seq;
+                    inner.appender.next_journal_seq = acked.journal_seq;
                 }
                 wrote = Wrote { position: answer.outcome.position, journal_seq, repeat: true };
             }
         }
         if let Some(seq) = checkpoint_seq {
-            desk.next_checkpoint_seq = desk.next_checkpoint_seq.max(seq.saturating_add(1));
+            inner.next_checkpoint_seq = inner.next_checkpoint_seq.max(seq.saturating_add(1));
         }
         Ok(wrote)
     }
 
     /// Whether the record may get the number that comes next; one that was written before is judged by the journal.
-    async fn expected(&self, desk: &Desk, record: &JournalRecord) -> Result<(), Error> {
-        let (wanted, next) = (record.place.journal_seq, desk.pen.next_journal_seq);
+    async fn expected(&self, inner: &WriterInner, record: &JournalRecord) -> Result<(), Error> {
+        let (wanted, next) = (record.place.journal_seq, inner.appender.next_journal_seq);
         if wanted == JournalSeq::ZERO || wanted == next || !record.body.record_kind.numbered() {
             return Ok(());
         }
@@ -287,27 +275,29 @@ impl Writer {
     }
 
     /// Makes the handle usable again behind a failed, unknown, cancelled or refused append.
-    async fn settle(&self, desk: &mut Desk) -> Result<(), Error> {
-        if desk.pen.usable().is_ok() {
+    async fn settle(&self, inner: &mut WriterInner) -> Result<(), Error> {
+        if inner.appender.check_ready().is_ok() {
             return Ok(());
         }
-        if let Some(Halt::Lost(error) | Halt::Ended(error)) = &desk.pen.halt {
-            return Err(error.told_again());
+        if let WriterState::Lost(error) | WriterState::Ended(error) = &inner.appender.state {
+            return Err(error.without_side_effect());
         }
-        match Box::pin(self.take_over(desk)).await {
-            Err(error) if matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced) => Err(desk.pen.lose(error)),
+        match Box::pin(self.take_over(inner)).await {
+            Err(error) if matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced) => {
+                Err(inner.appender.lose(error))
+            }
             done => done,
         }
     }
 
     /// Claims the run behind the epoch that this handle knows, and takes its numbers from there. Behind the claim the record
     /// whose append was unknown cannot land any more; whether it did is judged when it is written again.
-    async fn take_over(&self, desk: &mut Desk) -> Result<(), Error> {
+    async fn take_over(&self, inner: &mut WriterInner) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;
         let behind = self.transport.run(self.run_id.borrow());
-        desk.next_checkpoint_seq = desk.pen.take_over(head, behind).await?.next_checkpoint_seq;
-        (desk.pen.sent, desk.pen.halt) = (None, None);
-        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = desk.pen.epoch;
+        inner.next_checkpoint_seq = inner.appender.take_over(head, behind).await?.next_checkpoint_seq;
+        (inner.appender.unacknowledged, inner.appender.state) = (None, WriterState::Ready);
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = inner.appender.epoch;
         Ok(())
     }
 
@@ -327,7 +317,7 @@ impl Writer {
         if matches!(record.payload, Payload::StoredPayload(_)) {
             return invalid(format!("of run {run_id} is a claim check, which is made of what is too large"));
         }
-        redact(&self.config, &mut record)?;
+        self.config.redact_record(&mut record)?;
         Ok(record)
     }
 }

@@ -4,7 +4,7 @@
 //! found, judged and known again.
 
 use super::{Redaction, join};
-use crate::{Action, Error};
+use crate::error::{Action, Error};
 use runlog_schemas::{
     answer::ErrorKind,
     json::{Json, members},

@@ -1,7 +1,7 @@
 //! Append and query through a server.
 
-use super::{AppendFailed, Appended, Ask};
-use crate::{Action, Error, read::Select};
+use super::request::{AppendFailed, Appended, RecoveryQuery, Select};
+use crate::error::{Action, Error};
 use reqwest::StatusCode;
 use runlog_content::Store;
 use runlog_schemas::{
@@ -181,14 +181,14 @@ impl Http {
     pub(crate) async fn recovery(
         &self,
         run_id: RunId<&str>,
-        ask: Ask,
+        query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         let mut path = format!(
             "/v1/runs/{}/recovery?full=true&from_start={}&content={}&limit=1000&deadline_ms={}",
             segment(run_id),
-            ask.from_start,
-            ask.content,
+            query.from_start,
+            query.content,
             self.deadline.as_millis()
         );
         if let Some(cursor) = cursor {

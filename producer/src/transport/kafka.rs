@@ -1,7 +1,13 @@
 //! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
 
-use super::{AppendFailed, Appended, Ask, http::Http, run_of};
-use crate::{Action, Config, Error, read::Select};
+use super::{
+    http::Http,
+    request::{AppendFailed, Appended, RecoveryQuery, Select, run_of},
+};
+use crate::{
+    config::Config,
+    error::{Action, Error},
+};
 use runlog_content::Store;
 use runlog_log::{
     Entry, Kind, Log,
@@ -62,7 +68,7 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
 
 impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
-        let http = Http::connect(server, config.deadline, super::content(config)?).await?;
+        let http = Http::connect(server, config.deadline, config.content_store()?).await?;
         let journal = http.journal().await?;
         // The server speaks with the registry, where the journal has one; both framings are read.
         let id = journal.schema_ids.get(&hex(&schema::fingerprint())).copied();
@@ -124,10 +130,10 @@ impl Kafka {
     pub(crate) async fn recovery(
         &self,
         run_id: RunId<&str>,
-        ask: Ask,
+        query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        self.http.recovery(run_id, ask, cursor).await
+        self.http.recovery(run_id, query, cursor).await
     }
 
     pub(crate) async fn records(

@@ -1,7 +1,10 @@
 //! Log and projector inside this process.
 
-use super::{AppendFailed, Appended, Ask, run_of};
-use crate::{Action, Config, Error, read::Select};
+use super::request::{AppendFailed, Appended, RecoveryQuery, Select, run_of};
+use crate::{
+    config::Config,
+    error::{Action, Error},
+};
 use runlog_content::Store;
 use runlog_projector::{
     Consistency, Projector, journal, open,
@@ -28,7 +31,7 @@ fn error(error: &runlog_projector::Error) -> Error {
 
 impl Local {
     pub(crate) async fn open(dir: &Path, config: &Config) -> Result<Self, Error> {
-        let content = super::content(config)?;
+        let content = config.content_store()?;
         let settings = runlog_projector::Config::new(dir, config.clock, config.ids);
         let settings = runlog_projector::Config { content, ..settings };
         let projector = open::local(settings).await.map_err(|failed| error(&failed))?;
@@ -119,12 +122,12 @@ impl Local {
     pub(crate) async fn recovery(
         &self,
         run_id: RunId<&str>,
-        ask: Ask,
+        query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
         let partition = self.fresh(run_id).await?;
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
-        let Ask { from_start, content } = ask;
+        let RecoveryQuery { from_start, content } = query;
         let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
         let ask = query::recovery::Ask { full: true, from_start, content, limit, pending };
         let (run_id, wait) = (run_id.to_owned(), self.deadline);

@@ -1,6 +1,10 @@
-//! What a checkpoint record carries: what the one before it did not have.
+//! Loop checkpoints: each record carries only what the checkpoint before it does not have.
 
-use crate::{Action, Config, Error, LoopState, pen::Written};
+use super::read_back::AckedRecord;
+use crate::{
+    config::Config,
+    error::{Action, Error},
+};
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind},
     id::{JournalSeq, RecordId, RunId},
@@ -9,29 +13,44 @@ use runlog_schemas::{
     payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint},
 };
 
-/// The last checkpoint that was written, which the next one builds on; by default none, and the next one is written whole.
-#[derive(Debug, Default)]
-pub(crate) struct Saved {
-    checkpoint_id: Option<String>,
-    list: MessageList,
-    /// Its record, until it is known that it was applied: only then another one may build on it.
-    pub(crate) unconfirmed: Option<Written>,
+/// The state of an agent's loop between two tool rounds.
+#[derive(Clone, Debug, Default)]
+pub struct LoopState {
+    /// The session.
+    pub session_id: String,
+    /// Completed tool rounds.
+    pub turn: u64,
+    /// The message list that a resumed loop starts from.
+    pub messages: Vec<Json>,
+    /// Any other state of the agent.
+    pub state: Option<Json>,
+    /// Tool calls so far.
+    pub tool_calls_count: u64,
 }
 
-impl Saved {
-    /// One that was answered, with its messages.
-    pub(crate) fn of(checkpoint: Option<&Checkpoint>) -> Self {
+/// The last written checkpoint, which the next one builds on. The default is none: the next checkpoint is written whole.
+#[derive(Debug, Default)]
+pub(crate) struct CheckpointBase {
+    checkpoint_id: Option<String>,
+    list: MessageList,
+    /// Its record, until it is known to be applied. Only an applied checkpoint may be built on.
+    pub(crate) unconfirmed: Option<AckedRecord>,
+}
+
+impl CheckpointBase {
+    /// A checkpoint that was read with its messages; otherwise none.
+    pub(crate) fn from_recovered(checkpoint: Option<&Checkpoint>) -> Self {
         let Some(checkpoint) = checkpoint else { return Self::default() };
         let Some(messages) = &checkpoint.messages else { return Self::default() };
         let list = MessageList::new(messages.clone());
         Self { checkpoint_id: Some(checkpoint.checkpoint_id.clone()), list, unconfirmed: None }
     }
 
-    /// The checkpoint `id` of `state`, with its `checkpoint_seq` and the `journal_seq` behind what it covers; and what the one
-    /// after it builds on, once it is written.
+    /// The checkpoint record `id` of `state`, and the base of the checkpoint after it, once this one is written. The numbers
+    /// are its `checkpoint_seq` and the `journal_seq` after those it covers.
     ///
-    /// Errors: `TooLarge` for a list that no reader takes.
-    pub(crate) fn next(
+    /// Errors: `TooLarge` for a message list that readers refuse.
+    pub(crate) fn next_checkpoint(
         &self,
         config: &Config,
         run_id: RunId<&str>,
@@ -42,7 +61,7 @@ impl Saved {
     ) -> Result<(LoopCheckpoint, Self), Error> {
         let messages: Vec<Json> = state.messages.iter().map(|message| config.redacted(None, message)).collect();
         let change = self.list.change(&messages);
-        fits(run_id, &change.list)?;
+        check_size(run_id, &change.list)?;
         let mut checkpoint = LoopCheckpoint {
             checkpoint_id: id.as_str().to_owned(),
             checkpoint_seq,
@@ -67,8 +86,8 @@ impl Saved {
     }
 }
 
-/// Whether readers take a list of this size.
-fn fits(run_id: RunId<&str>, list: &MessageList) -> Result<(), Error> {
+/// Checks the limits that readers enforce.
+fn check_size(run_id: RunId<&str>, list: &MessageList) -> Result<(), Error> {
     let (messages, bytes) = (list.len() as u64, list.bytes() as u64);
     if messages <= MESSAGES_MAX && bytes <= MESSAGE_BYTES_MAX {
         return Ok(());

@@ -1,0 +1,160 @@
+//! A connection to a journal, from which runs are opened and read.
+
+use crate::{
+    config::Config,
+    error::{Error, Happened},
+    read::{self, Page},
+    run::Run,
+    session::OpenOptions,
+    transport::{
+        Transport,
+        request::{RecoveryQuery, Select},
+    },
+    writer::Writer,
+};
+use runlog_schemas::{
+    answer::{self, Checkpoint, ReadBack, Recovery},
+    id::{self, Illegal, JournalSeq, RecordId, RunId},
+};
+use std::{sync::Arc, time::Duration};
+use tracing::Instrument;
+
+/// A connection to a journal. Cheap to clone.
+///
+/// Run ids are given as [`RunId`] or as text. Errors: `Usage` for text that is not a run id, and for `.` and `..`, which no
+/// URL can contain. The reads claim no run; each is answered at consistency `latest`: it sees all that was in the log when
+/// it was asked.
+#[derive(Clone, Debug)]
+pub struct Runlog {
+    transport: Arc<Transport>,
+    config: Arc<Config>,
+}
+
+impl Runlog {
+    /// Connects, and reads which journal this is.
+    ///
+    /// Errors: `Unavailable` if there is no answer within the deadline, `Invalid` if the answer is not that of a journal.
+    pub async fn connect(config: Config) -> Result<Self, Error> {
+        let transport = Transport::connect(&config).await?;
+        Ok(Self { transport: Arc::new(transport), config: Arc::new(config) })
+    }
+
+    /// The same on a log and projector that this process already has; `config.journal` is ignored.
+    #[cfg(feature = "embedded")]
+    pub fn embedded(config: Config, projector: Arc<runlog_projector::Projector>) -> Self {
+        let transport = Transport::embedded(projector, &config);
+        Self { transport: Arc::new(transport), config: Arc::new(config) }
+    }
+
+    /// Takes the run over and resumes at its latest checkpoint: [`Runlog::open_with`] with the defaults.
+    pub async fn open(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Run, Error> {
+        self.open_with(run_id, OpenOptions::default()).await
+    }
+
+    /// As [`Runlog::open`], but fails if the last record of an open run was appended within the time `within`.
+    ///
+    /// The journal measures the age of that record: from the log's timestamp (the broker's append time on Kafka) to the
+    /// server's current time, or the log's inside a process. The agent's clock is not used. Every applied record counts, an
+    /// operator's decision too. A run without records, or one that has ended, is opened.
+    ///
+    /// Errors: `Unavailable` with [`Error::active`], which names the writer, its epoch and the age; nothing was appended.
+    /// Otherwise as [`Runlog::open`]. A writer that appends between this check and the claim is taken over all the same:
+    /// only claims decide which process writes.
+    pub async fn open_unless_active(
+        &self,
+        run_id: impl TryInto<RunId, Error: Into<Illegal>>,
+        within: Duration,
+    ) -> Result<Run, Error> {
+        self.open_with(run_id, OpenOptions { unless_active: Some(within), ..OpenOptions::default() }).await
+    }
+
+    /// Takes the run over: reads its head at `latest`, claims the next epoch, waits until the claim is applied, and reads the
+    /// run after that. Nothing that an older process still has in flight can change what was read.
+    ///
+    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. An ended run gives
+    /// a read-only handle, and nothing is appended. When it is cancelled, or takes longer than [`Config::operation`], the run
+    /// may have been claimed.
+    pub async fn open_with(
+        &self,
+        run_id: impl TryInto<RunId, Error: Into<Illegal>>,
+        options: OpenOptions,
+    ) -> Result<Run, Error> {
+        let run_id = valid(run_id)?;
+        let span = tracing::info_span!("open", run = run_id.as_str());
+        let open = Run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span);
+        self.config.time_limited(run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+    }
+
+    /// Takes the run over to write given records: claims the next epoch, and appends nothing else. A run that has ended
+    /// accepts what the journal still accepts then: checkpoints, and records without a `journal_seq`.
+    ///
+    /// Errors: `ClaimLost` if another process was faster; `PartitionStopped` before anything is appended. When it is
+    /// cancelled, or takes longer than [`Config::operation`], the run may have been claimed.
+    pub async fn writer(&self, run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Writer, Error> {
+        let run_id = valid(run_id)?;
+        let span = tracing::info_span!("writer", run = run_id.as_str());
+        let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
+        self.config.time_limited(run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+    }
+
+    /// The run's current state. `None` if no record of it was ever applied.
+    pub async fn run(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<answer::Run>, Error> {
+        self.transport.run(valid(id)?.borrow()).await
+    }
+
+    /// What a process that takes the run over would read, all pages merged and of one state of the run. `None` if no record of
+    /// it was ever applied. Content is resolved; `unclaimed` counts all calls that are listed as completed.
+    ///
+    /// Errors: `Internal` if the run exists on one page and not on the next.
+    pub async fn recovery(&self, id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<Option<Recovery>, Error> {
+        let query = RecoveryQuery { from_start: false, content: true };
+        self.transport.whole_recovery(valid(id)?.borrow(), query).await
+    }
+
+    /// A page of up to `limit` (1 to 1000) records of a run, starting at `cursor` (a page's `next_cursor`) or at the first
+    /// record. Empty for a run without records. Cursors stay valid while records are appended.
+    ///
+    /// Errors: `Usage` for a cursor of another list, or a limit out of range.
+    pub async fn records(
+        &self,
+        id: impl TryInto<RunId, Error: Into<Illegal>>,
+        filter: &Select,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, Error> {
+        let lines = self.transport.records(valid(id)?.borrow(), filter, cursor, limit).await?;
+        Ok(lines.map(read::page).unwrap_or_default())
+    }
+
+    /// The outcome of the first record with this id, and the run's current writer. `None` if no record of the id was applied,
+    /// or refused because of its content. Much cheaper than reading the record.
+    pub async fn landed(
+        &self,
+        id: impl TryInto<RunId, Error: Into<Illegal>>,
+        record_id: &RecordId,
+    ) -> Result<Option<ReadBack>, Error> {
+        self.transport.landed(valid(id)?.borrow(), record_id.borrow()).await
+    }
+
+    /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), whole. A checkpoint whose content
+    /// is missing is not valid, and an older one is returned instead; [`Runlog::recovery`] and the run's
+    /// `next_checkpoint_seq` show that. `None` if there is neither a valid checkpoint nor one with missing content.
+    ///
+    /// Errors: `MissingContent` if there are checkpoints, and none is valid because of that.
+    pub async fn checkpoint(
+        &self,
+        id: impl TryInto<RunId, Error: Into<Illegal>>,
+        at_or_before: Option<JournalSeq>,
+    ) -> Result<Option<Checkpoint>, Error> {
+        self.transport.checkpoint(valid(id)?.borrow(), at_or_before).await
+    }
+}
+
+/// The run id, unless no URL can contain it, whichever backend this process uses.
+fn valid(run_id: impl TryInto<RunId, Error: Into<Illegal>>) -> Result<RunId, Error> {
+    let run_id = run_id.try_into().map_err(|illegal| Error::from(illegal.into()))?;
+    match id::dots(run_id.as_str()) {
+        Some(text) => Err(Illegal::Dots { what: "run id", text }.into()),
+        None => Ok(run_id),
+    }
+}

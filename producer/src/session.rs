@@ -1,0 +1,306 @@
+//! The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled.
+//!
+//! ```text
+//!   operation ─▶ lock ─▶ make_ready: reopen if a checkpoint stopped the handle
+//!                           │        settle dropped calls, record released results
+//!                           └─▶ append
+//! ```
+
+use crate::{
+    config::{Config, failpoint},
+    error::{Action, Error, Happened},
+    transport::{Transport, request::RecoveryQuery, run_without_records},
+};
+use appender::{RunAppender, WriterState};
+use checkpoint::{CheckpointBase, LoopState};
+use claim::{Claim, claim_lost};
+use outbox::SharedOutbox;
+use read_back::AckedRecord;
+use reopen::Reopened;
+use replay::Replay;
+use runlog_schemas::{
+    answer::{Done, ErrorKind, Position, Recovery},
+    id::{Epoch, RecordId, RunId},
+    payload::{CheckpointPrune, Payload, RunLifecycle},
+    record::JournalRecord,
+};
+use state::SessionState;
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
+
+pub(crate) mod appender;
+pub(crate) mod checkpoint;
+pub(crate) mod claim;
+pub(crate) mod numbering;
+pub(crate) mod outbox;
+pub(crate) mod read_back;
+pub(crate) mod reopen;
+pub(crate) mod replay;
+pub(crate) mod state;
+
+/// How a run is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Resume at the start instead of at the latest checkpoint: every recorded call is answered from the journal again.
+    pub from_start: bool,
+    /// Run new effects even while an older one is `reconcile_required`.
+    pub allow_unresolved: bool,
+    /// Fail if a record was appended to the run within this time; see [`Runlog::open_unless_active`](crate::Runlog::open_unless_active).
+    /// Default `None`: take the run over from any writer.
+    pub unless_active: Option<Duration>,
+}
+
+/// A run that this process has claimed.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) run_id: RunId,
+    pub(crate) allow_unresolved: bool,
+    state: Mutex<SessionState>,
+    pub(crate) outbox: SharedOutbox,
+    /// A permit for each call that may be in flight.
+    call_slots: Arc<Semaphore>,
+}
+
+impl Session {
+    /// Opens a run; see [`Runlog::open_with`](crate::Runlog::open_with). Returns what was known after the claim.
+    pub(crate) async fn open(
+        transport: Arc<Transport>,
+        config: Arc<Config>,
+        run_id: RunId<&str>,
+        options: OpenOptions,
+    ) -> Result<(Self, Recovery), Error> {
+        let seen = match options.unless_active {
+            Some(within) => claim::check_inactive(&transport, run_id, within).await?,
+            None => None,
+        };
+        let before = transport.recovery(run_id, RecoveryQuery { from_start: true, content: false }, None).await?;
+        if options.unless_active.is_some() {
+            claim::check_unchanged(run_id, seen.as_ref(), before.as_ref())?;
+        }
+        let whole = RecoveryQuery { from_start: options.from_start, content: true };
+        let read =
+            async |query| transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id));
+        if let Some(head) = before.as_ref().filter(|before| before.status != "open") {
+            let ended = WriterState::Ended(claim::ended(run_id, &head.status));
+            let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(head), ended);
+            let recovery = read(whole).await?;
+            return Ok((Self::new(appender, &options, &recovery, &[]), recovery));
+        }
+        (config.failpoints)(failpoint::HEAD_READ);
+        let epoch = before.as_ref().map_or(Epoch::ZERO, |before| before.epoch);
+        let claim = Claim::after(epoch, &config, run_id)?;
+        claim.send(&transport, &config, run_id).await?;
+        let recovery = read(whole).await?;
+        if !claim.is_held_in(&recovery) {
+            return Err(claim_lost(run_id));
+        }
+        // A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
+        let keyed = if recovery.checkpoint.is_some() {
+            read(RecoveryQuery { from_start: true, content: false }).await?.completed
+        } else {
+            Vec::new()
+        };
+        let is_new = recovery.next_journal_seq == 1.into();
+        // The run may have ended between the read and the claim.
+        let state = match recovery.status.as_str() {
+            "open" => WriterState::Ready,
+            status => WriterState::Ended(claim::ended(run_id, status)),
+        };
+        let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
+        let session = Self::new(appender, &options, &recovery, &keyed);
+        if is_new {
+            session.lifecycle("started", "").await?;
+        }
+        Ok((session, recovery))
+    }
+
+    fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery, keyed: &[Done]) -> Self {
+        let outbox = SharedOutbox::default();
+        let calls_max = appender.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            transport: appender.transport.clone(),
+            config: appender.config.clone(),
+            run_id: appender.run_id.clone(),
+            allow_unresolved: options.allow_unresolved,
+            outbox: outbox.clone(),
+            call_slots: Arc::new(Semaphore::new(calls_max)),
+            state: Mutex::new(SessionState {
+                appender,
+                replay: Replay::new(recovery, keyed),
+                checkpoint_base: CheckpointBase::from_recovered(recovery.checkpoint.as_ref()),
+                outbox,
+            }),
+        }
+    }
+
+    /// Runs an operation for at most [`Config::operation`]; after that it is as if its caller had cancelled it.
+    pub(crate) fn time_limited<'a, T: 'a>(
+        &'a self,
+        operation: impl Future<Output = Result<T, Error>> + 'a,
+    ) -> impl Future<Output = Result<T, Error>> + 'a {
+        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, operation)
+    }
+
+    /// Waits for earlier operations. After the deadline it fails, and nothing was done.
+    pub(crate) async fn lock(&self) -> Result<MutexGuard<'_, SessionState>, Error> {
+        lock(&self.state, &self.config, &self.run_id).await
+    }
+
+    /// A slot for one more call. If all are taken, it waits for one up to the deadline.
+    pub(crate) async fn call_slot(&self) -> Result<OwnedSemaphorePermit, Error> {
+        if let Ok(slot) = self.call_slots.clone().try_acquire_owned() {
+            return Ok(slot);
+        }
+        // A stopped handle releases no slot.
+        self.lock().await?.appender.check_ready()?;
+        let deadline = self.config.deadline;
+        let full = || {
+            let message = format!(
+                "timed out after {deadline:?} waiting for one of the {} calls in flight on run {} to end",
+                self.config.calls_max, self.run_id
+            );
+            Error::new(ErrorKind::Unavailable, Action::Retry, message)
+        };
+        timeout(deadline, self.call_slots.clone().acquire_owned()).await.ok().and_then(Result::ok).ok_or_else(full)
+    }
+
+    /// Makes the handle ready to append: reopens it if a checkpoint stopped it, settles calls that were dropped, and records
+    /// released results. An error if it is stopped for another reason.
+    pub(crate) async fn make_ready(&self, state: &mut SessionState) -> Result<(), Error> {
+        if let Err(error) = state.appender.check_ready() {
+            if state.appender.state.is_lost() {
+                // Results that cannot be appended now are kept for the next try.
+                drop(state.append_all_evidence().await);
+                return Err(error);
+            }
+            if !matches!(state.appender.state, WriterState::Stopped { checkpoint: true, .. }) {
+                return Err(error);
+            }
+            // Rare and large: kept out of every operation's future.
+            Box::pin(reopen::reopen(state)).await?;
+        }
+        state.restore_interrupted();
+        state.settle_never_started().await?;
+        state.record_released().await
+    }
+
+    /// Appends a record with this payload.
+    pub(crate) async fn append(&self, record_id: RecordId, payload: Payload) -> Result<Position, Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        Ok(state.appender.append(record_id, payload, None).await?.position)
+    }
+
+    /// Appends a complete record.
+    pub(crate) async fn append_record(&self, record: JournalRecord) -> Result<Position, Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        Ok(state.appender.append_record(record).await?.position)
+    }
+
+    /// Appends a `run_lifecycle` record and waits until it is applied. Any status but `started` ends the run.
+    pub(crate) async fn lifecycle(&self, status: &str, reason: &str) -> Result<Position, Error> {
+        let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        let acked = state.appender.append(self.config.record_id()?, payload.into(), None).await?;
+        state.appender.read_back(&acked, self.config.read_back).await?;
+        if status != "started" {
+            state.end(status);
+        }
+        Ok(acked.position)
+    }
+
+    pub(crate) async fn checkpoint(&self, loop_state: &LoopState) -> Result<Position, Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        self.confirm_base(&mut state).await?;
+        let SessionState { appender, replay, checkpoint_base, .. } = &mut *state;
+        let id = self.config.record_id()?;
+        let numbers = (appender.next_checkpoint_seq, appender.next_journal_seq);
+        let unanswered = replay.unanswered();
+        let run_id = self.run_id.borrow();
+        let (checkpoint, mut next) =
+            checkpoint_base.next_checkpoint(&self.config, run_id, &id, numbers, unanswered, loop_state)?;
+        let acked = appender.append(id, checkpoint.into(), None).await?;
+        appender.next_checkpoint_seq += 1;
+        next.unconfirmed = (!acked.applied).then(|| acked.clone());
+        *checkpoint_base = next;
+        Ok(acked.position)
+    }
+
+    /// Finds out whether the last checkpoint was applied, if the acknowledgement did not say so: a checkpoint that builds on a
+    /// refused one would be refused too, and so would all after it. If it cannot be found out now, the next one is written
+    /// whole.
+    async fn confirm_base(&self, state: &mut SessionState) -> Result<(), Error> {
+        let Some(acked) = state.checkpoint_base.unconfirmed.clone() else { return Ok(()) };
+        let Err(error) = self.read_back(&acked).await else {
+            state.checkpoint_base.unconfirmed = None;
+            return Ok(());
+        };
+        state.checkpoint_base = CheckpointBase::default();
+        match error.kind() {
+            ErrorKind::Fenced => Err(state.appender.lose(error)),
+            ErrorKind::Conflict => {
+                // If its numbers are wrong, so are those of the next record.
+                tracing::warn!(run = self.run_id.as_str(), %error, "the last checkpoint was refused; the next one is whole");
+                state.appender.stop_for_checkpoint(error);
+                self.make_ready(state).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn read_back(&self, acked: &AckedRecord) -> Result<(), Error> {
+        let answer =
+            read_back::read_back(&self.transport, &self.config, self.run_id.borrow(), acked, self.config.read_back);
+        answer.await.map(drop)
+    }
+
+    pub(crate) async fn prune_checkpoints(&self, prune: CheckpointPrune) -> Result<Position, Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        let acked = state.appender.append(self.config.record_id()?, prune.into(), None).await?;
+        state.checkpoint_base = CheckpointBase::default();
+        Ok(acked.position)
+    }
+
+    pub(crate) async fn reopen(&self) -> Result<Reopened, Error> {
+        let mut state = self.lock().await?;
+        let done = Box::pin(reopen::reopen(&mut state)).await?;
+        if state.appender.state.is_ready() {
+            self.make_ready(&mut state).await?;
+        }
+        Ok(done)
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        let Some(last) = state.appender.last_acked.clone() else { return Ok(()) };
+        state.appender.read_back(&last, self.config.read_back).await?;
+        let base = &mut state.checkpoint_base;
+        base.unconfirmed = base.unconfirmed.take().filter(|acked| acked.record_id != last.record_id);
+        Ok(())
+    }
+}
+
+/// Locks the state of a handle, after its earlier operations.
+///
+/// Errors: `Unavailable` after [`Config::deadline`]; nothing was done.
+pub(crate) async fn lock<'a, T>(
+    state: &'a Mutex<T>,
+    config: &Config,
+    run_id: &RunId,
+) -> Result<MutexGuard<'a, T>, Error> {
+    let deadline = config.deadline;
+    timeout(deadline, state.lock()).await.map_err(|_| {
+        let message = format!("timed out after {deadline:?} waiting for an earlier operation on run {run_id}");
+        Error::new(ErrorKind::Unavailable, Action::Retry, message)
+    })
+}

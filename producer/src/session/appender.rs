@@ -1,0 +1,349 @@
+//! Numbers and appends the records of a run: one at a time, acknowledged in order, and none after an earlier one failed.
+//!
+//! ```text
+//!   ready ──append──▶ unacknowledged ──acknowledged──▶ ready
+//!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ ready
+//!                       └── fenced ───────────────────────▶ lost: results can only be appended as evidence
+//! ```
+
+use super::{
+    claim::{Claim, Head, claim_lost},
+    numbering,
+    read_back::{AckedRecord, read_back, refused, repeat_of, took_effect},
+};
+use crate::{
+    config::{Config, failpoint},
+    error::{Action, Error, Happened},
+    metrics::metric,
+    transport::Transport,
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome, ReadBack},
+    depth,
+    id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
+    payload::Payload,
+    record::{JournalRecord, RecordKind},
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Appends records to one run as its writer.
+#[derive(Debug)]
+pub(crate) struct RunAppender {
+    pub(crate) transport: Arc<Transport>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) run_id: RunId,
+    pub(crate) writer_id: OrEmpty<WriterId>,
+    pub(crate) epoch: Epoch,
+    pub(crate) next_writer_seq: WriterSeq,
+    pub(crate) next_journal_seq: JournalSeq,
+    pub(crate) prev_hash: Option<PrevHash>,
+    pub(crate) next_checkpoint_seq: u64,
+    /// The claim that makes a stopped handle ready again, until its outcome is known.
+    pub(crate) claiming: Option<Claim>,
+    pub(crate) state: WriterState,
+    /// The record that was sent last, until it is acknowledged. If one is left when the next record comes, its append failed
+    /// or was cancelled, and it is unknown whether it is in the log. Never more than one.
+    pub(crate) unacknowledged: Option<JournalRecord>,
+    /// The last acknowledged record.
+    pub(crate) last_acked: Option<AckedRecord>,
+}
+
+/// Whether a handle can append.
+#[derive(Clone, Debug)]
+pub(crate) enum WriterState {
+    /// It can.
+    Ready,
+    /// Not until it is reopened.
+    Stopped {
+        error: Error,
+        /// A checkpoint failed, which must not fail the agent's loop: the next operation reopens the handle first.
+        checkpoint: bool,
+    },
+    /// Never: another process writes the run.
+    Lost(Error),
+    /// Never: the run ended.
+    Ended(Error),
+}
+
+impl WriterState {
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost(_))
+    }
+
+    /// The reason why nothing can be appended.
+    fn error(&self) -> Option<&Error> {
+        match self {
+            Self::Ready => None,
+            Self::Stopped { error, .. } | Self::Lost(error) | Self::Ended(error) => Some(error),
+        }
+    }
+}
+
+impl RunAppender {
+    /// Continues as the run's current writer. `head` is `None` for a run without records.
+    pub(crate) fn new(
+        transport: Arc<Transport>,
+        config: Arc<Config>,
+        run_id: RunId<&str>,
+        head: Option<&impl Head>,
+        state: WriterState,
+    ) -> Self {
+        let mut appender = Self {
+            transport,
+            config,
+            run_id: run_id.to_owned(),
+            writer_id: OrEmpty::NONE,
+            epoch: Epoch::ZERO,
+            next_writer_seq: WriterSeq::from(1),
+            next_journal_seq: JournalSeq::from(1),
+            prev_hash: None,
+            next_checkpoint_seq: 1,
+            claiming: None,
+            state,
+            unacknowledged: None,
+            last_acked: None,
+        };
+        if let Some(head) = head {
+            appender.sync_to_head(head);
+        }
+        appender
+    }
+
+    /// Takes writer, epoch, sequence numbers and hash from the run's head.
+    fn sync_to_head(&mut self, head: &impl Head) {
+        let (writer_id, epoch) = head.writer();
+        (self.writer_id, self.epoch) = (writer_id.into(), epoch);
+        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq) = head.next();
+        self.prev_hash = Some(head.hash().into());
+    }
+
+    /// Whether this handle is still the run's writer. `None` is a run without records.
+    pub(crate) fn is_writer_in(&self, head: Option<&impl Head>) -> bool {
+        head.map_or((None, Epoch::ZERO), Head::writer) == (self.writer_id.borrow(), self.epoch)
+    }
+
+    /// Claims the epoch after this handle's own and continues from the run's head after the claim, which is returned. `head`
+    /// is the run's current head; `head_after_claim` reads it again and is awaited once the claim's outcome is known.
+    ///
+    /// Errors: `ClaimLost` if another process writes the run. After an error or a cancellation it can be called again: the
+    /// claim stays the same record until its outcome is known.
+    pub(crate) async fn take_over<H: Head>(
+        &mut self,
+        mut head: Option<H>,
+        head_after_claim: impl Future<Output = Result<Option<H>, Error>>,
+    ) -> Result<H, Error> {
+        let run_id = self.run_id.clone();
+        let claim = match self.claiming.take().filter(|claim| Some(claim.epoch()) == self.epoch.next()) {
+            Some(claim) => claim,
+            None => Claim::after(self.epoch, &self.config, run_id.borrow())?,
+        };
+        self.claiming = Some(claim.clone());
+        if !head.as_ref().is_some_and(|head| claim.is_held_in(head)) {
+            if !self.is_writer_in(head.as_ref()) {
+                return Err(claim_lost(run_id.borrow()));
+            }
+            claim.send(&self.transport, &self.config, run_id.borrow()).await?;
+            head = head_after_claim.await?;
+        }
+        let head = head.filter(|head| claim.is_held_in(head)).ok_or_else(|| claim_lost(run_id.borrow()))?;
+        self.sync_to_head(&head);
+        self.claiming = None;
+        Ok(head)
+    }
+
+    /// Checks that the handle can append. An append that was cancelled stops it here.
+    pub(crate) fn check_ready(&mut self) -> Result<(), Error> {
+        if let Some(sent) = self.unacknowledged.as_ref().filter(|_| self.state.is_ready()) {
+            let message = format!(
+                "the append of record {} to run {} was cancelled before it was acknowledged: it may be in the log; \
+                 reopen the run",
+                sent.body.record_id, self.run_id
+            );
+            self.stop(Error::new(ErrorKind::Unavailable, Action::Reopen, message));
+        }
+        self.state.error().map_or(Ok(()), |error| Err(error.without_side_effect()))
+    }
+
+    /// Numbers and appends a record, and waits for its acknowledgement.
+    ///
+    /// A payload that is too large for a record goes to the content store first; if that fails or is cancelled, no number
+    /// was used. A record that is refused before it is sent uses no number, and the handle stays ready. Any other failure, or
+    /// a refusal reported with the acknowledgement, stops the handle. An `applied` that is reported with the acknowledgement
+    /// does not say who writes the run now: see [`check_may_run`](super::read_back::check_may_run).
+    pub(crate) async fn append(
+        &mut self,
+        record_id: RecordId,
+        payload: Payload,
+        key: Option<&str>,
+    ) -> Result<AckedRecord, Error> {
+        self.check_ready()?;
+        let record = self.build_record(record_id, payload, key).await?;
+        self.send(record).await
+    }
+
+    /// As [`RunAppender::append`], for a complete record.
+    pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
+        self.check_ready()?;
+        let record = self.offload_payload(record).await?;
+        self.send(record).await
+    }
+
+    /// A record that is not numbered yet, its payload in the content store if it is too large.
+    pub(crate) async fn build_record(
+        &self,
+        record_id: RecordId,
+        payload: Payload,
+        key: Option<&str>,
+    ) -> Result<JournalRecord, Error> {
+        let mut record = JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload);
+        record.body.idempotency_key = key.map(str::to_owned);
+        if let Some(redaction) = &self.config.redaction {
+            redaction.policy_id().clone_into(&mut record.body.redaction_policy_id);
+        }
+        self.offload_payload(record).await
+    }
+
+    async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
+        let id = &record.body.record_id;
+        let deep = |why: &str| format!("record {id} of run {} could not be read whole: {why}", self.run_id);
+        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep))?;
+        let record = self.transport.offload_payload(record).await?;
+        if matches!(record.payload, Payload::StoredPayload(_)) {
+            (self.config.failpoints)(failpoint::CONTENT_STORED);
+        }
+        Ok(record)
+    }
+
+    fn number(&self, record: &mut JournalRecord) {
+        let kind = record.body.record_kind;
+        let place = &mut record.place;
+        place.writer_id.clone_from(&self.writer_id);
+        place.writer_epoch = self.epoch;
+        (place.writer_seq, place.prev_hash) =
+            if kind.unclaimed() { (WriterSeq::ZERO, None) } else { (self.next_writer_seq, self.prev_hash) };
+        place.journal_seq = if kind.numbered() { self.next_journal_seq } else { JournalSeq::ZERO };
+        place.timestamp_millis = (self.config.clock)();
+        if let Payload::Batch(batch) = &mut record.payload {
+            numbering::number_batch(batch, place, self.next_journal_seq);
+        }
+    }
+
+    /// Sends a record under the next numbers, in any state: reopening a stopped handle does this.
+    pub(crate) async fn send(&mut self, mut record: JournalRecord) -> Result<AckedRecord, Error> {
+        let _permit = self.transport.permit(&record).await?;
+        self.number(&mut record);
+        let record = &*self.unacknowledged.insert(record);
+        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
+        let (trace, begun) = ((self.config.traceparent)(), Instant::now());
+        match self.transport.append(record, trace.as_deref()).await {
+            Ok(appended) => {
+                self.config.count(metric::APPENDED);
+                self.config.observe(metric::APPEND_SECONDS, begun);
+                let (applied, outcome) = (appended.outcome.is_some(), appended.outcome);
+                let repeat = outcome.as_ref().and_then(repeat_of);
+                let Some(record) = self.unacknowledged.take() else { return Err(self.not_sent()) };
+                if !record.body.record_kind.unclaimed() {
+                    let advance = numbering::advance(&record);
+                    self.next_writer_seq = self.next_writer_seq.saturating_add(advance.writer_seq);
+                    self.next_journal_seq =
+                        self.next_journal_seq.saturating_add(if repeat.is_some() { 0 } else { advance.journal_seq });
+                    self.prev_hash = Some(advance.hash.into());
+                }
+                if let Some(outcome) = outcome.filter(|outcome| !took_effect(outcome)) {
+                    return Err(self.stop_for_refusal(record, &outcome));
+                }
+                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
+                let acked = AckedRecord { record_id, journal_seq, position: appended.position, applied, repeat };
+                self.last_acked = Some(acked.clone());
+                Ok(acked)
+            }
+            Err(failed) if failed.untouched => {
+                self.config.count(metric::APPEND_FAILED);
+                // A handle that is not ready keeps the record: reopening it sends the record again.
+                if self.state.is_ready() {
+                    self.unacknowledged = None;
+                }
+                Err(failed.error)
+            }
+            Err(failed) => {
+                self.config.count(metric::APPEND_FAILED);
+                Err(self.stop(failed.error).left(Happened::Unknown))
+            }
+        }
+    }
+
+    fn not_sent(&self) -> Error {
+        let message = format!("run {}: a record was acknowledged that was not sent", self.run_id);
+        Error::new(ErrorKind::Internal, Action::Operator, message)
+    }
+
+    /// The backend reported with the acknowledgement that the record was refused.
+    fn stop_for_refusal(&mut self, record: JournalRecord, outcome: &Outcome) -> Error {
+        let error = refused(self.run_id.borrow(), Some(record.body.record_id.borrow()), outcome);
+        if error.kind() == ErrorKind::Fenced {
+            return self.lose(error);
+        }
+        let checkpoint = record.body.record_kind == RecordKind::LoopCheckpoint;
+        if outcome.reason.as_deref() == Some("gap") {
+            // Refused because of its numbers: it used none, and can be sent again.
+            self.unacknowledged = Some(record);
+        }
+        self.stop_as(error, checkpoint)
+    }
+
+    /// Reads back the outcome of an acknowledged record. Anything but applied stops the handle.
+    pub(crate) async fn read_back(&mut self, acked: &AckedRecord, deadline: Duration) -> Result<ReadBack, Error> {
+        match read_back(&self.transport, &self.config, self.run_id.borrow(), acked, deadline).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.stop_or_lose(error)),
+        }
+    }
+
+    /// Appends a result in the name of a writer that has lost the run, or whose run ended. The journal refuses it, and keeps
+    /// it as evidence for the decision about its effect.
+    pub(crate) async fn append_evidence(&mut self, mut record: JournalRecord) -> Result<(), Error> {
+        self.number(&mut record);
+        (self.config.failpoints)(failpoint::RECORD_NUMBERED);
+        let trace = (self.config.traceparent)();
+        self.transport.append(&record, trace.as_deref()).await.map(drop).map_err(|failed| failed.error)
+    }
+
+    pub(crate) fn stop(&mut self, error: Error) -> Error {
+        let is_checkpoint = |sent: &JournalRecord| sent.body.record_kind == RecordKind::LoopCheckpoint;
+        let checkpoint = self.unacknowledged.as_ref().is_some_and(is_checkpoint);
+        self.stop_as(error, checkpoint)
+    }
+
+    pub(crate) fn stop_for_checkpoint(&mut self, error: Error) {
+        self.stop_as(error, true);
+    }
+
+    /// The first reason to stop stays.
+    fn stop_as(&mut self, error: Error, checkpoint: bool) -> Error {
+        let error = error.stopping();
+        if self.state.is_ready() {
+            self.state = WriterState::Stopped { error: error.clone(), checkpoint };
+        }
+        error
+    }
+
+    /// Another process writes the run, whatever the handle's state was.
+    pub(crate) fn lose(&mut self, error: Error) -> Error {
+        if !self.state.is_lost() {
+            self.config.count(metric::LOST);
+        }
+        self.state = WriterState::Lost(error.clone());
+        error
+    }
+
+    pub(crate) fn stop_or_lose(&mut self, error: Error) -> Error {
+        if error.kind() == ErrorKind::Fenced { self.lose(error) } else { self.stop(error) }
+    }
+}

@@ -1,0 +1,149 @@
+//! Claiming a run, and checking beforehand whether another writer is active.
+
+use super::read_back::refused;
+use crate::{
+    config::Config,
+    error::{Action, Active, Error},
+    transport::{Transport, request::AppendFailed},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Recovery, Run},
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    payload::{Payload, RunClaim},
+    record::JournalRecord,
+};
+use std::time::Duration;
+
+/// A claim. It stays the same record however often it is sent, so that this process never loses the run to itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    writer_id: WriterId,
+    record_id: RecordId,
+    epoch: Epoch,
+}
+
+impl Claim {
+    /// A claim of the epoch after `epoch`.
+    pub(crate) fn after(epoch: Epoch, config: &Config, run_id: RunId<&str>) -> Result<Self, Error> {
+        let epoch = epoch.next().ok_or_else(|| {
+            let message = format!("run {run_id}: epoch exhausted");
+            Error::new(ErrorKind::Conflict, Action::Operator, message)
+        })?;
+        Ok(Self { writer_id: WriterId::new((config.ids)())?, record_id: config.record_id()?, epoch })
+    }
+
+    /// The epoch that this claims.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Appends the claim and waits for its outcome. It may have been sent before.
+    pub(crate) async fn send(&self, transport: &Transport, config: &Config, run_id: RunId<&str>) -> Result<(), Error> {
+        let Self { writer_id, record_id, epoch } = self.clone();
+        let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: config.claimed_by.clone() };
+        let mut record = JournalRecord::new(run_id, record_id, &config.agent_id, Payload::RunClaim(claim));
+        record.place.writer_id = writer_id.into();
+        record.place.writer_epoch = epoch;
+        record.place.timestamp_millis = (config.clock)();
+        let trace = (config.traceparent)();
+        let appended = transport.append(&record, trace.as_deref()).await.map_err(|AppendFailed { error, .. }| error)?;
+        let outcome = match appended.outcome {
+            Some(outcome) => outcome,
+            None => {
+                let id = record.body.record_id.borrow();
+                transport.read_back(run_id, &appended.position, Some(id), config.deadline).await?.outcome
+            }
+        };
+        match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
+            ("applied" | "repeat", None) => Ok(()),
+            (_, Some("fenced")) => Err(claim_lost(run_id)),
+            _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
+        }
+    }
+
+    /// Whether the run's current writer is the one that this claim made.
+    pub(crate) fn is_held_in(&self, head: &impl Head) -> bool {
+        head.writer() == (Some(self.writer_id.borrow()), self.epoch)
+    }
+}
+
+/// The run takes no more records.
+pub(crate) fn ended(run_id: RunId<&str>, status: &str) -> Error {
+    let message = format!("run {run_id} is {status}: this handle is read-only");
+    Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+}
+
+pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
+    Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
+}
+
+/// The state of a run that its next writer continues from.
+pub(crate) trait Head {
+    /// The current writer and its epoch.
+    fn writer(&self) -> (Option<WriterId<&str>>, Epoch);
+    /// The next `writer_seq`, `journal_seq` and `checkpoint_seq`.
+    fn next(&self) -> (WriterSeq, JournalSeq, u64);
+    /// The `prev_hash` of the next record.
+    fn hash(&self) -> RunHash;
+}
+
+impl Head for Run {
+    fn writer(&self) -> (Option<WriterId<&str>>, Epoch) {
+        (self.writer_id.borrow(), self.epoch)
+    }
+    fn next(&self) -> (WriterSeq, JournalSeq, u64) {
+        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq)
+    }
+    fn hash(&self) -> RunHash {
+        self.hash
+    }
+}
+
+impl Head for Recovery {
+    fn writer(&self) -> (Option<WriterId<&str>>, Epoch) {
+        (self.writer_id.borrow(), self.epoch)
+    }
+    fn next(&self) -> (WriterSeq, JournalSeq, u64) {
+        (self.next_writer_seq, self.next_journal_seq, self.next_checkpoint_seq)
+    }
+    fn hash(&self) -> RunHash {
+        self.hash
+    }
+}
+
+/// The run, if it may be taken over: an error if it is open and its last record is younger than `within`.
+///
+/// The age is measured by the side that answers for the journal, from the time at which the log stamped the record; no
+/// agent's clock is involved. In-process and on a server with its own log both times are of one clock. With Kafka the stamp
+/// is the broker's and the current time the query server's, so their difference is an error of the age. That affects
+/// politeness only: which process writes a run is decided by claims alone.
+pub(crate) async fn check_inactive(
+    transport: &Transport,
+    run_id: RunId<&str>,
+    within: Duration,
+) -> Result<Option<Run>, Error> {
+    let Some(run) = transport.run(run_id).await? else { return Ok(None) };
+    let age = Duration::from_millis(run.age_millis.unwrap_or_default());
+    if run.status == "open" && age < within {
+        return Err(active(run_id, &run.writer_id, run.epoch, age));
+    }
+    Ok(Some(run))
+}
+
+/// An error if a record was appended between [`check_inactive`] and the head that a claim would follow.
+pub(crate) fn check_unchanged(run_id: RunId<&str>, seen: Option<&Run>, head: Option<&Recovery>) -> Result<(), Error> {
+    match (seen, head) {
+        (_, None) => Ok(()),
+        (Some(seen), Some(head)) if seen.position == head.position => Ok(()),
+        (_, Some(head)) => Err(active(run_id, &head.writer_id, head.epoch, Duration::ZERO)),
+    }
+}
+
+fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age: Duration) -> Error {
+    let message = format!(
+        "run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} appended its last record \
+         {age:?} ago"
+    );
+    let active = Active { writer_id: writer_id.clone(), epoch, age };
+    Error::new(ErrorKind::Unavailable, Action::Retry, message).because_of(active)
+}

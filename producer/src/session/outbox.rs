@@ -1,0 +1,229 @@
+//! Unrecorded results. Filled from `Drop`, which cannot await, and therefore behind a lock of its own.
+//!
+//! ```text
+//!   intent acknowledged ─▶ admitted ─▶ running ─▶ ended (its result is in the outbox) ─▶ recorded
+//!   dropped there:        never started  abandoned   the result is released
+//! ```
+//!
+//! A released result has no caller that waits for it: the next operation of the handle records it.
+//!
+//! Everything here is bounded. A call holds one of `Config::calls_max` slots from before its intent until its result is
+//! recorded, and results take up to [`HELD_BYTES_MAX`] and one result more.
+
+use super::replay::{CallKey, PendingCall, RecordedCall};
+use runlog_schemas::{answer::Position, id::RecordId, payload::Payload};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// Bytes of results that wait to be recorded. An empty outbox takes a result of any size.
+pub(crate) const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// The result of an effect that ran, until it is recorded. Its record keeps its id however often it is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldResult {
+    pub(crate) record_id: RecordId,
+    pub(crate) payload: Payload,
+    pub(crate) bytes: usize,
+    pub(crate) call: RecordedCall,
+    pub(crate) key: CallKey,
+    /// No caller waits for it any more.
+    released: bool,
+    /// The call's slot.
+    _slot: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// An acknowledged intent, or attempt, whose effect this process never started.
+#[derive(Clone, Debug)]
+pub(crate) struct NeverStarted {
+    /// The request.
+    pub(crate) request: RecordId,
+    /// The call, unless only its record is known.
+    pub(crate) call: Option<RecordedCall>,
+    pub(crate) key: CallKey,
+    /// The record of the intent, or of the attempt.
+    pub(crate) record_id: RecordId,
+    /// Its position; `None` if its append was unknown.
+    pub(crate) position: Option<Position>,
+}
+
+/// A call that was dropped while its effect ran, with the tool and the key that it was made with.
+pub(crate) type Abandoned = (RecordedCall, CallKey);
+
+/// Results and calls that the handle still has to settle.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    /// Calls in flight, by the record id of their request.
+    pub(crate) running: BTreeSet<RecordId>,
+    /// Dropped before their effect ended: it is unknown whether it happened.
+    pub(crate) abandoned: Vec<Abandoned>,
+    /// Recorded calls that were taken, and whose answer never reached the agent.
+    pub(crate) returned: Vec<RecordedCall>,
+    pub(crate) never_started: Vec<NeverStarted>,
+    results: VecDeque<HeldResult>,
+}
+
+impl Outbox {
+    /// Removes and returns what was abandoned and what was returned.
+    pub(crate) fn take_interrupted(&mut self) -> (Vec<Abandoned>, Vec<RecordedCall>) {
+        (std::mem::take(&mut self.abandoned), std::mem::take(&mut self.returned))
+    }
+
+    /// Adds a result, if there is space. Returns whether there was.
+    fn hold(&mut self, held: HeldResult) -> bool {
+        let bytes: usize = self.results.iter().map(|held| held.bytes).sum();
+        let fits = self.results.is_empty() || bytes + held.bytes <= HELD_BYTES_MAX;
+        if fits {
+            self.results.push_back(held);
+        }
+        fits
+    }
+
+    /// No caller waits for this result any more. Returns whether it is held.
+    pub(crate) fn release(&mut self, record_id: &RecordId) -> bool {
+        let held = self.results.iter_mut().find(|held| held.record_id == *record_id);
+        held.map(|held| held.released = true).is_some()
+    }
+
+    /// From now on the result is recorded under the id `fresh`.
+    pub(crate) fn rename(&mut self, record_id: &RecordId, fresh: &RecordId) {
+        if let Some(held) = self.results.iter_mut().find(|held| held.record_id == *record_id) {
+            held.record_id = fresh.clone();
+        }
+    }
+
+    /// The oldest released result. It stays in the outbox until [`Outbox::remove`].
+    pub(crate) fn next_released(&self) -> Option<HeldResult> {
+        self.results.iter().find(|held| held.released).cloned()
+    }
+
+    /// Removes a result that is recorded, or never will be.
+    pub(crate) fn remove(&mut self, record_id: &RecordId) -> Option<HeldResult> {
+        let at = self.results.iter().position(|held| held.record_id == *record_id)?;
+        self.results.remove(at)
+    }
+
+    /// Whether the result of this call waits to be recorded.
+    pub(crate) fn holds_result_of(&self, request: &RecordId) -> bool {
+        self.results.iter().any(|held| held.call.id == *request)
+    }
+
+    /// How many results wait to be recorded, and their bytes.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        (self.results.len(), self.results.iter().map(|held| held.bytes).sum())
+    }
+}
+
+/// The outbox of a handle, shared by its operations and by its calls in flight. Its lock is never held across an await.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SharedOutbox(Arc<Mutex<Outbox>>);
+
+impl SharedOutbox {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Outbox> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The stage of a call in flight.
+#[derive(Debug)]
+enum Stage {
+    Admitted { record_id: RecordId, position: Position },
+    Running,
+    Ended { record_id: RecordId },
+    Recorded,
+}
+
+/// A call from its acknowledged intent on. When it is dropped, it notes in the outbox what is known of its effect.
+#[derive(Debug)]
+pub(crate) struct InFlightCall {
+    outbox: SharedOutbox,
+    call: RecordedCall,
+    key: CallKey,
+    stage: Stage,
+    slot: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+impl InFlightCall {
+    /// A call whose intent, or attempt, is acknowledged: the record `admitted_by`.
+    pub(crate) fn admitted(
+        outbox: SharedOutbox,
+        call: RecordedCall,
+        key: CallKey,
+        admitted_by: (RecordId, Position),
+        slot: OwnedSemaphorePermit,
+    ) -> Self {
+        outbox.lock().running.insert(call.id.clone());
+        let (record_id, position) = admitted_by;
+        Self { outbox, call, key, stage: Stage::Admitted { record_id, position }, slot: Some(Arc::new(slot)) }
+    }
+
+    pub(crate) fn id(&self) -> &RecordId {
+        &self.call.id
+    }
+
+    pub(crate) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The effect starts now.
+    pub(crate) fn start(&mut self) {
+        self.stage = Stage::Running;
+    }
+
+    /// The effect has ended, with the result `payload`. Returns whether the outbox has space to hold it.
+    pub(crate) fn end(&mut self, record_id: &RecordId, payload: Payload, bytes: usize) -> bool {
+        let held = HeldResult {
+            record_id: record_id.clone(),
+            payload,
+            bytes,
+            call: RecordedCall { pending: None, ..self.call.clone() },
+            key: self.key.clone(),
+            released: false,
+            _slot: self.slot.clone(),
+        };
+        let held = self.outbox.lock().hold(held);
+        if held {
+            self.stage = Stage::Ended { record_id: record_id.clone() };
+        }
+        held
+    }
+
+    /// The result is recorded.
+    pub(crate) fn mark_recorded(&mut self) {
+        if let Stage::Ended { record_id } = std::mem::replace(&mut self.stage, Stage::Recorded) {
+            self.outbox.lock().remove(&record_id);
+        }
+    }
+
+    /// The result can never be recorded: the call stays pending.
+    pub(crate) fn mark_unrecordable(&mut self) {
+        self.mark_recorded();
+        self.stage = Stage::Running;
+    }
+}
+
+impl Drop for InFlightCall {
+    fn drop(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Recorded);
+        let (call, key) = (self.call.clone(), self.key.take());
+        let mut outbox = self.outbox.lock();
+        outbox.running.remove(&call.id);
+        match stage {
+            Stage::Admitted { record_id, position } => {
+                let position = Some(position);
+                let (request, call) = (call.id.clone(), Some(call));
+                outbox.never_started.push(NeverStarted { request, call, key, record_id, position });
+            }
+            Stage::Running => {
+                let reason = "cancelled while the effect ran: it may have happened".into();
+                let attempts = call.pending.as_ref().map_or(1, |pending| pending.attempts);
+                let pending = PendingCall { retry_safe: key.is_some(), reason, attempts };
+                outbox.abandoned.push((RecordedCall { pending: Some(pending), ..call }, key));
+            }
+            Stage::Ended { record_id } => drop(outbox.release(&record_id)),
+            Stage::Recorded => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Reading back the outcome of an acknowledged record: applied, a repeat, or refused.
+
+use crate::{
+    config::{Config, failpoint},
+    error::{Action, Error},
+    metrics::metric,
+    transport::Transport,
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome, Position, ReadBack},
+    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId},
+};
+use std::time::{Duration, Instant};
+
+/// A record that the log has acknowledged.
+#[derive(Clone, Debug)]
+pub(crate) struct AckedRecord {
+    pub(crate) record_id: RecordId,
+    pub(crate) journal_seq: JournalSeq,
+    pub(crate) position: Position,
+    /// Whether the backend reported with the acknowledgement that the record was applied.
+    pub(crate) applied: bool,
+    /// If the backend reported a repeat: the `journal_seq` of the first record, 0 if it did not report that.
+    pub(crate) repeat: Option<JournalSeq>,
+}
+
+/// Reads back the outcome of an acknowledged record. An answer after the deadline is an error: this is how a pause of this
+/// process is noticed.
+pub(crate) async fn read_back(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    acked: &AckedRecord,
+    deadline: Duration,
+) -> Result<ReadBack, Error> {
+    let begun = Instant::now();
+    let ask = transport.read_back(run_id, &acked.position, Some(acked.record_id.borrow()), deadline);
+    let answer = tokio::time::timeout(deadline, ask).await;
+    (config.failpoints)(failpoint::READ_BACK_ANSWERED);
+    config.observe(metric::READ_BACK_SECONDS, begun);
+    let answer = match answer {
+        Ok(Ok(answer)) if begun.elapsed() <= deadline => answer,
+        Ok(Err(error)) => return Err(error),
+        _ => {
+            let message = format!(
+                "timed out after {deadline:?} reading back record {} of run {run_id}: not known to be applied",
+                acked.record_id
+            );
+            return Err(Error::new(ErrorKind::Stale, Action::Reopen, message));
+        }
+    };
+    if took_effect(&answer.outcome) {
+        Ok(answer)
+    } else {
+        Err(refused(run_id, Some(acked.record_id.borrow()), &answer.outcome))
+    }
+}
+
+/// Whether the effect of an acknowledged intent may run: the intent was applied, **and** `writer` still writes the run. Both
+/// are read from one view at `latest` after the acknowledgement. A claim after the intent leaves the intent applied and
+/// gives its effect to another process.
+pub(crate) async fn check_may_run(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    acked: &AckedRecord,
+    writer: (&OrEmpty<WriterId>, Epoch),
+) -> Result<(), Error> {
+    let answer = read_back(transport, config, run_id, acked, config.read_back).await?;
+    if (&answer.writer_id, answer.epoch) == writer {
+        return Ok(());
+    }
+    let message = format!(
+        "run {run_id} was taken over by writer {} in epoch {} after record {}: its effect was not run here",
+        answer.writer_id, answer.epoch, acked.record_id
+    );
+    Err(Error::new(ErrorKind::Fenced, Action::Stop, message))
+}
+
+/// Whether a record took effect, now or when it was first appended.
+pub(crate) fn took_effect(outcome: &Outcome) -> bool {
+    matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none()
+}
+
+/// For a repeat, the `journal_seq` of the first record; 0 if its kind has none or the server did not report it.
+pub(crate) fn repeat_of(outcome: &Outcome) -> Option<JournalSeq> {
+    (outcome.outcome == "repeat").then(|| outcome.journal_seq.unwrap_or_default())
+}
+
+/// The error for the writer of a refused record.
+pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, outcome: &Outcome) -> Error {
+    let reason = outcome.reason.as_deref().unwrap_or("unknown");
+    let fenced = reason == "fenced";
+    let what = if fenced { "; another process took the run over" } else { "" };
+    let message = format!("record {} of run {run_id} was refused as {reason}{what}", OrEmpty::from(record_id));
+    let (kind, action) = if fenced { (ErrorKind::Fenced, Action::Stop) } else { (ErrorKind::Conflict, Action::Reopen) };
+    Error::new(kind, action, message)
+}

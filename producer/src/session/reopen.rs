@@ -1,0 +1,261 @@
+//! Continues after a failed, unknown or cancelled append, without losing or repeating a record.
+//!
+//! ```text
+//!   stopped ─▶ claim own epoch + 1 ─▶ after it: keep what is in the log, send the rest again ─▶ ready
+//!                    └─ another writer has the run: append held results as evidence ─▶ claim_lost
+//! ```
+//!
+//! After the claim nothing that is still in flight under the old epoch takes effect, so what is read then is final. A record
+//! that is sent again keeps its id and its content and gets new sequence numbers, which are not part of the content hash. If
+//! the first one arrives after all, one of the two is a repeat or is fenced.
+//!
+//! After a cancellation at any point it can be called again: the claim stays the same record until its outcome is known, and
+//! every record stays in the outbox until it is known to be in the log.
+
+use super::{
+    appender::WriterState,
+    checkpoint::CheckpointBase,
+    claim::claim_lost,
+    outbox::NeverStarted,
+    read_back::took_effect,
+    replay::{PendingCall, RecordedCall},
+    state::SessionState,
+};
+use crate::{error::Error, metrics::metric, transport::run_without_records};
+use runlog_schemas::{
+    answer::{ErrorKind, Pending, Recovery},
+    id::RecordId,
+    record::{JournalRecord, RecordKind},
+};
+
+/// What [`Run::reopen`](crate::Run::reopen) found and did. All zero and empty if the handle was not stopped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reopened {
+    /// Records whose append was unknown and that were in the log.
+    pub landed: usize,
+    /// Records that were appended, again or for the first time: those that were not in the log, and held results.
+    pub appended: usize,
+    /// Record ids and reasons of records that were in the log and were refused for their content. They are not sent again.
+    pub refused: Vec<(RecordId, String)>,
+    /// Intents whose effect never started: recorded as not done, and safe to ask for again.
+    pub not_done: usize,
+}
+
+/// Reopens the handle; see [`Run::reopen`](crate::Run::reopen).
+pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> {
+    // This notices a cancelled append.
+    drop(state.appender.check_ready());
+    match &state.appender.state {
+        WriterState::Ready => return Ok(Reopened::default()),
+        WriterState::Ended(error) => return Err(error.without_side_effect()),
+        WriterState::Lost(_) => return Err(lose(state).await),
+        WriterState::Stopped { .. } => {}
+    }
+    match resume(state).await {
+        Err(error) if matches!(error.kind(), ErrorKind::ClaimLost | ErrorKind::Fenced) => Err(lose(state).await),
+        Err(error) => Err(error.stopping()),
+        Ok(done) => {
+            let appender = &state.appender;
+            appender.config.count(metric::REOPENED);
+            tracing::info!(run = appender.run_id.as_str(), epoch = appender.epoch.get(), ?done, "reopened");
+            Ok(done)
+        }
+    }
+}
+
+async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
+    let head = take_over(state).await?;
+    let mut done = Reopened::default();
+    if head.status != "open" {
+        end(state, &head.status).await?;
+        return Ok(done);
+    }
+    state.restore_interrupted();
+    settle_unacknowledged(state, &mut done).await?;
+    if let WriterState::Ended(_) = state.appender.state {
+        state.append_all_evidence().await?;
+        return Ok(done);
+    }
+    settle_held(state, &mut done).await?;
+    state.adopt_pending().await?;
+    settle_never_started(state, &head, &mut done).await?;
+    state.appender.state = WriterState::Ready;
+    Ok(done)
+}
+
+/// Claims the epoch after this handle's own, and returns the head after the claim. A run that this handle ended needs no claim.
+async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
+    let (transport, run_id) = (state.appender.transport.clone(), state.appender.run_id.clone());
+    // The run at `latest`, with all that is pending.
+    let head = async || {
+        let run_id = run_id.borrow();
+        transport.pending_recovery(run_id).await?.ok_or_else(|| run_without_records(run_id))
+    };
+    let before = head().await?;
+    if before.status != "open" && state.appender.is_writer_in(Some(&before)) {
+        return Ok(before);
+    }
+    state.appender.take_over(Some(before), async { head().await.map(Some) }).await
+}
+
+/// Another process has the run. Held results are appended as evidence first; if that fails, the next call tries again.
+async fn lose(state: &mut SessionState) -> Error {
+    let run_id = state.appender.run_id.clone();
+    if !state.appender.state.is_lost() {
+        state.appender.lose(claim_lost(run_id.borrow()));
+    }
+    state.outbox.lock().never_started.clear();
+    match state.append_all_evidence().await {
+        Ok(()) => claim_lost(run_id.borrow()),
+        Err(error) => error.stopping(),
+    }
+}
+
+/// The handle's own record did end the run: results that came after it are evidence.
+async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
+    state.outbox.lock().never_started.clear();
+    state.append_all_evidence().await?;
+    state.end(status);
+    Ok(())
+}
+
+/// What became of a record, by its id, read after the claim.
+async fn landed(state: &SessionState, record_id: &RecordId, done: &mut Reopened) -> Result<Landed, Error> {
+    let appender = &state.appender;
+    let Some(found) = appender.transport.landed(appender.run_id.borrow(), record_id.borrow()).await? else {
+        return Ok(Landed::No);
+    };
+    if (&found.writer_id, found.epoch) != (&appender.writer_id, appender.epoch) {
+        return Err(claim_lost(appender.run_id.borrow()));
+    }
+    if took_effect(&found.outcome) {
+        done.landed += 1;
+        return Ok(Landed::Applied);
+    }
+    let reason = found.outcome.reason.unwrap_or_default();
+    tracing::warn!(
+        run = appender.run_id.as_str(),
+        record = record_id.as_str(),
+        reason,
+        "a record whose append was unknown was refused"
+    );
+    done.refused.push((record_id.clone(), reason.clone()));
+    Ok(Landed::Refused(reason))
+}
+
+/// What became of a record.
+enum Landed {
+    No,
+    Applied,
+    /// For its content: it is never applied under this id.
+    Refused(String),
+}
+
+/// Settles the record whose append was unknown.
+async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) -> Result<(), Error> {
+    let Some(sent) = state.appender.unacknowledged.clone() else { return Ok(()) };
+    let id = sent.body.record_id.clone();
+    if state.outbox.lock().release(&id) {
+        // It is one of the held results.
+        state.appender.unacknowledged = None;
+        return Ok(());
+    }
+    let intent = matches!(sent.body.facts.payload_type.as_str(), "tool_call_requested" | "tool_call_attempt");
+    match landed(state, &id, done).await? {
+        Landed::Applied if intent => {
+            state.appender.unacknowledged = None;
+            let request = sent.body.facts.answers.clone().unwrap_or_else(|| id.clone());
+            let intent = NeverStarted { request, call: None, key: None, record_id: id, position: None };
+            state.outbox.lock().never_started.push(intent);
+        }
+        Landed::Applied => take_effect(state, &sent),
+        Landed::Refused(_) => state.appender.unacknowledged = None,
+        // Its effect never started, and its caller got an error that says so: there is nothing to record.
+        Landed::No if intent => state.appender.unacknowledged = None,
+        Landed::No => {
+            state.appender.send(sent.clone()).await?;
+            done.appended += 1;
+            take_effect(state, &sent);
+        }
+    }
+    Ok(())
+}
+
+/// Records the results of effects that ran.
+async fn settle_held(state: &mut SessionState, done: &mut Reopened) -> Result<(), Error> {
+    while let Some(held) = state.next_released() {
+        let mut record_id = held.record_id.clone();
+        let send = match landed(state, &record_id, done).await? {
+            Landed::Applied => false,
+            // An operator decided how the call ended, and that is its answer.
+            Landed::Refused(reason) if matches!(reason.as_str(), "transition" | "ended") => false,
+            // Refused because of its own number: it can be applied as another record.
+            Landed::Refused(_) => {
+                let fresh = state.appender.config.record_id()?;
+                state.outbox.lock().rename(&record_id, &fresh);
+                record_id = fresh;
+                true
+            }
+            Landed::No => true,
+        };
+        if send {
+            let record = state.appender.build_record(record_id.clone(), held.payload, None).await?;
+            state.appender.send(record).await?;
+            done.appended += 1;
+        }
+        state.mark_recorded(&record_id);
+    }
+    Ok(())
+}
+
+/// Updates the handle for a record that is in the log.
+fn take_effect(state: &mut SessionState, record: &JournalRecord) {
+    state.appender.unacknowledged = None;
+    let facts = &record.body.facts;
+    match record.body.record_kind {
+        RecordKind::CheckpointPrune => state.checkpoint_base = CheckpointBase::default(),
+        RecordKind::LoopCheckpoint => {
+            state.appender.next_checkpoint_seq =
+                state.appender.next_checkpoint_seq.max(facts.checkpoint_seq.map_or(0, |seq| seq + 1));
+        }
+        _ => {}
+    }
+    if facts.payload_type == "run_lifecycle"
+        && let Some(status @ ("completed" | "failed" | "cancelled")) = facts.status.as_deref()
+    {
+        state.end(status);
+    }
+    state.mark_recorded(&record.body.record_id);
+}
+
+/// Settles intents in the log whose effect never started. A process that resumes the run elsewhere could not know that.
+async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
+    loop {
+        let Some(intent) = state.outbox.lock().never_started.first().cloned() else { return Ok(()) };
+        let pending = head.pending.iter().find(|pending| pending.id == intent.request);
+        let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
+            // Refused, or an operator has decided it.
+            let appender = &state.appender;
+            let found = appender.transport.landed(appender.run_id.borrow(), intent.request.borrow()).await?;
+            if found.is_none_or(|found| !took_effect(&found.outcome)) {
+                state.replay.forget(&intent.request);
+            }
+            state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+            continue;
+        };
+        let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
+        if key.is_none() {
+            let id = state.appender.config.record_id()?;
+            let record = state.appender.build_record(id, state.not_done(&call.id), None).await?;
+            state.appender.send(record).await?;
+            done.not_done += 1;
+        }
+        state.restore_never_started(Some(call), key, &intent.record_id);
+    }
+}
+
+fn never_started(pending: &Pending) -> Option<RecordedCall> {
+    let mut recorded = RecordedCall::from_pending(pending)?;
+    recorded.pending = recorded.pending.map(|pending| PendingCall { retry_safe: true, ..pending });
+    Some(recorded)
+}

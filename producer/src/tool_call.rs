@@ -1,0 +1,490 @@
+//! The gate: an effect runs at most once, unless its key makes running it again safe.
+//!
+//! ```text
+//!   recorded, completed ─▶ the recorded answer; the effect does not run
+//!   recorded, pending   ─▶ retry_safe: attempt appended, checked ─▶ effect ─▶ result
+//!                          otherwise: reconcile_required; nothing runs
+//!   new                 ─▶ intent appended, checked ─▶ effect ─▶ result
+//! ```
+//!
+//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`check_may_run`]). Only
+//! matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
+
+use crate::{
+    config::failpoint,
+    error::{Action, Error, Happened},
+    metrics::metric,
+    session::{
+        Session,
+        outbox::{InFlightCall, SharedOutbox},
+        read_back::{AckedRecord, check_may_run},
+        replay::{CallKey, Decision, PendingCall, RecordedCall},
+        state::SessionState,
+    },
+};
+use runlog_schemas::{
+    answer::{CallError, Dropped, ErrorKind, MissingContent, Position},
+    canonical, depth,
+    id::{Fingerprint, OrEmpty, RecordId, RunId},
+    json::Json,
+    payload::{Payload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
+};
+use tokio::sync::OwnedSemaphorePermit;
+
+/// The argument of an effect.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The request's record id: unique, and the same for all attempts.
+    pub id: RecordId,
+    /// 1 for the first attempt; more if an earlier attempt may have happened.
+    pub attempt: u32,
+    /// The key to pass to the receiver.
+    pub idempotency_key: Option<String>,
+}
+
+/// An effect's failure: it is recorded as the call's final answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The kind of failure, as `error_kind` of the record.
+    pub kind: String,
+    /// The receiver's message, as `error_message` of the record.
+    pub message: String,
+}
+
+/// How an effect ended, for an effect that may not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It happened.
+    Done(Json),
+    /// It did not happen, finally.
+    Failed(Failure),
+    /// It may have happened. The text says why that is unknown: the receiver did not answer, for example.
+    Unknown(String),
+}
+
+impl From<Result<Json, Failure>> for Ended {
+    fn from(ended: Result<Json, Failure>) -> Self {
+        ended.map_or_else(Self::Failed, Self::Done)
+    }
+}
+
+/// A call's recorded answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The result. `None` for a failure, or if it is redacted.
+    pub result: Option<Json>,
+    /// The failure.
+    pub error: Option<CallError>,
+    /// Whether the answer came from the journal, and the effect did not run now.
+    pub recorded: bool,
+    /// The position of the record that ended the call.
+    pub position: Option<Position>,
+}
+
+/// A tool call that is about to be made.
+#[derive(Debug)]
+pub struct Tool<'a> {
+    session: &'a Session,
+    name: String,
+    args: Result<Json, String>,
+    key: Option<String>,
+}
+
+/// A recorded call whose answer is being fetched. If it is dropped before that, the call is put back, so that the same call
+/// does not look new.
+struct AnswerFetch {
+    outbox: SharedOutbox,
+    id: RecordId,
+    /// What is put back. `None` for a call with a key, which was not removed.
+    recorded: Option<RecordedCall>,
+}
+
+impl Drop for AnswerFetch {
+    fn drop(&mut self) {
+        self.outbox.lock().returned.extend(self.recorded.take());
+    }
+}
+
+impl<'a> Tool<'a> {
+    pub(crate) fn new(session: &'a Session, name: &str, args: Result<Json, String>) -> Self {
+        Self { session, name: name.to_owned(), args, key: None }
+    }
+
+    /// The key under which the receiver recognises the effect, which makes a pending call safe to run again.
+    ///
+    /// Keys are scoped to run and tool: the same key for another tool, or in another run, is another call. Within its scope a
+    /// key identifies one call forever, whichever checkpoint the agent resumed at.
+    #[must_use]
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// As [`Tool::once_or_unknown`], for an effect that always knows how it ended.
+    pub async fn once<F, Fut>(self, effect: F) -> Result<Answer, Error>
+    where
+        F: FnOnce(Call) -> Fut,
+        Fut: Future<Output = Result<Json, Failure>>,
+    {
+        let effect = |call| {
+            let running = effect(call);
+            async move { Ended::from(running.await) }
+        };
+        self.once_or_unknown(effect).await
+    }
+
+    /// Runs `effect` unless the journal already has the call's answer, and records how it ended. The answer is returned after
+    /// its acknowledgement.
+    ///
+    /// The effect did not run if the error is `ReconcileRequired` (an earlier effect may have happened), `Fenced` (another
+    /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
+    /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
+    /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments). If the
+    /// effect ran, [`Error::happened`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
+    /// lost in the meantime, `Effect` if the effect does not know how it ended, or if its result can never be recorded
+    /// (`TooLarge`).
+    ///
+    /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
+    /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
+    /// handle may overlap: intents are appended in the order of the calls, results in the order in which the effects end.
+    #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str(), tool = self.name))]
+    pub async fn once_or_unknown<F, Fut>(self, effect: F) -> Result<Answer, Error>
+    where
+        F: FnOnce(Call) -> Fut,
+        Fut: Future<Output = Ended>,
+    {
+        let (request, fingerprint) = self.request()?;
+        let session = self.session;
+        let admitted = async {
+            let slot = session.call_slot().await?;
+            match Box::pin(self.admit(request, fingerprint, slot)).await? {
+                Admission::Recorded(recorded) => self.recorded(recorded).await.map(Err),
+                Admission::Run(in_flight, attempt) => Ok(Ok((in_flight, attempt))),
+            }
+        };
+        let (mut in_flight, attempt) = match session.time_limited(admitted).await? {
+            Ok(admitted) => admitted,
+            Err(recorded) => return Ok(recorded),
+        };
+        let call = Call { id: in_flight.id().clone(), attempt, idempotency_key: self.key.clone() };
+        in_flight.start();
+        self.session.config.count(metric::EFFECTS);
+        let ended = effect(call).await;
+        let recorded = Box::pin(self.record(&mut in_flight, ended));
+        let recorded = session.config.time_limited(session.run_id.borrow(), Happened::Held, recorded).await;
+        // A result that is cancelled after its effect is held, if the outbox has space: see `record`.
+        let unheld = |error: &Error| {
+            error.happened() == Happened::Held && !session.outbox.lock().holds_result_of(in_flight.id())
+        };
+        recorded.map_err(|error| if unheld(&error) { error.left(Happened::Effect) } else { error })
+    }
+
+    fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
+        let args = self.args.clone().map_err(|error| invalid(&format!("the arguments do not serialise: {error}")))?;
+        let request = ToolCallRequested {
+            request_id: (self.session.config.ids)(),
+            call_id: "1".into(),
+            parent_id: None,
+            vendor: None,
+            tool_name: self.name.clone(),
+            args_sha256: String::new(),
+            fingerprint: OrEmpty::NONE,
+            arguments: Some(args),
+        };
+        let mut request = request.seal().map_err(|error: canonical::Error| invalid(&error.to_string()))?;
+        // The fingerprint is that of the true arguments.
+        let redacted = |args: &Json| self.session.config.redacted(Some(&self.name), args);
+        request.arguments = request.arguments.as_ref().map(redacted);
+        let fingerprint = request.fingerprint.0.clone().ok_or_else(|| invalid("a call without arguments"))?;
+        Ok((request, fingerprint))
+    }
+
+    fn key(&self) -> CallKey {
+        self.key.clone().map(|key| (self.name.clone(), key))
+    }
+
+    /// Takes what is recorded, or appends the intent: one step under the handle's lock. Then, without it, reads the intent
+    /// back.
+    async fn admit(
+        &self,
+        request: ToolCallRequested,
+        fingerprint: Fingerprint,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admission, Error> {
+        let session = self.session;
+        let mut guard = session.lock().await?;
+        session.make_ready(&mut guard).await?;
+        if guard.replay.unresolved().is_some() {
+            // Somebody may have decided meanwhile.
+            if let Some(now) = session.transport.pending_recovery(session.run_id.borrow()).await? {
+                guard.replay.refresh(&now);
+            }
+        }
+        let (in_flight, attempt, acked) = match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow())
+        {
+            Decision::Conflict(id) => return Err(self.conflict(&id)),
+            Decision::Recorded(recorded) if session.outbox.lock().running.contains(&recorded.id) => {
+                return Err(self.running(&recorded.id));
+            }
+            Decision::Recorded(RecordedCall { pending: Some(pending), id, fingerprint }) => {
+                let recorded = RecordedCall { id, fingerprint, pending: Some(pending.clone()) };
+                self.again(&mut guard, recorded, pending, slot).await?
+            }
+            Decision::Recorded(recorded) => return Ok(Admission::Recorded(self.fetch(recorded))),
+            Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
+        };
+        let writer = (guard.appender.writer_id.clone(), guard.appender.epoch);
+        drop(guard);
+        (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
+        let writer = (&writer.0, writer.1);
+        let may_run = check_may_run(&session.transport, &session.config, session.run_id.borrow(), &acked, writer).await;
+        if let Err(error) = may_run {
+            return Err(session.lock().await?.appender.stop_or_lose(error).left(Happened::Unknown));
+        }
+        Ok(Admission::Run(in_flight, attempt))
+    }
+
+    /// A pending call: run it again only where that is safe, behind an attempt that is read back as applied.
+    async fn again(
+        &self,
+        state: &mut SessionState,
+        recorded: RecordedCall,
+        pending: PendingCall,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admitted, Error> {
+        let session = self.session;
+        if !pending.retry_safe {
+            let id = recorded.id.clone();
+            state.replay.put_back(self.key(), recorded);
+            return Err(reconcile(session.run_id.borrow(), id.borrow(), &self.name, &pending.reason));
+        }
+        let attempt = pending.attempts + 1;
+        let payload =
+            ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
+        let id = match session.config.record_id() {
+            Ok(id) => id,
+            Err(error) => {
+                state.replay.put_back(self.key(), recorded);
+                return Err(error);
+            }
+        };
+        let acked = match state.appender.append(id, payload.into(), None).await {
+            Ok(acked) => acked,
+            Err(error) => {
+                state.replay.put_back(self.key(), recorded);
+                return Err(error);
+            }
+        };
+        let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
+        let by = (acked.record_id.clone(), acked.position.clone());
+        Ok((InFlightCall::admitted(session.outbox.clone(), call, self.key(), by, slot), attempt, acked))
+    }
+
+    /// A new call: nothing new runs while an older effect is unresolved.
+    async fn intend(
+        &self,
+        state: &mut SessionState,
+        request: ToolCallRequested,
+        fingerprint: Fingerprint,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Admitted, Error> {
+        let session = self.session;
+        if !session.allow_unresolved
+            && let Some(id) = state.replay.unresolved()
+        {
+            let why = "nothing new runs before it is resolved";
+            return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
+        }
+        let acked = state.appender.append(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
+        let pending =
+            PendingCall { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
+        let recorded = RecordedCall { id: acked.record_id.clone(), fingerprint, pending: Some(pending) };
+        state.replay.add(acked.journal_seq, &self.name, self.key.as_deref(), recorded.clone());
+        let by = (acked.record_id.clone(), acked.position.clone());
+        Ok((InFlightCall::admitted(session.outbox.clone(), recorded, self.key(), by, slot), 1, acked))
+    }
+
+    fn fetch(&self, recorded: RecordedCall) -> AnswerFetch {
+        let id = recorded.id.clone();
+        AnswerFetch { outbox: self.session.outbox.clone(), id, recorded: self.key.is_none().then_some(recorded) }
+    }
+
+    /// The answer that the journal has.
+    async fn recorded(&self, mut fetch: AnswerFetch) -> Result<Answer, Error> {
+        let session = self.session;
+        let id = fetch.id.clone();
+        let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
+        // The arguments are the caller's own; an answer that is not there must not look like an empty one.
+        if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
+            return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
+        }
+        if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != "tool_call_requested") {
+            return Err(answer_dropped(session.run_id.borrow(), id.borrow(), &self.name, &found.status, dropped));
+        }
+        session.lock().await?.replay.mark_answered(id.borrow());
+        fetch.recorded = None;
+        session.config.count(metric::RECORDED);
+        Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
+    }
+
+    /// Appends how the effect ended. From its first line on that is held, until it is in the log.
+    async fn record(&self, in_flight: &mut InFlightCall, ended: Ended) -> Result<Answer, Error> {
+        let session = self.session;
+        let (payload, result, error) = match self.outcome(in_flight.id(), ended) {
+            Ok(outcome) => outcome,
+            Err(why) => return Err(self.unknown(in_flight, &why)),
+        };
+        if let Err(too_deep) = depth::of_payload(&payload) {
+            // Not even held: it could be recorded at no time.
+            let ran = |why: &str| {
+                format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())
+            };
+            return Err(Error::from(too_deep).of(ran).left(Happened::Effect));
+        }
+        let record_id = session.config.record_id()?;
+        let held = in_flight.end(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
+        let ran = |failed: Error, happened| {
+            if happened == Happened::Held {
+                session.config.count(metric::HELD);
+            }
+            let what = match happened {
+                Happened::Held => "its result is held, to be recorded when the handle goes on",
+                Happened::Evidence => "its result was left as evidence",
+                _ => "its result could not be recorded",
+            };
+            failed.of(|why| format!("the effect of call {} ran; {what}: {why}", in_flight.id())).left(happened)
+        };
+        let kept = if held { Happened::Held } else { Happened::Effect };
+        let mut guard = session.lock().await.map_err(|failed| ran(failed, kept))?;
+        if let Err(failed) = session.make_ready(&mut guard).await {
+            if !guard.appender.state.is_lost() {
+                return Err(ran(failed, kept));
+            }
+            let appended = guard.append_evidence(&record_id, payload).await;
+            let happened = if appended.is_ok() { Happened::Evidence } else { kept };
+            let failed = ran(failed, happened);
+            if appended.is_ok() {
+                in_flight.mark_recorded();
+            }
+            return Err(failed);
+        }
+        match guard.appender.append(record_id, payload, None).await {
+            Ok(acked) => {
+                in_flight.mark_recorded();
+                guard.replay.mark_answered(in_flight.id().borrow());
+                Ok(Answer { result, error, recorded: false, position: Some(acked.position) })
+            }
+            // The way told that it was refused: it stands in the log.
+            Err(failed) if failed.kind() == ErrorKind::Fenced => {
+                let failed = ran(failed, Happened::Evidence);
+                in_flight.mark_recorded();
+                Err(failed)
+            }
+            Err(failed) if failed.action() == Action::FixTheInput => {
+                let failed = ran(failed, Happened::Effect);
+                in_flight.mark_unrecordable();
+                Err(failed)
+            }
+            Err(failed) => Err(ran(failed, kept)),
+        }
+    }
+
+    /// How an effect ended, or why that is unknown. The caller gets what it came to, the record what may be recorded of that.
+    fn outcome(&self, request: &RecordId, ended: Ended) -> Result<Outcome, String> {
+        let (config, request_record_id) = (&self.session.config, request.clone());
+        match ended {
+            Ended::Done(result) => {
+                let recorded = Some(config.redacted(Some(&self.name), &result));
+                let done = ToolCallCompleted { request_record_id, result: recorded, latency_ms: None };
+                Ok((done.into(), Some(result), None))
+            }
+            Ended::Failed(Failure { kind, message }) => {
+                let (error_kind, error_message) = (kind.clone(), config.redacted_text(&message));
+                let failed = ToolCallFailed { request_record_id, error_kind, error_message, latency_ms: None };
+                Ok((failed.into(), None, Some(CallError { kind, message })))
+            }
+            Ended::Unknown(why) => Err(why),
+        }
+    }
+
+    fn conflict(&self, id: &RecordId) -> Error {
+        let message = format!("the idempotency key stands for call {id} of {} with other arguments", self.name);
+        Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+    }
+
+    fn running(&self, id: &RecordId) -> Error {
+        let message = format!("call {id} of {} is running in this process; ask again when it has ended", self.name);
+        Error::new(ErrorKind::Unavailable, Action::Retry, message)
+    }
+
+    /// The effect does not know whether it happened: nothing is recorded, and the call stays pending.
+    fn unknown(&self, in_flight: &InFlightCall, why: &str) -> Error {
+        let id = in_flight.id();
+        let error = if in_flight.has_key() {
+            let message = format!(
+                "nobody knows whether the effect of call {id} of {} happened: {why}; its key makes it safe to ask again",
+                self.name
+            );
+            Error::new(ErrorKind::Unavailable, Action::Retry, message)
+        } else {
+            reconcile(self.session.run_id.borrow(), id.borrow(), &self.name, why)
+        };
+        error.left(Happened::Effect)
+    }
+}
+
+/// The record of how an effect ended, its result and its failure.
+type Outcome = (Payload, Option<Json>, Option<CallError>);
+
+/// Bytes that holding it takes.
+fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
+    result.map_or(0, |result| result.as_str().len()) + error.map_or(0, |error| error.kind.len() + error.message.len())
+}
+
+/// A call whose intent, or attempt, is acknowledged; which attempt it is; that record.
+type Admitted = (InFlightCall, u32, AckedRecord);
+
+enum Admission {
+    Recorded(AnswerFetch),
+    Run(InFlightCall, u32),
+}
+
+/// The call ended, and what it answered cannot be had: it is not run again for that.
+fn answer_lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, missing: &MissingContent) -> Error {
+    let MissingContent { sha256, bytes, reason, .. } = missing;
+    let (kind, action) = match reason.as_str() {
+        "unavailable" => (ErrorKind::Unavailable, Action::Retry),
+        _ => (ErrorKind::MissingContent, Action::Operator),
+    };
+    let message = format!(
+        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer, content {sha256} of \
+         {bytes} bytes, is {reason} in the content store"
+    );
+    Error::new(kind, action, message)
+}
+
+/// The call ended, and retention took its answer away: it is not run again for that.
+fn answer_dropped(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, dropped: &Dropped) -> Error {
+    let horizon = &dropped.dropped;
+    let message = format!(
+        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer was dropped by the \
+         retention horizon at partition {}, offset {}",
+        horizon.partition, horizon.offset
+    );
+    Error::new(ErrorKind::MissingContent, Action::Operator, message)
+}
+
+fn invalid(message: &str) -> Error {
+    Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
+}
+
+fn reconcile(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, why: &str) -> Error {
+    Error::new(
+        ErrorKind::ReconcileRequired,
+        Action::Operator,
+        format!(
+            "call {id} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then \
+             `runlog effects resolve {run_id} {id} …`"
+        ),
+    )
+}

@@ -1,0 +1,55 @@
+//! What a backend is asked, and what it answers.
+
+use crate::error::Error;
+use runlog_schemas::{answer::Outcome, answer::Position};
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+use runlog_schemas::{id::RunId, record::JournalRecord};
+
+/// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
+/// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    /// The event family.
+    pub family: Option<String>,
+    /// The kind within its family.
+    pub kind: Option<String>,
+    /// A correlation entry, key and value. Costs one index seek, however many records the run has. The key contains no `=`.
+    pub correlation: Option<(String, String)>,
+    /// A tag. Costs one index seek; matching records of other runs are skipped one by one.
+    pub tag: Option<String>,
+}
+
+/// Which form of a recovery to read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecoveryQuery {
+    /// Ignore checkpoints.
+    pub(crate) from_start: bool,
+    /// Resolve content that is held in the content store.
+    pub(crate) content: bool,
+}
+
+/// An acknowledged append.
+#[derive(Clone, Debug)]
+pub(crate) struct Appended {
+    pub(crate) position: Position,
+    /// The record's outcome, if the backend reports it together with the acknowledgement.
+    pub(crate) outcome: Option<Outcome>,
+}
+
+/// A failed append.
+#[derive(Debug)]
+pub(crate) struct AppendFailed {
+    pub(crate) error: Error,
+    /// Nothing was appended: the sequence numbers can be used again. Otherwise the record may be in the log.
+    pub(crate) untouched: bool,
+}
+
+/// The record's run id; fails for partition-level records, which a producer does not write.
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed> {
+    record.body.run_id.borrow().ok_or_else(|| {
+        let message = format!("record {} belongs to no run", record.body.record_id);
+        let error = Error::new(runlog_schemas::answer::ErrorKind::Invalid, crate::error::Action::FixTheInput, message);
+        AppendFailed { error, untouched: true }
+    })
+}

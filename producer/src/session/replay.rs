@@ -219,3 +219,6 @@ impl Replay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+use serde_json::{Value, json};
+
+/// A recovery with these calls, in the JSON of an answer.
+fn recovery(completed: Vec<Value>, pending: Vec<Value>) -> Recovery {
+    serde_json::from_value(json!({
+        "run_id": "r", "status": "open", "position": position(), "checkpoint": null, "records_after": 0,
+        "completed": completed, "pending": pending, "approvals": [], "wakes": [], "messages": [], "write_backs": [],
+        "missing_content": [], "unclaimed": 0, "next_journal_seq": 100, "next_writer_seq": 100,
+        "next_checkpoint_seq": 1, "epoch": 1, "writer_id": "w", "hash": "0".repeat(64),
+        "resumable": true, "reason": null, "next_cursor": null,
+    }))
+    .unwrap()
+}
+
+fn position() -> Value {
+    json!({ "topic": "t", "partition": 0, "offset": 1, "index": 0 })
+}
+
+/// A completed call of the tool `pay`.
+fn completed(id: &str, seq: u64, fingerprint: &str, key: Option<&str>) -> Value {
+    json!({
+        "tool_name": "pay", "fingerprint": fingerprint, "occurrence": 1, "status": "completed", "position": position(),
+        "id": id, "journal_seq": seq, "idempotency_key": key,
+    })
+}
+
+/// A pending call of the tool `pay`.
+fn pending(id: &str, seq: u64, fingerprint: Option<&str>, key: Option<&str>, class: &str) -> Value {
+    json!({
+        "kind": "tool_call", "id": id, "tool_name": "pay", "fingerprint": fingerprint, "occurrence": 1, "class": class,
+        "reason": "no result", "evidence": [], "attempts": 2, "journal_seq": seq, "idempotency_key": key,
+    })
+}
+
+fn take(replay: &mut Replay, key: Option<&str>, fingerprint: &str) -> Decision {
+    replay.take("pay", key, Fingerprint::new(fingerprint.to_owned()).unwrap().borrow())
+}
+
+/// The request that answers the call.
+fn answered_by(decision: Decision) -> String {
+    match decision {
+        Decision::Recorded(call) => call.id.as_str().to_owned(),
+        other => panic!("not answered by a recorded call: {other:?}"),
+    }
+}
+
+fn id(text: &str) -> RecordId {
+    RecordId::new(text.to_owned()).unwrap()
+}
+
+#[test]
+fn recorded_calls_answer_in_request_order_and_once_each() {
+    let calls = vec![completed("second", 7, "v1:a", None), completed("first", 3, "v1:a", None)];
+    let mut replay = Replay::new(&recovery(calls, vec![pending("third", 9, Some("v1:a"), None, "retry_safe")]), &[]);
+    assert_eq!(take(&mut replay, None, "v1:b"), Decision::New, "other arguments are another call");
+    for request in ["first", "second", "third"] {
+        assert_eq!(answered_by(take(&mut replay, None, "v1:a")), request);
+    }
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+}
+
+#[test]
+fn a_key_identifies_one_call_however_often_it_is_asked_for_and_whatever_the_checkpoint_covers() {
+    let covered = recovery(vec![completed("covered", 1, "v1:a", Some("k"))], Vec::new()).completed;
+    let later = vec![completed("later", 9, "v1:a", Some("k")), completed("keyless", 10, "v1:a", None)];
+    let mut replay = Replay::new(&recovery(later, Vec::new()), &covered);
+    assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered");
+    assert_eq!(answered_by(take(&mut replay, Some("k"), "v1:a")), "covered");
+    assert_eq!(take(&mut replay, Some("k"), "v1:b"), Decision::Conflict(id("covered")));
+    assert_eq!(take(&mut replay, Some("other"), "v1:a"), Decision::New, "a call without a key answers none with one");
+    let a = Fingerprint::new("v1:a".to_owned()).unwrap();
+    assert_eq!(replay.take("book", Some("k"), a.borrow()), Decision::New, "a key is scoped to its tool");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "keyless", "nor does one with a key answer one without");
+}
+
+#[test]
+fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
+    for (class, safe) in [("retry_safe", true), ("reconcile_required", false)] {
+        let now = recovery(Vec::new(), vec![pending("p", 1, Some("v1:a"), None, class)]);
+        let mut replay = Replay::new(&now, &[]);
+        for refreshed in [false, true] {
+            if refreshed {
+                replay.refresh(&now);
+            }
+            assert_eq!(replay.unresolved().is_none(), safe, "{class}, refreshed: {refreshed}");
+        }
+        let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("{class}: not recorded") };
+        assert_eq!(call.pending.map(|pending| (pending.retry_safe, pending.attempts)), Some((safe, 2)), "{class}");
+    }
+    let mut replay = Replay::new(&recovery(Vec::new(), vec![pending("e", 1, None, None, "reconcile_required")]), &[]);
+    assert_eq!(replay.unresolved(), Some(id("e").borrow()), "an effect without a fingerprint blocks too");
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New, "and answers no call");
+}
+
+#[test]
+fn a_decision_ends_a_pending_call_and_lets_new_effects_run() {
+    let blocked = vec![pending("p", 1, Some("v1:a"), Some("k"), "reconcile_required")];
+    let mut replay = Replay::new(&recovery(Vec::new(), blocked), &[]);
+    replay.refresh(&recovery(Vec::new(), Vec::new()));
+    assert_eq!(replay.unresolved(), None);
+    let Decision::Recorded(call) = take(&mut replay, Some("k"), "v1:a") else { panic!("not recorded") };
+    assert_eq!(call.pending, None, "its answer is in the journal, and its effect does not run");
+}
+
+#[test]
+fn a_call_that_was_given_up_answers_the_next_one_before_later_requests_do() {
+    let calls = vec![completed("first", 1, "v1:a", None), completed("second", 2, "v1:a", None)];
+    let mut replay = Replay::new(&recovery(calls, Vec::new()), &[]);
+    let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("not recorded") };
+    replay.put_back(None, call.clone());
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "first");
+    replay.restore(None, call.clone());
+    replay.restore(None, call);
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "first");
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "second", "restored twice, it answers one call");
+}
+
+#[test]
+fn an_intent_whose_acknowledgement_was_lost_is_adopted_unless_its_call_is_running() {
+    let landed = ["running", "lost"].map(|request| pending(request, 1, Some("v1:a"), None, "reconcile_required"));
+    let mut replay = Replay::default();
+    replay.adopt(&recovery(Vec::new(), landed.to_vec()), |request| request.as_str() == "running");
+    assert_eq!(replay.unresolved(), Some(id("lost").borrow()));
+    assert_eq!(answered_by(take(&mut replay, None, "v1:a")), "lost");
+    assert_eq!(take(&mut replay, None, "v1:a"), Decision::New);
+}
+
+#[test]
+fn a_request_is_unanswered_until_the_agent_has_its_answer() {
+    let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()), &[]);
+    let call = |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of("pay", "x"), pending: None };
+    replay.add(4.into(), "pay", Some("k"), call("old"));
+    replay.add(9.into(), "pay", None, call("refused"));
+    assert_eq!(replay.unanswered(), ["old", "new", "refused"].map(id));
+    replay.mark_answered(id("new").borrow());
+    replay.forget(&id("refused"));
+    assert_eq!(replay.unanswered(), [id("old")]);
+}

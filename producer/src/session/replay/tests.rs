@@ -76,17 +76,17 @@ fn a_key_identifies_one_call_however_often_it_is_asked_for_and_whatever_the_chec
 
 #[test]
 fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
-    for (class, safe) in [("retry_safe", true), ("reconcile_required", false)] {
+    let cases = [("retry_safe", true), ("reconcile_required", false)];
+    for ((class, safe), refreshed) in cases.into_iter().flat_map(|case| [(case, false), (case, true)]) {
         let now = recovery(Vec::new(), vec![pending("p", 1, Some("v1:a"), None, class)]);
         let mut replay = Replay::new(&now, &[]);
-        for refreshed in [false, true] {
-            if refreshed {
-                replay.refresh(&now);
-            }
-            assert_eq!(replay.unresolved().is_none(), safe, "{class}, refreshed: {refreshed}");
+        if refreshed {
+            replay.refresh(&now);
         }
+        assert_eq!(replay.unresolved().is_none(), safe, "{class}, refreshed: {refreshed}");
         let Decision::Recorded(call) = take(&mut replay, None, "v1:a") else { panic!("{class}: not recorded") };
-        assert_eq!(call.pending.map(|pending| (pending.retry_safe, pending.attempts)), Some((safe, 2)), "{class}");
+        let found = call.pending.map(|pending| (pending.retry_safe, pending.attempts));
+        assert_eq!(found, Some((safe, 2)), "{class}, refreshed: {refreshed}");
     }
     let mut replay = Replay::new(&recovery(Vec::new(), vec![pending("e", 1, None, None, "reconcile_required")]), &[]);
     assert_eq!(replay.unresolved(), Some(id("e").borrow()), "an effect without a fingerprint blocks too");
@@ -95,9 +95,11 @@ fn only_a_retry_safe_effect_may_run_again_and_any_other_blocks_new_effects() {
 
 #[test]
 fn a_decision_ends_a_pending_call_and_lets_new_effects_run() {
-    let blocked = vec![pending("p", 1, Some("v1:a"), Some("k"), "reconcile_required")];
-    let mut replay = Replay::new(&recovery(Vec::new(), blocked), &[]);
-    replay.refresh(&recovery(Vec::new(), Vec::new()));
+    let decided = pending("decided", 1, Some("v1:a"), Some("k"), "reconcile_required");
+    let open = pending("open", 2, Some("v1:b"), None, "retry_safe");
+    let mut replay = Replay::new(&recovery(Vec::new(), vec![decided, open.clone()]), &[]);
+    assert_eq!(replay.unresolved(), Some(id("decided").borrow()));
+    replay.refresh(&recovery(Vec::new(), vec![open]));
     assert_eq!(replay.unresolved(), None);
     let Decision::Recorded(call) = take(&mut replay, Some("k"), "v1:a") else { panic!("not recorded") };
     assert_eq!(call.pending, None, "its answer is in the journal, and its effect does not run");

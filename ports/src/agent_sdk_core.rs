@@ -50,7 +50,7 @@ use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, CheckpointStore, JournalCursor,
     JournalRecord, RunCheckpoint, RunId, RunJournal, RunJournalReader,
 };
-use runlog_producer::{Config, Select, Writer, id};
+use runlog_producer::{Config, RecordFilter, Writer, id};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -185,7 +185,7 @@ impl Inner {
     async fn read(
         &self,
         run_id: &id::RunId,
-        select: &Select,
+        select: &RecordFilter,
     ) -> Result<Vec<runlog_producer::JournalRecord>, AgentError> {
         let (mut records, mut cursor) = (Vec::new(), None::<String>);
         loop {
@@ -214,7 +214,7 @@ impl RunJournalReader for Journal {
     /// saved and claims, are not among them.
     fn records_for_run(&self, run_id: &RunId) -> Result<Vec<JournalRecord>, AgentError> {
         let (inner, run_id) = (self.inner.clone(), self.inner.run_id(run_id)?);
-        let records = self.inner.blocking.wait(async move { inner.read(&run_id, &Select::default()).await })?;
+        let records = self.inner.blocking.wait(async move { inner.read(&run_id, &RecordFilter::default()).await })?;
         records.iter().filter(|record| record.body.record_kind.of_contract()).map(record::theirs).collect()
     }
 }

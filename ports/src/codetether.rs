@@ -22,7 +22,7 @@ use crate::{
     settled,
 };
 use runlog_producer::{
-    Happened, Runlog, Writer,
+    Runlog, SideEffect, Writer,
     answer::ErrorKind,
     id::{RecordId, RunId},
     payload::Payload,
@@ -209,7 +209,7 @@ impl WritebackJournal {
         };
         let wrote = self.write(records.clone());
         if let Err(Error::Journal(error)) = &wrote
-            && error.happened() == Happened::Unknown
+            && error.side_effect() == SideEffect::Unknown
         {
             pending.committing = Some(records);
         }

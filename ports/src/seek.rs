@@ -1,6 +1,6 @@
 //! What a port's records are found by: correlation entries, each a list of its own in the journal's index of events.
 
-use runlog_producer::{Select, record::JournalRecord, refs::CorrelationEntry};
+use runlog_producer::{RecordFilter, record::JournalRecord, refs::CorrelationEntry};
 use sha2::{Digest, Sha256};
 
 // agent-sdk-core's port asks for pages of its own.
@@ -35,8 +35,8 @@ impl List {
     }
 
     /// What finds its records.
-    pub(crate) fn select(self) -> Select {
-        Select { correlation: Some((self.name.to_owned(), self.value)), ..Select::default() }
+    pub(crate) fn select(self) -> RecordFilter {
+        RecordFilter { correlation: Some((self.name.to_owned(), self.value)), ..RecordFilter::default() }
     }
 
     /// The hash of its parts.

@@ -1,15 +1,15 @@
 //! Writing until it is known what came of it.
 
 use crate::taken_over;
-use runlog_producer::{Error, Happened, JournalRecord, Writer, Wrote, answer::ErrorKind};
+use runlog_producer::{Error, JournalRecord, RecordMetadata, SideEffect, Writer, answer::ErrorKind};
 
 /// How often a write is tried whose end nobody knows. Each try ends by itself.
 const TRIES: usize = 3;
 
 /// Writes a record once: where nobody knows whether it landed, the same one is written again, which tells.
 ///
-/// Errors: as [`Writer::write`]. [`Happened::Unknown`] only where the journal could not be asked either.
-pub(crate) async fn write(writer: &Writer, record: JournalRecord) -> Result<Wrote, Error> {
+/// Errors: as [`Writer::write`]. [`SideEffect::Unknown`] only where the journal could not be asked either.
+pub(crate) async fn write(writer: &Writer, record: JournalRecord) -> Result<RecordMetadata, Error> {
     settled(|| writer.write(record.clone())).await
 }
 
@@ -27,7 +27,7 @@ async fn settled<T, F: Future<Output = Result<T, Error>>>(write: impl Fn() -> F)
     let mut unknown = None;
     for _ in 1..TRIES {
         match Box::pin(write()).await {
-            Err(error) if error.happened() == Happened::Unknown && !taken_over(&error) => unknown = Some(error),
+            Err(error) if error.side_effect() == SideEffect::Unknown && !taken_over(&error) => unknown = Some(error),
             done => return told(done, unknown),
         }
     }

@@ -1,7 +1,7 @@
 //! Where the journal is, and how long to wait for it.
 
 use crate::{
-    error::{Action, Error, Happened},
+    error::{Action, Error, SideEffect},
     metrics::Meter,
     redact::Redaction,
 };
@@ -126,21 +126,21 @@ impl Config {
     }
 
     /// Runs an operation on a run for at most [`Config::operation`]. After that it is cancelled, with an error that reports
-    /// `happened` as what the cancelled operation may have left behind.
+    /// `side_effect` as what the cancelled operation may have left behind.
     ///
     /// The operation is boxed before it is moved: a future that holds a record is large, and each layer around it would
     /// hold it twice.
     pub(crate) fn time_limited<'a, T: 'a>(
         &'a self,
         run_id: RunId<&'a str>,
-        happened: Happened,
+        side_effect: SideEffect,
         operation: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
         let in_time = tokio::time::timeout(self.operation, Box::pin(operation));
         async move {
             let late = || {
                 let message = format!("timed out after {:?} during an operation on run {run_id}", self.operation);
-                Error::new(ErrorKind::Unavailable, Action::Reopen, message).left(happened)
+                Error::new(ErrorKind::Unavailable, Action::Reopen, message).with_side_effect(side_effect)
             };
             in_time.await.unwrap_or_else(|_| Err(late()))
         }

@@ -2,13 +2,13 @@
 
 use crate::{
     config::Config,
-    error::{Error, Happened},
+    error::{Error, SideEffect},
     read::{self, Page},
     run::Run,
     session::OpenOptions,
     transport::{
         Transport,
-        request::{RecoveryQuery, Select},
+        request::{RecordFilter, RecoveryQuery},
     },
     writer::Writer,
 };
@@ -82,7 +82,7 @@ impl Runlog {
         let run_id = valid(run_id)?;
         let span = tracing::info_span!("open", run = run_id.as_str());
         let open = Run::open(self.transport.clone(), self.config.clone(), run_id.borrow(), options).instrument(span);
-        self.config.time_limited(run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+        self.config.time_limited(run_id.borrow(), SideEffect::Unknown, Box::pin(open)).await
     }
 
     /// Takes the run over to write given records: claims the next epoch, and appends nothing else. A run that has ended
@@ -94,7 +94,7 @@ impl Runlog {
         let run_id = valid(run_id)?;
         let span = tracing::info_span!("writer", run = run_id.as_str());
         let open = Writer::open(self.transport.clone(), self.config.clone(), run_id.clone()).instrument(span);
-        self.config.time_limited(run_id.borrow(), Happened::Unknown, Box::pin(open)).await
+        self.config.time_limited(run_id.borrow(), SideEffect::Unknown, Box::pin(open)).await
     }
 
     /// The run's current state. `None` if no record of it was ever applied.
@@ -118,7 +118,7 @@ impl Runlog {
     pub async fn records(
         &self,
         id: impl TryInto<RunId, Error: Into<Illegal>>,
-        filter: &Select,
+        filter: &RecordFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Page, Error> {

@@ -1,4 +1,4 @@
-//! One error; [`Error::action`] says what the caller can do, [`Error::happened`] what it may have left behind.
+//! One error; [`Error::action`] says what the caller can do, [`Error::side_effect`] what it may have left behind.
 
 use runlog_content::Kind;
 use runlog_schemas::{
@@ -13,40 +13,40 @@ use std::time::Duration;
 pub enum Action {
     /// Nothing happened: the same call may succeed later.
     Retry,
-    /// The input is at fault, and the handle stays usable.
+    /// The input is wrong. The handle stays usable.
     FixTheInput,
-    /// The handle stands still until [`crate::Run::reopen`], which finds out what landed. Where no handle came to be, open
-    /// the run again.
+    /// The handle is stopped until [`crate::Run::reopen`], which finds out which records are in the log. If there is no handle
+    /// yet, open the run again.
     Reopen,
-    /// Another process has the run: stop working on it. To take it back is a decision, and not a retry.
+    /// Another process has the run: stop working on it. Taking it back is a decision, not a retry.
     Stop,
-    /// Somebody must find out or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`.
+    /// A person has to find out or decide: `runlog recover`, `runlog effects resolve`, `runlog doctor`.
     Operator,
 }
 
-/// What an operation that failed may have left behind.
+/// What a failed operation may have left behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Happened {
-    /// Nothing: no record was appended for it and no effect ran.
+pub enum SideEffect {
+    /// Nothing: no record was appended and no effect ran.
     #[default]
-    Nothing,
-    /// A record may be in the log. [`crate::Run::reopen`] finds out. No effect ran.
+    None,
+    /// A record may be in the log; [`crate::Run::reopen`] finds out. No effect ran.
     Unknown,
-    /// The effect ran, and how it ended is held by the handle, to be recorded by what it does next or by
-    /// [`crate::Run::reopen`]. Asked for again after that, the call is answered from the journal.
+    /// The effect ran. The handle holds its result, which the handle's next operation or [`crate::Run::reopen`] records. After
+    /// that the same call is answered from the journal.
     Held,
-    /// The effect ran, the run is another process's, and how it ended was left in the log as evidence for that one.
+    /// The effect ran, another process has the run, and the result is in the log as evidence for that process.
     Evidence,
-    /// The effect may have happened, and nothing says how it ended: the call stays pending.
-    Effect,
+    /// The effect may have happened, and its result is recorded nowhere: the call stays pending.
+    Unrecorded,
 }
 
-/// The writer that [`crate::Runlog::open_unless_active`] did not take a run over from.
+/// The active writer that [`crate::Runlog::open_unless_active`] left the run to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Active {
-    /// The writer; empty where nobody ever claimed the run.
+pub struct ActiveWriter {
+    /// The writer's id; empty if the run was never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// Its epoch.
+    /// The writer's epoch.
     pub epoch: Epoch,
     /// How long ago the run's last record was appended.
     pub age: Duration,
@@ -58,14 +58,14 @@ pub struct Active {
 pub struct Error {
     kind: ErrorKind,
     action: Action,
-    happened: Happened,
+    side_effect: SideEffect,
     message: String,
-    active: Option<Box<Active>>,
+    active: Option<Box<ActiveWriter>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, action: Action, message: impl Into<String>) -> Self {
-        Self { kind, action, happened: Happened::Nothing, message: message.into(), active: None }
+        Self { kind, action, side_effect: SideEffect::None, message: message.into(), active: None }
     }
 
     /// The kind, as servers and commands name it.
@@ -79,30 +79,30 @@ impl Error {
     }
 
     /// What the operation may have left behind.
-    pub fn happened(&self) -> Happened {
-        self.happened
+    pub fn side_effect(&self) -> SideEffect {
+        self.side_effect
     }
 
-    /// Who has the run, where it was not taken over for that.
-    pub fn active(&self) -> Option<&Active> {
+    /// The run's active writer, if the run was not taken over because of it.
+    pub fn active(&self) -> Option<&ActiveWriter> {
         self.active.as_deref()
     }
 
-    pub(crate) fn left(self, happened: Happened) -> Self {
-        Self { happened, ..self }
+    pub(crate) fn with_side_effect(self, side_effect: SideEffect) -> Self {
+        Self { side_effect, ..self }
     }
 
-    pub(crate) fn because_of(self, active: Active) -> Self {
+    pub(crate) fn because_of(self, active: ActiveWriter) -> Self {
         Self { active: Some(Box::new(active)), ..self }
     }
 
-    /// The same error, said of something larger.
+    /// The same error with more context.
     pub(crate) fn of(self, message: impl FnOnce(&str) -> String) -> Self {
         let message = message(&self.message);
         Self { message, ..self }
     }
 
-    /// The same error as the reason why a handle stands still.
+    /// The same error as the reason why a handle is stopped.
     pub(crate) fn stopping(self) -> Self {
         let action = if self.action == Action::Operator { Action::Operator } else { Action::Reopen };
         Self { action, ..self }
@@ -110,7 +110,7 @@ impl Error {
 
     /// The same error for a later operation, which did nothing.
     pub(crate) fn without_side_effect(&self) -> Self {
-        self.clone().left(Happened::Nothing)
+        self.clone().with_side_effect(SideEffect::None)
     }
 }
 

@@ -43,7 +43,7 @@ mod writer;
 
 pub use config::{Config, Journal, failpoint};
 pub use connection::Runlog;
-pub use error::{Action, Active, Error, Happened};
+pub use error::{Action, ActiveWriter, Error, SideEffect};
 pub use metrics::{Meter, metric};
 pub use read::{Page, Read};
 pub use redact::{REDACTED, Redaction};
@@ -54,5 +54,5 @@ pub use runlog_schemas::{
 };
 pub use session::{OpenOptions, checkpoint::LoopState, reopen::Reopened};
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};
-pub use transport::request::Select;
-pub use writer::{Writer, Wrote};
+pub use transport::request::RecordFilter;
+pub use writer::{RecordMetadata, Writer};

@@ -32,7 +32,7 @@ pub enum Outcome {
 ///
 /// The methods take `&self` and may be called concurrently; records are appended in the order of the calls. Each method is
 /// cancelled after [`Config::operation`] with an error that says what it may have left behind: `Unavailable` with
-/// [`Happened::Unknown`](crate::Happened::Unknown), unless the method says otherwise.
+/// [`SideEffect::Unknown`](crate::SideEffect::Unknown), unless the method says otherwise.
 #[derive(Debug)]
 pub struct Run {
     session: Arc<Session>,

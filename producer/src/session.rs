@@ -8,7 +8,7 @@
 
 use crate::{
     config::{Config, failpoint},
-    error::{Action, Error, Happened},
+    error::{Action, Error, SideEffect},
     transport::{Transport, request::RecoveryQuery, run_without_records},
 };
 use appender::{RunAppender, WriterState};
@@ -143,7 +143,7 @@ impl Session {
         &'a self,
         operation: impl Future<Output = Result<T, Error>> + 'a,
     ) -> impl Future<Output = Result<T, Error>> + 'a {
-        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, operation)
+        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, operation)
     }
 
     /// Waits for earlier operations. After the deadline it fails, and nothing was done.

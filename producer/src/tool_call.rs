@@ -12,7 +12,7 @@
 
 use crate::{
     config::failpoint,
-    error::{Action, Error, Happened},
+    error::{Action, Error, SideEffect},
     metrics::metric,
     session::{
         Session,
@@ -140,7 +140,7 @@ impl<'a> Tool<'a> {
     /// process took the run over), `MissingContent` (the call ended, and its recorded answer is lost), `Unavailable` (the
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
     /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments). If the
-    /// effect ran, [`Error::happened`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
+    /// effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
     /// lost in the meantime, `Effect` if the effect does not know how it ended, or if its result can never be recorded
     /// (`TooLarge`).
     ///
@@ -171,12 +171,12 @@ impl<'a> Tool<'a> {
         self.session.config.count(metric::EFFECTS);
         let ended = effect(call).await;
         let recorded = Box::pin(self.record(&mut in_flight, ended));
-        let recorded = session.config.time_limited(session.run_id.borrow(), Happened::Held, recorded).await;
+        let recorded = session.config.time_limited(session.run_id.borrow(), SideEffect::Held, recorded).await;
         // A result that is cancelled after its effect is held, if the outbox has space: see `record`.
         let unheld = |error: &Error| {
-            error.happened() == Happened::Held && !session.outbox.lock().holds_result_of(in_flight.id())
+            error.side_effect() == SideEffect::Held && !session.outbox.lock().holds_result_of(in_flight.id())
         };
-        recorded.map_err(|error| if unheld(&error) { error.left(Happened::Effect) } else { error })
+        recorded.map_err(|error| if unheld(&error) { error.with_side_effect(SideEffect::Unrecorded) } else { error })
     }
 
     fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
@@ -239,7 +239,7 @@ impl<'a> Tool<'a> {
         let writer = (&writer.0, writer.1);
         let may_run = check_may_run(&session.transport, &session.config, session.run_id.borrow(), &acked, writer).await;
         if let Err(error) = may_run {
-            return Err(session.lock().await?.appender.stop_or_lose(error).left(Happened::Unknown));
+            return Err(session.lock().await?.appender.stop_or_lose(error).with_side_effect(SideEffect::Unknown));
         }
         Ok(Admission::Run(in_flight, attempt))
     }
@@ -339,30 +339,32 @@ impl<'a> Tool<'a> {
             let ran = |why: &str| {
                 format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())
             };
-            return Err(Error::from(too_deep).of(ran).left(Happened::Effect));
+            return Err(Error::from(too_deep).of(ran).with_side_effect(SideEffect::Unrecorded));
         }
         let record_id = session.config.record_id()?;
         let held = in_flight.end(&record_id, payload.clone(), size(result.as_ref(), error.as_ref()));
-        let ran = |failed: Error, happened| {
-            if happened == Happened::Held {
+        let ran = |failed: Error, side_effect| {
+            if side_effect == SideEffect::Held {
                 session.config.count(metric::HELD);
             }
-            let what = match happened {
-                Happened::Held => "its result is held, to be recorded when the handle goes on",
-                Happened::Evidence => "its result was left as evidence",
+            let what = match side_effect {
+                SideEffect::Held => "its result is held, to be recorded when the handle goes on",
+                SideEffect::Evidence => "its result was left as evidence",
                 _ => "its result could not be recorded",
             };
-            failed.of(|why| format!("the effect of call {} ran; {what}: {why}", in_flight.id())).left(happened)
+            failed
+                .of(|why| format!("the effect of call {} ran; {what}: {why}", in_flight.id()))
+                .with_side_effect(side_effect)
         };
-        let kept = if held { Happened::Held } else { Happened::Effect };
+        let kept = if held { SideEffect::Held } else { SideEffect::Unrecorded };
         let mut guard = session.lock().await.map_err(|failed| ran(failed, kept))?;
         if let Err(failed) = session.make_ready(&mut guard).await {
             if !guard.appender.state.is_lost() {
                 return Err(ran(failed, kept));
             }
             let appended = guard.append_evidence(&record_id, payload).await;
-            let happened = if appended.is_ok() { Happened::Evidence } else { kept };
-            let failed = ran(failed, happened);
+            let side_effect = if appended.is_ok() { SideEffect::Evidence } else { kept };
+            let failed = ran(failed, side_effect);
             if appended.is_ok() {
                 in_flight.mark_recorded();
             }
@@ -376,12 +378,12 @@ impl<'a> Tool<'a> {
             }
             // The way told that it was refused: it stands in the log.
             Err(failed) if failed.kind() == ErrorKind::Fenced => {
-                let failed = ran(failed, Happened::Evidence);
+                let failed = ran(failed, SideEffect::Evidence);
                 in_flight.mark_recorded();
                 Err(failed)
             }
             Err(failed) if failed.action() == Action::FixTheInput => {
-                let failed = ran(failed, Happened::Effect);
+                let failed = ran(failed, SideEffect::Unrecorded);
                 in_flight.mark_unrecordable();
                 Err(failed)
             }
@@ -429,7 +431,7 @@ impl<'a> Tool<'a> {
         } else {
             reconcile(self.session.run_id.borrow(), id.borrow(), &self.name, why)
         };
-        error.left(Happened::Effect)
+        error.with_side_effect(SideEffect::Unrecorded)
     }
 }
 

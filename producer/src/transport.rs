@@ -5,7 +5,7 @@ use crate::{
     error::{Action, Error},
 };
 use in_flight::{InFlightLimit, Permit};
-use request::{AppendFailed, Appended, RecoveryQuery, Select};
+use request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
     id::{JournalSeq, RecordId, RunId},
@@ -183,7 +183,7 @@ impl Transport {
     pub(crate) async fn records(
         &self,
         run_id: RunId<&str>,
-        which: &Select,
+        which: &RecordFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {

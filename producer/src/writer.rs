@@ -12,7 +12,7 @@
 
 use crate::{
     config::Config,
-    error::{Action, Error, Happened},
+    error::{Action, Error, SideEffect},
     session::{
         self,
         appender::{RunAppender, WriterState},
@@ -58,7 +58,7 @@ struct WriterInner {
 
 /// A record that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrote {
+pub struct RecordMetadata {
     /// Where it stands; where it had been written before, where the first one stands.
     pub position: Position,
     /// Its number within the run; where it had been written before, that of the first one. 0 for kinds that have none, and of a
@@ -110,7 +110,7 @@ impl Writer {
             self.settle(&mut inner).await?;
             Ok((inner.appender.next_journal_seq, inner.next_checkpoint_seq))
         };
-        self.config.time_limited(self.run_id.borrow(), Happened::Nothing, ask).await
+        self.config.time_limited(self.run_id.borrow(), SideEffect::None, ask).await
     }
 
     /// Writes a record as it is and waits until it is applied. Its place is given here; a `journal_seq` that it brings is the
@@ -120,14 +120,14 @@ impl Writer {
     /// Errors: `Invalid` for a record of another run or of a kind that is not written so, `Conflict` for a `journal_seq` that
     /// is not the next one, `TooLarge`: nothing was appended. `Conflict` where the journal refused the record: it has no effect,
     /// and the next write goes on, behind the number that the refused one was given ([`Writer::next`] says which). `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
-    /// Everything with [`Happened::Unknown`], and cancellation: write the same record again to find out.
+    /// Everything with [`SideEffect::Unknown`], and cancellation: write the same record again to find out.
     ///
     /// What needs no claim (resolutions, retractions) is not held back by a later one either: an append of that kind whose answer
     /// was lost may land at any time, until it is written again.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
-    pub async fn write(&self, record: JournalRecord) -> Result<Wrote, Error> {
+    pub async fn write(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let record = self.writable(record)?;
-        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.put(record)).await
+        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.put(record)).await
     }
 
     /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all: one record of the log, `record_id` its
@@ -141,7 +141,8 @@ impl Writer {
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.writable(record)).collect();
         let batch = self.draft(Some(record_id), Batch { records: records? })?;
-        let first = self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.put(batch)).await?.position;
+        let first =
+            self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.put(batch)).await?.position;
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 
@@ -152,11 +153,11 @@ impl Writer {
     /// Errors and cancellation as with [`Writer::write`], but for that it need not be written again: the next one has
     /// everything. `TooLarge` also for a list that no reader takes.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
-    pub async fn checkpoint(&self, state: &LoopState) -> Result<Wrote, Error> {
-        self.config.time_limited(self.run_id.borrow(), Happened::Unknown, self.save(state)).await
+    pub async fn checkpoint(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
+        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.save(state)).await
     }
 
-    async fn save(&self, state: &LoopState) -> Result<Wrote, Error> {
+    async fn save(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
         let mut inner = self.lock().await?;
         self.settle(&mut inner).await?;
         if inner.checkpoint_base.is_none() {
@@ -202,19 +203,19 @@ impl Writer {
         session::lock(&self.inner, &self.config, &self.run_id).await
     }
 
-    async fn put(&self, record: JournalRecord) -> Result<Wrote, Error> {
+    async fn put(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let mut inner = self.lock().await?;
         if let Err(error) = self.settle(&mut inner).await {
             // Sent before, and what became of it is not known yet.
             let sent =
                 inner.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
-            return Err(if sent { error.left(Happened::Unknown) } else { error });
+            return Err(if sent { error.with_side_effect(SideEffect::Unknown) } else { error });
         }
         self.put_behind(&mut inner, record).await
     }
 
     /// Writes a record behind what came before, which is settled.
-    async fn put_behind(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<Wrote, Error> {
+    async fn put_behind(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<RecordMetadata, Error> {
         self.expected(inner, &record).await?;
         if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // It may take away what the next one would build on.
@@ -227,7 +228,7 @@ impl Writer {
         let sent = record.clone();
         let acked = inner.appender.append_record(record).await?;
         let (position, repeat) = (acked.position.clone(), acked.repeat.is_some());
-        let mut wrote = Wrote { position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat };
+        let mut wrote = RecordMetadata { position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat };
         if !acked.applied {
             // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
             inner.appender.unacknowledged = Some(sent);
@@ -240,7 +241,7 @@ impl Writer {
                     inner.appender.unacknowledged = None;
                     return Err(inner.appender.stop_or_lose(error));
                 }
-                Err(error) => return Err(inner.appender.stop(error).left(Happened::Unknown)),
+                Err(error) => return Err(inner.appender.stop(error).with_side_effect(SideEffect::Unknown)),
             };
             inner.appender.unacknowledged = None;
             if let Some(journal_seq) = repeat_of(&answer.outcome) {
@@ -250,7 +251,7 @@ impl Writer {
                 } else {
                     inner.appender.next_journal_seq = acked.journal_seq;
                 }
-                wrote = Wrote { position: answer.outcome.position, journal_seq, repeat: true };
+                wrote = RecordMetadata { position: answer.outcome.position, journal_seq, repeat: true };
             }
         }
         if let Some(seq) = checkpoint_seq {

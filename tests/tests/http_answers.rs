@@ -8,7 +8,7 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_producer::{
-    Action, Config, Happened, Journal, JournalRecord, Json, Runlog, Select, Writer, payload::ConversationTurn,
+    Action, Config, Journal, JournalRecord, Json, RecordFilter, Runlog, SideEffect, Writer, payload::ConversationTurn,
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -52,13 +52,13 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
             let id = format!("{nth}-{passed}");
             relay.answer_next(answer, passed);
             let error = writer.write(turn(&writer, &id)).await.unwrap_err();
-            let told = (error.kind(), error.happened(), error.action());
-            assert_eq!(told, (ErrorKind::Unavailable, Happened::Unknown, Action::Reopen), "{answer}: {error}");
+            let told = (error.kind(), error.side_effect(), error.action());
+            assert_eq!(told, (ErrorKind::Unavailable, SideEffect::Unknown, Action::Reopen), "{answer}: {error}");
             writer.write(turn(&writer, &id)).await.unwrap_or_else(|error| panic!("{answer}, {passed}: {error}"));
             ids.push(id);
         }
     }
-    let page = site.connect().await.unwrap().records("proxied", &Select::default(), None, 1000).await.unwrap();
+    let page = site.connect().await.unwrap().records("proxied", &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.into_iter().map(|read| read.record.unwrap());
     let turns = records.filter(|record| record.payload.payload_type() == "conversation_turn");
     assert_eq!(turns.map(|turn| turn.body.record_id.as_str().to_owned()).collect::<Vec<_>>(), ids, "each once");
@@ -165,7 +165,7 @@ fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
     let journal = Journal::parse(&server.url, None).unwrap();
     let page = runtime.block_on(async {
         let runlog = Runlog::connect(Config::new(journal, "test")).await.unwrap();
-        runlog.records("deep", &Select::default(), None, 10).await.unwrap()
+        runlog.records("deep", &RecordFilter::default(), None, 10).await.unwrap()
     });
     let told: Vec<String> = page
         .records

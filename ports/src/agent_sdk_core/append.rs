@@ -4,7 +4,7 @@ use super::{Inner, Known, Numbers, failure, record};
 use crate::taken_over;
 use ::agent_sdk_core::{AgentError, JournalCursor, JournalRecord, replay::journal_cursor_for_seq};
 use runlog_producer::{
-    Error, Happened, Select, Writer,
+    Error, RecordFilter, SideEffect, Writer,
     answer::ErrorKind,
     id::{JournalSeq, RunId},
 };
@@ -103,7 +103,7 @@ impl Inner {
             // Boxed: of all appends the first alone needs the room.
             let (next, _) = Box::pin(writer.next()).await.map_err(|error| failure(&error, false))?;
             let none = next == JournalSeq::from(1);
-            let records = if none { Vec::new() } else { Box::pin(self.read(run_id, &Select::default())).await? };
+            let records = if none { Vec::new() } else { Box::pin(self.read(run_id, &RecordFilter::default())).await? };
             *seat = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
         }
         Ok(&mut seat.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
@@ -121,7 +121,7 @@ pub(super) async fn asked<T, F: Future<Output = Result<T, Error>>>(
             Ok(wrote) => return Ok(wrote),
             Err(error) => error,
         };
-        unknown |= error.happened() == Happened::Unknown;
+        unknown |= error.side_effect() == SideEffect::Unknown;
         // Only a refusal is a word on this very record; another process's claim leaves it open whether it came first, and so does
         // whatever keeps the journal from answering.
         unknown &= error.kind() != ErrorKind::Conflict;

@@ -1,7 +1,7 @@
 //! A list, page by page.
 
 use super::List;
-use runlog_producer::{Error, Read, Runlog, Select, id::RunId};
+use runlog_producer::{Error, Read, RecordFilter, Runlog, id::RunId};
 
 /// Records that are read at a time.
 const PAGE: usize = 500;
@@ -11,7 +11,7 @@ const PAGE: usize = 500;
 pub(crate) struct Reader<'a> {
     runlog: &'a Runlog,
     run_id: RunId,
-    which: Select,
+    which: RecordFilter,
     limit: usize,
     cursor: Option<String>,
     begun: bool,

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     config::{Config, failpoint},
-    error::{Action, Error, Happened},
+    error::{Action, Error, SideEffect},
     metrics::metric,
     transport::Transport,
 };
@@ -274,7 +274,7 @@ impl RunAppender {
             }
             Err(failed) => {
                 self.config.count(metric::APPEND_FAILED);
-                Err(self.stop(failed.error).left(Happened::Unknown))
+                Err(self.stop(failed.error).with_side_effect(SideEffect::Unknown))
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::read_back::refused;
 use crate::{
     config::Config,
-    error::{Action, Active, Error},
+    error::{Action, ActiveWriter, Error},
     transport::{Transport, request::AppendFailed},
 };
 use runlog_schemas::{
@@ -144,6 +144,6 @@ fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age:
         "run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} appended its last record \
          {age:?} ago"
     );
-    let active = Active { writer_id: writer_id.clone(), epoch, age };
+    let active = ActiveWriter { writer_id: writer_id.clone(), epoch, age };
     Error::new(ErrorKind::Unavailable, Action::Retry, message).because_of(active)
 }

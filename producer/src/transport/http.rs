@@ -1,6 +1,6 @@
 //! Append and query through a server.
 
-use super::request::{AppendFailed, Appended, RecoveryQuery, Select};
+use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use crate::error::{Action, Error};
 use reqwest::StatusCode;
 use runlog_content::Store;
@@ -200,7 +200,7 @@ impl Http {
     pub(crate) async fn records(
         &self,
         run_id: RunId<&str>,
-        which: &Select,
+        which: &RecordFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {

@@ -2,7 +2,7 @@
 
 use super::{
     http::Http,
-    request::{AppendFailed, Appended, RecoveryQuery, Select, run_of},
+    request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of},
 };
 use crate::{
     config::Config,
@@ -139,7 +139,7 @@ impl Kafka {
     pub(crate) async fn records(
         &self,
         run_id: RunId<&str>,
-        which: &Select,
+        which: &RecordFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {

@@ -1,6 +1,6 @@
 //! Log and projector inside this process.
 
-use super::request::{AppendFailed, Appended, RecoveryQuery, Select, run_of};
+use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of};
 use crate::{
     config::Config,
     error::{Action, Error},
@@ -150,7 +150,7 @@ impl Local {
     pub(crate) async fn records(
         &self,
         run_id: RunId<&str>,
-        which: &Select,
+        which: &RecordFilter,
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
@@ -168,7 +168,7 @@ impl Local {
             tag: which.tag.clone(),
             ..query::events::Filter::default()
         };
-        let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == Select::default());
+        let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == RecordFilter::default());
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::Place { topic: projector.log().topic(), partition };

@@ -8,7 +8,7 @@ use runlog_schemas::{id::RunId, record::JournalRecord};
 /// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
 /// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Select {
+pub struct RecordFilter {
     /// The event family.
     pub family: Option<String>,
     /// The kind within its family.

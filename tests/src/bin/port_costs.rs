@@ -24,7 +24,7 @@ use runlog_ports::{
     observability::{self, ObservabilityStore, ToolCallReq},
 };
 use runlog_producer::{
-    Config, Journal, JournalRecord, Runlog, Select, Writer,
+    Config, Journal, JournalRecord, RecordFilter, Runlog, Writer,
     id::RecordId,
     payload::Payload,
     record::{Body, Facts, Place},
@@ -134,7 +134,7 @@ impl Port {
 }
 
 fn last(runlog: &Runlog, runtime: &Runtime) -> anyhow::Result<JournalRecord> {
-    let page = runtime.block_on(runlog.records(RUN, &Select::default(), None, 1000))?;
+    let page = runtime.block_on(runlog.records(RUN, &RecordFilter::default(), None, 1000))?;
     page.records.into_iter().next_back().context("a record")?.record.map_err(Into::into)
 }
 
@@ -183,7 +183,7 @@ fn bare(runlog: &Runlog, what: &str, times: u8) -> anyhow::Result<()> {
     if what == "bare-lookup" {
         let key = record.body.correlation_keys.first().map(|key| (key.key.clone(), key.value.clone()));
         let (limit, found) = if key.is_some() { (1, 1) } else { (1000, usize::from(ROWS)) };
-        let which = Select { correlation: key, ..Select::default() };
+        let which = RecordFilter { correlation: key, ..RecordFilter::default() };
         for _ in 0..times {
             let page = runtime.block_on(runlog.records(RUN, &which, None, limit))?;
             ensure!(page.records.len() >= found, "they are found");

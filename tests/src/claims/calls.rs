@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
-use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Happened, Json, Run};
+use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, Run, SideEffect};
 use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -97,7 +97,7 @@ pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way:
         };
         let (answer, b) = tokio::join!(call, meanwhile);
         // Where the way tells no more than that the result was acknowledged, the handle learns of it with what it does next.
-        let told = answer.as_ref().is_err_and(|error| error.happened() == Happened::Evidence);
+        let told = answer.as_ref().is_err_and(|error| error.side_effect() == SideEffect::Evidence);
         assert!(told || (!knows && answer.is_ok()), "{answer:?}");
         let error = book(&b, &ran, "book", None, &args).await.expect_err("nobody decided");
         assert_eq!(error.kind(), ErrorKind::ReconcileRequired);
@@ -154,16 +154,16 @@ pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
     let run = way.open("unknown").await;
     let error = unknown(&run, None).await.expect_err("nobody knows");
     assert_eq!((error.kind(), error.action()), (ErrorKind::ReconcileRequired, Action::Operator), "{error}");
-    assert_eq!(error.happened(), Happened::Effect);
+    assert_eq!(error.side_effect(), SideEffect::Unrecorded);
     for args in [1, 2] {
         let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("nobody decided");
-        assert_eq!((error.kind(), error.happened()), (ErrorKind::ReconcileRequired, Happened::Nothing), "{error}");
+        assert_eq!((error.kind(), error.side_effect()), (ErrorKind::ReconcileRequired, SideEffect::None), "{error}");
     }
     assert_eq!(way.open("unknown").await.recovery().pending[0].class, "reconcile_required");
     let run = way.open("unknown-keyed").await;
     let error = unknown(&run, Some("k")).await.expect_err("nobody knows");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
-    assert_eq!(error.happened(), Happened::Effect);
+    assert_eq!(error.side_effect(), SideEffect::Unrecorded);
     let again = async |call: Call| Ok(Json::from(json!(call.attempt)));
     let answer = run.tool("book", &seat(1)).idempotency_key("k").once(again).await.expect("an answer");
     assert_eq!((value(answer), ran.load(Ordering::SeqCst)), (json!(2), 0));

@@ -5,7 +5,7 @@ use runlog_ports::{
     Blocking,
     codetether::{Checks, CommitError, Error, JournalEntry, Op, Phase, RejectReason, TxnId, WritebackJournal},
 };
-use runlog_producer::Happened;
+use runlog_producer::SideEffect;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -239,7 +239,7 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
         relay.swallow_next();
         relay.swallow_next();
         match journal.commit(txn) {
-            Err(CommitError::Journal(Error::Journal(error))) if error.happened() == Happened::Unknown => {}
+            Err(CommitError::Journal(Error::Journal(error))) if error.side_effect() == SideEffect::Unknown => {}
             other => bail!("{other:?}"),
         }
         relay.swallow_next();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use runlog_producer::{
-    Action, Answer, Config, Error, Failure, Happened, Json, LoopState, Meter, Redaction, Run, failpoint, metric,
+    Action, Answer, Config, Error, Failure, Json, LoopState, Meter, Redaction, Run, SideEffect, failpoint, metric,
 };
 use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(way:
     let effect = |_| async {
         let error = pay(&run, 1, Err("it ran")).await.expect_err("there is no room");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
-        assert_eq!(error.happened(), Happened::Nothing);
+        assert_eq!(error.side_effect(), SideEffect::None);
         Ok(Json::from(json!(1)))
     };
     run.tool("book", &1).once(effect).await.expect("an answer");
@@ -142,7 +142,7 @@ pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(way: &Way)
     NUMBERED.1.notify_all();
     let error = refused.expect_err("there is no room");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
-    assert_eq!(error.happened(), Happened::Nothing);
+    assert_eq!(error.side_effect(), SideEffect::None);
     one.await.expect("no panic").expect("a turn");
     other.turn("user", "other").await.expect("now there is room");
     other.flush().await.expect("its numbers are right");
@@ -156,8 +156,8 @@ pub async fn an_operation_past_its_time_says_what_it_left(way: &Way) {
     way.hold("late");
     let error = pay(&run, 1, Err("it ran")).await.expect_err("it cannot be read back");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
-    assert_eq!(error.happened(), Happened::Unknown);
-    assert_eq!(run.reopen().await.expect_err("neither can a claim").happened(), Happened::Unknown);
+    assert_eq!(error.side_effect(), SideEffect::Unknown);
+    assert_eq!(run.reopen().await.expect_err("neither can a claim").side_effect(), SideEffect::Unknown);
     way.release("late");
     run.reopen().await.expect("reopened");
     assert!(!pay(&run, 1, Ok(json!(1))).await.expect("it runs now").recorded);

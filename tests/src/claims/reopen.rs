@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture, future::join_all};
-use runlog_producer::{Action, Answer, Call, Error, Happened, Json, LoopState, Outcome, Run};
+use runlog_producer::{Action, Answer, Call, Error, Json, LoopState, Outcome, Run, SideEffect};
 use runlog_schemas::answer::ErrorKind;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -75,7 +75,7 @@ impl Desk {
 fn held(called: &[Result<Answer, Error>]) {
     for called in called {
         let error = called.as_ref().expect_err("its result is held");
-        assert_eq!((error.happened(), error.action()), (Happened::Held, Action::Reopen), "{error}");
+        assert_eq!((error.side_effect(), error.action()), (SideEffect::Held, Action::Reopen), "{error}");
     }
 }
 
@@ -223,7 +223,7 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(way: &Way) {
                 run.tool("book", &json!({ "seat": 1 })).once(effect)
             };
             match way.unknown(*fate, call()).await {
-                Came::Failed(error) => assert_eq!(error.happened(), Happened::Unknown, "{error}"),
+                Came::Failed(error) => assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}"),
                 Came::Dropped => {}
                 Came::Ended => continue,
             }

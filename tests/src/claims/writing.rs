@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use runlog_producer::{Happened, JournalRecord, Json, LoopState, REDACTED, Redaction, Select, Writer};
+use runlog_producer::{JournalRecord, Json, LoopState, REDACTED, RecordFilter, Redaction, SideEffect, Writer};
 use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
@@ -73,10 +73,10 @@ pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
     way.hold("held");
     for _ in 0..2 {
         let error = writer.write(named(&writer, "a", 1)).await.expect_err("nobody can say so");
-        assert_eq!(error.happened(), Happened::Unknown, "{error}");
+        assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}");
     }
     let error = writer.write(named(&writer, "b", 0)).await.expect_err("what came before is not known");
-    assert_eq!(error.happened(), Happened::Nothing, "{error}");
+    assert_eq!(error.side_effect(), SideEffect::None, "{error}");
     way.release("held");
     let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "where the first one stands");
@@ -180,7 +180,8 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
         wrote.push((position, record, key));
     }
     for (which, limit) in [(None, 2), (Some("x=1"), 2), (Some("ü ?&"), 1), (Some("none"), 9), (Some("x"), 9)] {
-        let select = Select { correlation: which.map(|value| ("port".into(), value.into())), ..Select::default() };
+        let select =
+            RecordFilter { correlation: which.map(|value| ("port".into(), value.into())), ..RecordFilter::default() };
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
             let page = way.runlog.records("read", &select, cursor.as_deref(), limit).await.expect("a page");
@@ -198,12 +199,12 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
             assert_eq!(read.place.journal_seq, record.place.journal_seq);
         }
     }
-    let none = way.runlog.records("nobody", &Select::default(), None, 1).await.expect("a page");
+    let none = way.runlog.records("nobody", &RecordFilter::default(), None, 1).await.expect("a page");
     assert!(none.records.is_empty() && none.next_cursor.is_none());
     assert!(way.runlog.recovery("nobody").await.expect("an answer").is_none());
     let recovery = way.runlog.recovery("read").await.expect("an answer").expect("a run");
     assert_eq!(recovery.next_journal_seq.get(), 6);
-    let error = way.runlog.records("read", &Select::default(), None, 1001).await.expect_err("too many");
+    let error = way.runlog.records("read", &RecordFilter::default(), None, 1001).await.expect_err("too many");
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
@@ -234,10 +235,10 @@ pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
     ];
     for (told, came) in refused {
         let error = came.expect_err("it is too deep");
-        assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+        assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::None), "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
-    let page = way.runlog.records("deep", &Select::default(), None, 10).await.expect("a page");
+    let page = way.runlog.records("deep", &RecordFilter::default(), None, 10).await.expect("a page");
     let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("whole")).collect();
     assert_eq!(read.len(), 4, "a claim, and what is not too deep");
     assert!(read.iter().any(|record| record.payload == turn(125).payload), "as it was written");
@@ -245,9 +246,9 @@ pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
     let run = way.runlog.open("deep call").await.expect("open");
     let never = |_| async { Ok(Json::from(json!("it ran"))) };
     let error = run.tool("book", &nested(126).to_value()).once(never).await.expect_err("it is too deep");
-    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Nothing), "{error}");
+    assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::None), "{error}");
     let error = run.tool("book", &1).once(|_| async { Ok(nested(126)) }).await.expect_err("nor such a result");
-    assert_eq!((error.kind(), error.happened()), (ErrorKind::Invalid, Happened::Effect), "{error}");
+    assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::Unrecorded), "{error}");
     assert!(error.to_string().contains("/payload/result nests 126 levels deep"), "{error}");
     let next = way.runlog.open("deep call").await.expect("open");
     assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
@@ -348,7 +349,7 @@ pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) 
     let error = writer.write(saving).await.expect_err("nobody here has the list that its hash is of");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
-    let page = way.runlog.records("secrets", &Select::default(), None, 1000).await.expect("a page");
+    let page = way.runlog.records("secrets", &RecordFilter::default(), None, 1000).await.expect("a page");
     let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("its content")).collect();
     wrote.extend(batch);
     for wrote in &wrote {

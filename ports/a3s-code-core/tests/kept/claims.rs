@@ -16,7 +16,7 @@ use a3s_code_core::{
 };
 use runlog_a3s_code_core::{
     CheckpointSink, CheckpointedStore, LoadError, SaveError,
-    producer::{Json, LoopState, Select, answer::ErrorKind, payload::CheckpointPrune},
+    producer::{Json, LoopState, RecordFilter, answer::ErrorKind, payload::CheckpointPrune},
 };
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -330,7 +330,7 @@ pub(crate) async fn a_session_store_keeps_its_loop_checkpoints_here_and_the_rest
 
 /// Bytes of the run's records as JSON, and of the last one.
 async fn written(sink: &CheckpointSink) -> (usize, usize) {
-    let page = sink.runlog().records(RUN, &Select::default(), None, 1000).await.unwrap();
+    let page = sink.runlog().records(RUN, &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.iter().map(|read| serde_json::to_string(read.record.as_ref().unwrap()).unwrap().len());
     let records: Vec<usize> = records.collect();
     (records.iter().sum(), *records.last().unwrap())

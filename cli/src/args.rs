@@ -1,27 +1,29 @@
-//! What is typed: the commands and their flags.
+//! The command line: commands, flags and their help texts.
 //!
-//! A flag is looked for on the command line, then in the environment, then in the file of `--config`; what is in none
-//! of them has the default that its help names.
+//! A value is taken from the command line, then from the environment, then from the file of `--config`; where none names
+//! it, the default in the flag's help applies.
 
-use crate::{Error, value};
-use clap::{ArgAction, Args, Parser, Subcommand};
+use crate::{Error, exit, value};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource};
 use runlog_schemas::id::RunId;
-use std::{path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-mod act;
 mod ask;
+mod decide;
+mod run;
 mod schema;
 
-pub(crate) use act::{DeadLetterSkip, Decision, Demo, DemoAgent, DemoDesk, Import, Publish, Resolve, Serve};
 pub(crate) use ask::{
-    Anomalies, Checkpoint, Conformance, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
-    EffectsAction, Lookup, Recover, Retention, Runs, Show, Tail, Verify,
+    Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
+    EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
 };
+pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
+pub(crate) use run::{Completions, Conformance, Demo, DemoAgent, DemoDesk, Import, Man, Publish, Serve};
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
 
-/// The replayable journal of agent runs.
+/// A replayable journal of agent runs
 #[derive(Debug, Parser)]
-#[command(name = "runlog", version, max_term_width = 120)]
+#[command(name = "runlog", version, max_term_width = 120, after_help = exit::table(), after_long_help = after_long_help())]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -29,166 +31,213 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// Parses a command line, and notes whether `--server` was typed on it.
+    pub(crate) fn read(line: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(line)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        cli.global.server_typed = matches.value_source("server") == Some(ValueSource::CommandLine);
+        Ok(cli)
+    }
+}
+
+fn after_long_help() -> String {
+    format!("{}\n{CONFIG_HELP}", exit::table())
+}
+
+/// The file of `--config`, as `runlog --help` explains it.
+const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is optional; unknown members are refused by name:
+  {
+    "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
+    "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070",
+              "topic": "runlog.journal", "partitions": 16},
+    "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
+                "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
+    "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
+    "kafka": {"security.protocol": "ssl"}
+  }
+"#;
+
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// The server that is asked [default: http://127.0.0.1:7070]
+    /// URL of the server to ask [default: http://127.0.0.1:7070]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
-    /// A JSON file with settings, for what neither a flag nor the environment says
+    /// Whether `--server` was typed, rather than taken from the environment.
+    #[arg(skip)]
+    pub(crate) server_typed: bool,
+    /// JSON file with settings; flags and environment variables take precedence. `runlog --help` lists its members
     #[arg(long, help_heading = "Global options", global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Print one JSON document (one per line for streams) and nothing else, errors too
+    /// Print one JSON document (one per line for streams) and nothing else on stdout, errors included
     #[arg(long, help_heading = "Global options", global = true)]
     pub(crate) json: bool,
-    /// Say more on stderr; twice for more
+    /// Print more detail; -vv also prints debug logs
     #[arg(short, long, help_heading = "Global options", global = true, action = ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Say errors only on stderr
+    /// Print nothing but errors on stderr
     #[arg(short, long, help_heading = "Global options", global = true)]
     pub(crate) quiet: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Watch agents book trips, die and be taken over, on a log of this process' own
+    /// Run live agents against a local journal, kill some of them, and check that nothing is lost or done twice
+    #[command(after_help = "Examples:\n  runlog demo\n  runlog demo --agents 50 --serve --listen 127.0.0.1:7071")]
     Demo(Demo),
-    /// Fold the log into its indices and answer over HTTP
+    /// Index a journal and serve it over HTTP
+    #[command(after_help = "Examples:\n  runlog serve --local --data ./journal\n  \
+                            runlog serve --brokers localhost:9092 --data /var/lib/runlog")]
     Serve(Serve),
-    /// Write the recorded runs of another framework into the journal
+    /// Import runs that another framework recorded
+    #[command(after_help = "Examples:\n  runlog import tau-bench results.json\n  \
+                            runlog import swe-agent trajectories/ --run-prefix 2026-11/\n  \
+                            zcat results.json.gz | runlog import tau-bench -")]
     Import(Import),
     /// Append records, one JSON object per line
+    #[command(
+        after_help = "Example:\n  echo '{\"run_id\":\"run-42\",\"payload\":{\"type\":\"run_lifecycle\",\"status\":\
+                            \"started\"}}' | runlog publish"
+    )]
     Publish(Publish),
-    /// List runs, ordered by run id
+    /// List runs
+    #[command(after_help = "Examples:\n  runlog runs --newest --limit 20\n  runlog runs --status open --since 2h\n  \
+                            runlog runs --stuck")]
     Runs(Runs),
-    /// Show a run's timeline
+    /// Show the records of a run
+    #[command(after_help = "Examples:\n  runlog show run-42\n  runlog show run-42 --as-of 3:4711\n  \
+                            runlog show run-42 --raw --json")]
     Show(Show),
-    /// Follow a run's timeline, or the changes of an index
+    /// Follow the records of one run or of all runs, or the changes of an index
+    #[command(after_help = "Examples:\n  runlog tail run-42 --from beginning\n  runlog tail\n  \
+                            runlog tail --index effects")]
     Tail(Tail),
-    /// Ask what is known of a tool call
+    /// Look up a tool call by its tool and arguments
+    #[command(after_help = "Examples:\n  runlog lookup run-42 --tool book_flight --args '{\"seat\":\"1A\"}'\n  \
+                            runlog lookup run-42 --tool get_price --args '{}' --occurrence 2\n\n\
+                            Exit codes: 0 completed or failed; 6 pending (it may have happened); 1 unknown")]
     Lookup(Lookup),
-    /// Print a run's latest valid checkpoint, whole
+    /// Print the latest valid checkpoint of a run
+    #[command(after_help = "Example:\n  runlog checkpoint run-42 --json")]
     Checkpoint(Checkpoint),
-    /// Print all that a process needs to go on with a run; changes nothing
+    /// Print what a process needs to resume a run: checkpoint, completed and pending calls. Changes nothing
+    #[command(after_help = "Examples:\n  runlog recover run-42\n  runlog recover run-42 --full --json\n\n\
+                            Exit codes: 0 resumable; 1 not resumable, or no such run")]
     Recover(Recover),
-    /// List effects across all runs, or decide on one
+    /// List tool calls and other effects, or record a decision on a pending one
+    #[command(after_help = "Examples:\n  runlog effects --pending --unsafe\n  \
+                            runlog effects resolve run-42 REQUEST_ID --done '{\"confirmation\":\"X1\"}' --who jo --why \
+                            'the airline has the booking'")]
     Effects(Effects),
-    /// List records that were refused
+    /// Cancel an open run: its writers are fenced off and it accepts no more records
+    #[command(after_help = "Example:\n  runlog cancel run-42 --who jo --why 'the customer withdrew' --yes")]
+    Cancel(Cancel),
+    /// List refused records
+    #[command(after_help = "Examples:\n  runlog anomalies\n  runlog anomalies run-42 --json")]
     Anomalies(Anomalies),
-    /// What could not be read
+    /// List, show or skip records that could not be read
+    #[command(after_help = "Examples:\n  runlog dead-letter list\n  runlog dead-letter show 3:1255\n  \
+                            runlog dead-letter skip 3:1255 --who jo --why 'written by a foreign client'")]
     DeadLetter(DeadLetter),
-    /// Take the content of old records away, or list what was taken away
+    /// List retention horizons, or delete the content of old records
+    #[command(after_help = "Examples:\n  runlog retention\n  \
+                            runlog retention conversation_turn --until 2026-01-01T00:00:00Z --who jo --why 'policy 7'")]
     Retention(Retention),
-    /// Say what is wrong and what to do
+    /// Check the deployment and suggest fixes
+    #[command(after_help = "Example:\n  runlog doctor\n\nExit codes: 0 healthy; 1 not healthy")]
     Doctor(Doctor),
-    /// Build the indices again from the log, beside the live ones, and compare
+    /// Rebuild the indices from the log in memory and compare them with the live ones
+    #[command(after_help = "Examples:\n  runlog verify\n  runlog verify -v     # every index of every partition\n\n\
+                            Exit codes: 0 equal; 1 not equal")]
     Verify(Verify),
-    /// Show by scenarios whether a server keeps the journal's rules, whoever wrote it
+    /// Test whether a server keeps the journal's rules. Writes about 165 runs that cannot be removed
+    #[command(
+        after_help = "Examples:\n  runlog conformance --list\n  runlog conformance --server http://test-host:7070"
+    )]
     Conformance(Conformance),
-    /// The schemas of records: what is read, and what may change
+    /// List, show or compare record schemas
+    #[command(after_help = "Examples:\n  runlog schema list\n  runlog schema check old.avsc new.avsc")]
     Schema(Schema),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  runlog completions bash > /etc/bash_completion.d/runlog")]
+    Completions(Completions),
+    /// Write the manual pages
+    #[command(after_help = "Example:\n  runlog man /usr/local/share/man/man1")]
+    Man(Man),
     /// One agent of the demo, for the demo to start
     #[command(hide = true)]
     DemoAgent(DemoAgent),
     /// The demo's airline desk, for the demo to start
     #[command(hide = true)]
     DemoDesk(DemoDesk),
-    #[command(hide = true)]
-    Rebuild(Later),
-    #[command(hide = true)]
-    Snapshot(Later),
-    #[command(hide = true)]
-    Bench(Later),
-}
-
-impl Cli {
-    /// Whether answers and errors are printed as JSON.
-    pub(crate) fn json(&self) -> bool {
-        let later = match &self.command {
-            Command::Rebuild(later) | Command::Snapshot(later) | Command::Bench(later) => later.json(),
-            _ => false,
-        };
-        self.global.json || later
-    }
-}
-
-/// Whatever is typed behind a command that comes later.
-#[derive(Debug, Args)]
-pub(crate) struct Later {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<String>,
-}
-
-impl Later {
-    /// Whether what was typed asks for JSON: clap gives all of it to the command.
-    fn json(&self) -> bool {
-        self.rest.iter().any(|argument| argument == "--json")
-    }
 }
 
 /// The schema registry of the journal.
 #[derive(Debug, Args)]
-pub(crate) struct OfRegistry {
-    /// The schema registry whose ids records carry: https://USER:PASSWORD@HOST:PORT, credentials optional [default: none]
+pub(crate) struct RegistryArg {
+    /// Schema registry whose ids the records carry: https://USER:PASSWORD@HOST:PORT, credentials optional
+    /// [default: none]
     #[arg(long, env = "RUNLOG_REGISTRY", hide_env_values = true, value_name = "URL")]
     pub(crate) registry: Option<String>,
 }
 
 /// How long to wait for an answer.
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
-    /// How long to wait for the answer, such as 500ms or 10s [default: 10s; 30s to append, 1h to verify]
+pub(crate) struct Deadline {
+    /// Time limit for the answer, such as 500ms or 10s [default: 10s; 30s to append, 1h to verify]
     #[arg(long, env = "RUNLOG_DEADLINE", value_name = "DURATION", value_parser = value::duration)]
     pub(crate) deadline: Option<Duration>,
 }
 
 /// How fresh an answer must be, and how long to wait for it.
 #[derive(Debug, Args)]
-pub(crate) struct Reading {
-    /// eventual, latest or at-least=P:O [default: latest where a run is named, otherwise eventual]
+pub(crate) struct ReadOptions {
+    /// Freshness of the answer: eventual, latest, or at-least=PARTITION:OFFSET [default: latest for one run,
+    /// eventual for lists]
     #[arg(long, env = "RUNLOG_CONSISTENCY", value_name = "LEVEL")]
     pub(crate) consistency: Option<value::Consistency>,
     #[command(flatten)]
-    pub(crate) wait: Wait,
+    pub(crate) wait: Deadline,
 }
 
 /// Which part of a list.
 #[derive(Debug, Args)]
-pub(crate) struct Page {
-    /// At most so many [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+pub(crate) struct PageOptions {
+    /// Maximum number of entries [default: all]
+    #[arg(long, value_name = "N", value_parser = value::positive)]
     pub(crate) limit: Option<u64>,
-    /// Go on where a page ended: its `next_cursor`
-    #[arg(long, value_name = "C")]
+    /// Continue after a page: its `next_cursor`
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
 }
 
-/// The run that is asked about.
+/// The run that a command is about.
 #[derive(Debug, Args)]
-pub(crate) struct OfRun {
-    /// The run's id
+pub(crate) struct RunArg {
+    /// Run id
     #[arg(value_name = "RUN", value_parser = value::run_id)]
     pub(crate) run: RunId,
 }
 
-/// Which moment is asked about.
+/// A point of the log to answer for.
 #[derive(Debug, Args)]
-pub(crate) struct AsOf {
-    /// As it was behind a position of the log, inclusive: the run's partition, and an offset [default: now]
-    #[arg(long, value_name = "P:O")]
+pub(crate) struct AsOfArg {
+    /// Answer as of this position of the run's partition, inclusive [default: now]
+    #[arg(long, value_name = "PARTITION:OFFSET")]
     pub(crate) as_of: Option<value::AsOf>,
 }
 
-impl AsOf {
+impl AsOfArg {
     /// The position.
     ///
-    /// Errors: `Usage` for a time, at which not what the log says is asked for but what held.
-    pub(crate) fn position(&self) -> Result<Option<value::Place>, Error> {
+    /// Errors: `Usage` for a time; only `show` can answer for one.
+    pub(crate) fn position(&self) -> Result<Option<value::LogPosition>, Error> {
         match &self.as_of {
             None => Ok(None),
-            Some(value::AsOf::Position(place)) => Ok(Some(*place)),
+            Some(value::AsOf::Position(position)) => Ok(Some(*position)),
             Some(value::AsOf::Time(time)) => Err(Error::usage(format!(
-                "--as-of {time} is a time; what is known of a run, such as its checkpoint, holds at a position of the log \
-                 and has no valid time: --as-of takes PARTITION:OFFSET"
+                "--as-of {time} is a time; this command needs a position in the log, PARTITION:OFFSET, because a call or a \
+                 checkpoint has no valid time. `runlog show` prints positions"
             ))),
         }
     }

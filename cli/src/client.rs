@@ -1,11 +1,11 @@
-//! Questions to a server over HTTP: one at a time, each with a bounded wait, errors as the server's own kinds.
+//! Requests to a server over HTTP, each with a time limit; errors keep the server's kind.
 
 use crate::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
     id::{self, Illegal},
 };
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use std::time::Duration;
 
 mod events;
@@ -14,19 +14,19 @@ mod target;
 pub(crate) use events::{Event, Events};
 pub(crate) use target::Target;
 
-/// How long making a connection may take.
+/// Time limit to connect.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// How much longer than a question's deadline its answer is waited for: the server's own error comes first.
+/// Added to the deadline of a request, so that the server's own error arrives first.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long a stream's first bytes are waited for.
+/// Time limit for the first bytes of a stream.
 const STREAM_WAIT: Duration = Duration::from_secs(30);
-/// Finds out that the other machine is gone.
+/// Detects that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The longest answer that is taken as it is, bytes.
+/// The largest raw answer that is accepted, bytes.
 const RAW_BYTES_MAX: usize = 16 << 20;
 
-/// An answer as it came.
+/// An answer as it was received.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) status: u16,
@@ -42,30 +42,30 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Connects to nothing yet.
+    /// Does not connect yet.
     pub(crate) fn new(server: &str) -> Result<Self, Error> {
-        let refused = |why: &str| Error::usage(format!("the server's URL {server:?} is not taken: {why}"));
+        let refused = |why: &str| Error::usage(format!("invalid server URL {server:?}: {why}"));
         let url = reqwest::Url::parse(server).map_err(|error| refused(&error.to_string()))?;
         if url.scheme() != "http" {
-            return Err(refused("it must begin with http://"));
+            return Err(refused("it must start with http://"));
         }
         if url.query().is_some() || url.fragment().is_some() {
-            return Err(refused("it has a query or a fragment"));
+            return Err(refused("it must have no query and no fragment"));
         }
         // A proxy from the environment would be asked for this machine's own address too.
         let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
         let http =
-            http.map_err(|error| Error::new(ErrorKind::Internal, "the HTTP client cannot be made").because(error))?;
+            http.map_err(|error| Error::new(ErrorKind::Internal, "cannot create the HTTP client").because(error))?;
         Ok(Self { http, base: url.as_str().trim_end_matches('/').to_owned() })
     }
 
-    /// Asks, and waits at most `deadline` (and a little) for all of the answer.
+    /// Sends a GET request; the whole answer must arrive within `deadline` and a grace of 5 s.
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: Target, deadline: Duration) -> Result<T, Error> {
         let url = self.url(&target.deadline(deadline))?;
         self.exchange(self.http.get(&url), &url, deadline).await
     }
 
-    /// Sends a JSON body, and waits likewise.
+    /// Sends a POST request with a JSON body, with the same time limit.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
         target: Target,
@@ -77,7 +77,7 @@ impl Client {
         self.exchange(request, &url, deadline).await
     }
 
-    /// Asks something that may be answered anyhow, and takes the answer as it is: one over [`RAW_BYTES_MAX`] is an error.
+    /// Sends a request and returns the answer whatever its status; one over [`RAW_BYTES_MAX`] is an error.
     pub(crate) async fn raw(
         &self,
         method: &str,
@@ -99,7 +99,10 @@ impl Client {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(error, wait))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > RAW_BYTES_MAX {
-                return Err(Error::new(ErrorKind::TooLarge, format!("{url} answered more than anybody asks for")));
+                return Err(Error::new(
+                    ErrorKind::TooLarge,
+                    format!("the answer of {url} exceeds {RAW_BYTES_MAX} bytes"),
+                ));
             }
         }
         let body = String::from_utf8_lossy(&bytes).into_owned();
@@ -135,13 +138,12 @@ impl Client {
             return Err(refusal(url, status.as_u16(), &body));
         }
         serde_json::from_slice(&body).map_err(|error| {
-            let what =
-                format!("the answer of {url} does not fit this version of runlog; is the server of another one?");
+            let what = format!("cannot read the answer of {url}; is it a runlog server of this version?");
             Error::new(ErrorKind::Internal, what).because(error)
         })
     }
 
-    /// Refuses what is left of a path only in part: it would ask for something else.
+    /// Refuses `.` and `..` as a segment: the URL would name something else.
     fn url(&self, target: &Target) -> Result<String, Error> {
         let mut segments = target.as_str().split('?').next().unwrap_or_default().split('/');
         match segments.find_map(id::dots) {
@@ -162,13 +164,13 @@ impl Client {
             return self.no_answer(wait);
         }
         let kind = if error.is_builder() { ErrorKind::Usage } else { ErrorKind::Unavailable };
-        let what = format!("{} did not answer to the end; try again", self.base);
+        let what = format!("the answer of {} broke off; try again", self.base);
         Error::new(kind, what).because(error.without_url())
     }
 
     fn no_answer(&self, wait: Duration) -> Error {
         let what = format!(
-            "{} did not answer within {}; try again, or allow more with --deadline",
+            "{} did not answer within {}; try again, or allow more time with --deadline",
             self.base,
             humantime::format_duration(wait)
         );
@@ -176,7 +178,13 @@ impl Client {
     }
 }
 
-/// What an answer other than success says.
+/// The body of a request.
+pub(crate) fn body(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::new(ErrorKind::Internal, "cannot serialise the request").because(error))
+}
+
+/// The error of an answer other than success.
 fn refusal(url: &str, status: u16, body: &[u8]) -> Error {
     if let Ok(problem) = serde_json::from_slice::<Problem>(body) {
         return problem.into();
@@ -187,7 +195,7 @@ fn refusal(url: &str, status: u16, body: &[u8]) -> Error {
         400..=499 => ErrorKind::Usage,
         _ => ErrorKind::Internal,
     };
-    Error::new(kind, format!("{url} answered {status} without saying why; is it a runlog server?"))
+    Error::new(kind, format!("{url} answered HTTP {status} without a reason; is it a runlog server?"))
 }
 
 #[cfg(test)]

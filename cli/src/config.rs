@@ -14,7 +14,7 @@
 
 use crate::{
     Error,
-    args::Reading,
+    args::ReadOptions,
     value::{self, Consistency},
 };
 use runlog_producer::content;
@@ -108,7 +108,7 @@ impl Config {
     pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
         let Some(file) = file else { return Ok(Self::default()) };
         let named = file.display().to_string();
-        let refused = || Error::new(ErrorKind::Invalid, format!("the config file {named} was not taken"));
+        let refused = || Error::new(ErrorKind::Invalid, format!("cannot use config file {named}"));
         let text =
             std::fs::read_to_string(file).map_err(|error| refused().with("file", named.as_str()).because(error))?;
         let config = Self::parse(&text).map_err(|error| refused().with("file", named.as_str()).because(error))?;
@@ -153,7 +153,7 @@ impl Config {
     }
 
     /// The consistency, likewise; none leaves it to the query.
-    pub(crate) fn consistency(&self, reading: &Reading) -> Option<Consistency> {
+    pub(crate) fn consistency(&self, reading: &ReadOptions) -> Option<Consistency> {
         reading.consistency.or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
     }
 

@@ -13,7 +13,7 @@
 use crate::{
     Error,
     args::{self, Global},
-    command::Answer,
+    exit::Answer,
     output::Output,
     text::Cell,
 };

@@ -1,17 +1,17 @@
-//! One error for every command; its kind decides the exit code, by the table in the documentation of the command line.
+//! One error for every command. Its kind decides the exit code; `exit` lists them.
 
 use runlog_schemas::answer::{self, ErrorKind, Problem};
 use serde_json::{Map, Value};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a command ended without an answer.
+/// Why a command has no answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Error {
     kind: ErrorKind,
     message: String,
-    /// Further members of the error's document, each where a script can find it.
+    /// Further members of the error document, for scripts.
     details: Map<String, Value>,
     #[source]
     source: Option<Source>,
@@ -19,22 +19,17 @@ pub(crate) struct Error {
 }
 
 impl Error {
-    /// The message says what, where and what to do.
+    /// `message` says what failed, on what, and what to do.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), details: Map::new(), source: None, output_closed: false }
     }
 
-    /// The command line is at fault.
+    /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Usage, message)
     }
 
-    /// `what` is documented and not there yet.
-    pub(crate) fn later(what: &str) -> Self {
-        Self::usage(format!("{what} comes with a later version of runlog"))
-    }
-
-    /// Nobody reads what is printed any more: the end of the command, and no failure.
+    /// The reader of stdout closed it: the command ends, without a failure.
     pub(crate) fn output_closed() -> Self {
         Self { output_closed: true, ..Self::new(ErrorKind::Internal, "the output was closed") }
     }
@@ -46,14 +41,14 @@ impl Error {
         self
     }
 
-    /// Takes over what the document of another error says besides its message.
+    /// Copies the further members of another error.
     #[must_use]
     pub(crate) fn with_details_of(mut self, other: &Self) -> Self {
         self.details.extend(other.details.clone());
         self
     }
 
-    /// Names the cause.
+    /// Sets the cause.
     #[must_use]
     pub(crate) fn because(mut self, source: impl Into<Source>) -> Self {
         self.source = Some(source.into());
@@ -64,7 +59,7 @@ impl Error {
         self.kind
     }
 
-    /// Whether there is nobody to tell.
+    /// Whether the reader of stdout is gone.
     pub(crate) fn is_output_closed(&self) -> bool {
         self.output_closed
     }
@@ -102,13 +97,13 @@ impl From<runlog_projector::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        Self::new(source.error_kind(), "the log did not take or give what was asked").because(source)
+        Self::new(source.error_kind(), "log append or read failed").because(source)
     }
 }
 
 impl From<runlog_producer::content::Error> for Error {
     fn from(source: runlog_producer::content::Error) -> Self {
-        Self::new(source.error_kind(), "the content store cannot be used").because(source)
+        Self::new(source.error_kind(), "content store failed").because(source)
     }
 }
 
@@ -122,7 +117,9 @@ impl From<crate::import::Error> for Error {
     fn from(source: crate::import::Error) -> Self {
         use crate::import::Error as E;
         let error = match &source {
-            E::Unreadable { file, .. } => refused(file.display().to_string()),
+            E::Empty { folder: file } | E::TooDeep { folder: file } | E::Unreadable { file, .. } => {
+                refused(file.display().to_string())
+            }
             E::Malformed { file, path, .. } => refused(file.display().to_string()).with("path", path.as_str()),
             E::Collision { run_id, .. } | E::TooLarge { run_id, .. } | E::NoRecord { run_id, .. } => {
                 Self::new(ErrorKind::Invalid, "nothing was imported").with("run_id", run_id.as_str())
@@ -161,12 +158,5 @@ mod tests {
         };
         let error = Error::from(problem);
         assert_eq!((error.kind().exit_code(), error.document()["error"]["lag"].clone()), (4, 7.into()));
-    }
-
-    #[test]
-    fn what_comes_later_is_a_usage_error_that_says_so() {
-        let error = Error::later("`bench`");
-        assert_eq!(error.kind().exit_code(), 2);
-        assert!(error.to_string().contains("comes with a later version"), "{error}");
     }
 }

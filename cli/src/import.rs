@@ -22,6 +22,7 @@ use plan::Event;
 pub(crate) use plan::ImportedRun;
 pub(crate) use records::records;
 
+mod files;
 mod json;
 mod plan;
 mod records;
@@ -45,21 +46,25 @@ pub(crate) enum Format {
 pub(crate) enum Error {
     #[error("cannot read {}", file.display())]
     Unreadable { file: PathBuf, source: std::io::Error },
+    #[error("folder {} has no .json or .traj file", folder.display())]
+    Empty { folder: PathBuf },
+    #[error("{} nests folders more than {} levels deep", folder.display(), files::FOLDERS_DEEP_MAX)]
+    TooDeep { folder: PathBuf },
     /// `path` is a JSON path: `$[0].traj[5].content`.
     #[error("{} is malformed at {path}: {what}", file.display())]
     Malformed { file: PathBuf, path: String, what: String },
     /// One of the two would be refused as a conflict later, half imported.
     #[error(
-        "two runs named {run_id} with different content, at {first} and at {second}: import them apart, with --run-prefix"
+        "two runs named {run_id} have different content, at {first} and at {second}: import the files separately, with --run-prefix"
     )]
     Collision { run_id: RunId, first: String, second: String },
     /// Nor would the journal take this.
-    #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is no record of a journal: {why}")]
+    #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is not a valid record: {why}")]
     NoRecord { run_id: RunId, origin: String, event: usize, payload_type: &'static str, why: draft::Invalid },
     /// The journal would not take one of the records.
     #[error(
         "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
-         a content store, where the journal has one, takes payloads up to 64 MiB"
+         start the server with --content, which stores payloads up to 64 MiB"
     )]
     TooLarge { run_id: RunId, origin: String, event: usize, payload_type: &'static str, bytes: u64, most: u64 },
 }
@@ -75,8 +80,8 @@ pub(crate) fn plan_files(
     run_prefix: Option<&str>,
 ) -> Result<Vec<ImportedRun>, Error> {
     let mut runs = Vec::new();
-    for file in files {
-        runs.append(&mut plan_file(format, file, run_prefix.unwrap_or(""))?);
+    for file in files::expand(files)? {
+        runs.append(&mut plan_file(format, &file, run_prefix.unwrap_or(""))?);
     }
     let mut seen: HashMap<&str, &ImportedRun> = HashMap::new();
     for run in &runs {
@@ -95,14 +100,16 @@ pub(crate) fn plan_files(
 }
 
 fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
-    let bytes = std::fs::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+    let bytes = files::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
     let malformed = |malformed: json::Malformed| Error::Malformed {
         file: file.to_owned(),
         path: malformed.path,
         what: malformed.what,
     };
     if bytes.starts_with(&GZIP) {
-        return Err(malformed(json::Malformed::at_top("the file is compressed by gzip: unpack it first")));
+        return Err(malformed(json::Malformed::at_top(
+            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import tau-bench -",
+        )));
     }
     let text = String::from_utf8(bytes).map_err(|error| malformed(json::Malformed::at_top(error.utf8_error())))?;
     let text = canonical::compact(text.strip_prefix('\u{feff}').unwrap_or(&text))
@@ -111,6 +118,10 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
     let mut runs = match format {
         Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
         Format::SweAgent => {
+            if files::is_stdin(file) {
+                let what = "swe-agent takes the run id from the file's name, and stdin has none: name a file";
+                return Err(malformed(json::Malformed::at_top(what)));
+            }
             let stem = file.file_stem().and_then(|stem| stem.to_str());
             let stem = stem.ok_or_else(|| malformed(json::Malformed::at_top("the file's name is not UTF-8")))?;
             vec![swe_agent::plan(stem, &top).map_err(malformed)?]

@@ -1,7 +1,7 @@
 //! The `runlog` command: starts and asks servers, imports, publishes.
 //!
-//! Reading order: `args` (what is typed), `command` (what each does), `client` (how a server is asked), `output` (how
-//! answers are printed), `error` (exit codes).
+//! Reading order: `args` (the command line), `command` (what each command does), `session` and `client` (requests to a
+//! server), `output` and `text` (what is printed), `exit` (exit codes).
 
 mod args;
 mod client;
@@ -10,28 +10,30 @@ mod config;
 mod conformance;
 mod demo;
 mod error;
+mod exit;
 mod import;
 mod limits;
 mod output;
 mod registry;
+mod render;
+mod session;
 mod text;
 mod value;
 
 use args::Cli;
-use clap::Parser;
-use command::Answer;
 use error::Error;
+use exit::Answer;
 use std::process::ExitCode;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(refusal) => return misused(&refusal),
     };
-    let json = cli.json();
+    let json = cli.global.json;
     match command::run(cli) {
         Ok(answer) => answer.into(),
         Err(error) if error.is_output_closed() => Answer::Yes.into(),
@@ -42,7 +44,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What clap has to say, in the form that was asked for: it may not have come as far as the flag that asks.
+/// Prints what clap says, as JSON where `--json` was typed: parsing may have failed before that flag.
 fn misused(refusal: &clap::Error) -> ExitCode {
     let json = std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if !json || !refusal.use_stderr() {
@@ -54,22 +56,22 @@ fn misused(refusal: &clap::Error) -> ExitCode {
     error.kind().exit_code().into()
 }
 
-/// The sentence at the start of clap's text.
+/// The first sentence of clap's text.
 fn usage_message(text: &str) -> String {
     match text.strip_prefix("error: ") {
         Some(text) => text.split("\n\n").next().unwrap_or(text).split_whitespace().collect::<Vec<_>>().join(" "),
-        None => "a command is missing; `runlog --help` lists them".to_owned(),
+        None => "a command is missing; `runlog --help` lists the commands".to_owned(),
     }
 }
 
-/// The clock that everything else is given. Milliseconds since the Unix epoch.
+/// The clock that is passed to everything else: milliseconds since the Unix epoch.
 #[allow(clippy::disallowed_methods, reason = "main is where the clock comes in")]
 pub(crate) fn now_millis() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The randomness that everything else is given.
+/// The randomness that is passed to everything else.
 pub(crate) fn random_id() -> String {
     uuid::Uuid::new_v4().to_string()
 }
@@ -77,7 +79,7 @@ pub(crate) fn random_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{CommandFactory, error::ErrorKind};
+    use clap::{CommandFactory, Parser, error::ErrorKind};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -107,6 +109,9 @@ mod tests {
             "runlog lookup r --tool t --args {} --occurrence 0",
             "runlog runs --limit 0",
             "runlog show ..",
+            "runlog rebuild",
+            "runlog bench",
+            "runlog snapshot list",
             "runlog unknown",
             "runlog",
         ] {
@@ -126,6 +131,27 @@ mod tests {
     #[test]
     fn values_may_begin_with_a_hyphen() {
         assert!(Cli::try_parse_from(["runlog", "lookup", "r", "--tool", "t", "--args", "-5"]).is_ok());
-        assert!(Cli::try_parse_from(["runlog", "bench", "--json", "--anything", "-x"]).is_ok());
+    }
+
+    #[test]
+    fn only_a_server_on_the_command_line_counts_as_named() {
+        for (line, named) in [
+            ("runlog conformance", false),
+            ("runlog conformance --server http://h", true),
+            ("runlog --server http://h conformance", true),
+        ] {
+            assert_eq!(Cli::read(line.split(' ').map(Into::into)).unwrap().global.server_typed, named, "{line}");
+        }
+    }
+
+    /// Every command has a sentence that fits a line, and every visible one with arguments shows an example.
+    #[test]
+    fn every_command_explains_itself_with_an_example() {
+        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let about = command.get_about().unwrap().to_string();
+            assert!(!about.ends_with('.') && about.len() <= 110, "{}: {about}", command.get_name());
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains(&format!("runlog {}", command.get_name())), "{}: {after}", command.get_name());
+        }
     }
 }

@@ -5,10 +5,13 @@
 //!   stderr   errors, notes and progress, for people; the log
 //! ```
 
-use crate::{Error, text::Text};
+use crate::{
+    Error,
+    text::{Cell, Text},
+};
 use serde::Serialize;
 use std::{
-    cell::Cell,
+    cell,
     io::{self, ErrorKind, IsTerminal, Write},
     time::{Duration, Instant},
 };
@@ -19,12 +22,15 @@ pub(crate) struct Output {
     json: bool,
     quiet: bool,
     colours: bool,
+    /// Width to wrap tables at, characters; none where no terminal shows them.
+    width: Option<u16>,
 }
 
 impl Output {
     /// Text is coloured where a terminal reads it, unless `NO_COLOR` says no.
     pub(crate) fn new(json: bool, quiet: bool) -> Self {
-        Self { json, quiet, colours: !json && may_colour(&io::stdout()) }
+        let width = (!json && io::stdout().is_terminal()).then(comfy_table::Table::new).and_then(|table| table.width());
+        Self { json, quiet, colours: !json && may_colour(&io::stdout()), width }
     }
 
     /// Prints an answer: `value` as one line of JSON, or what `human` makes of it.
@@ -32,40 +38,64 @@ impl Output {
         if self.json {
             return document(value);
         }
-        let mut text = Text::new(self.colours);
+        let mut text = Text::new(self.colours).wrapped_at(self.width);
         human(value, &mut text);
         write(text.into_string().as_bytes())
     }
 
-    /// Says something on the way to an answer; with `--json` nothing, for there is one document in the end.
+    /// Prints a part of an answer as it becomes known; nothing with `--json`, which prints one document at the end.
     pub(crate) fn say(&self, human: impl FnOnce(&mut Text)) -> Result<(), Error> {
         if self.json {
             return Ok(());
         }
-        let mut text = Text::new(self.colours);
+        let mut text = Text::new(self.colours).wrapped_at(self.width);
         human(&mut text);
         write(text.into_string().as_bytes())
     }
 
-    /// Prints the answer of a command that has said everything else on the way: nothing but with `--json`.
+    /// Prints the answer of a command that has printed its text with `say`: nothing but with `--json`.
     pub(crate) fn conclude<T: Serialize>(&self, value: &T) -> Result<(), Error> {
         if self.json { document(value) } else { Ok(()) }
     }
 
-    /// A bar for `total` steps of `what`, where somebody can see it.
+    /// Prints a note on stderr, unless `--quiet` was given.
+    pub(crate) fn note(&self, what: &str) {
+        if !self.quiet {
+            note(|text| text.line([Cell::from(what).dim()]));
+        }
+    }
+
+    /// A progress bar for `total` steps of `what`, where stderr is a terminal.
     pub(crate) fn progress(&self, what: &'static str, total: u64) -> Progress {
         let shown = !self.json && !self.quiet && io::stderr().is_terminal();
-        Progress { what, total, done: Cell::new(0), drawn: Cell::new(None), shown }
+        Progress { what, total, done: cell::Cell::new(0), drawn: cell::Cell::new(None), shown }
     }
 }
 
 /// Prints one document, whatever the form of other answers: a line of JSON.
 pub(crate) fn document<T: Serialize>(value: &T) -> Result<(), Error> {
     let mut line = serde_json::to_vec(value).map_err(|error| {
-        Error::new(runlog_schemas::answer::ErrorKind::Internal, "the answer does not serialise").because(error)
+        Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot serialise the answer").because(error)
     })?;
     line.push(b'\n');
     write(&line)
+}
+
+/// Prints bytes as they are, whatever the form of other answers: a completion script.
+pub(crate) fn raw(bytes: &[u8]) -> Result<(), Error> {
+    write(bytes)
+}
+
+/// Prints something for people on stderr.
+pub(crate) fn note(human: impl FnOnce(&mut Text)) {
+    let mut text = Text::new(may_colour(&io::stderr()));
+    human(&mut text);
+    complain(text.into_string().as_bytes());
+}
+
+/// Prints a question on stderr, without a line end.
+pub(crate) fn ask(question: &str) {
+    complain(question.as_bytes());
 }
 
 /// Prints `error`: as a document with `json`, otherwise for people.
@@ -74,7 +104,7 @@ pub(crate) fn error(error: &Error, json: bool) {
         return;
     }
     if json {
-        // Where this cannot be printed either, the exit code is all there is to tell.
+        // If this cannot be printed either, the exit code remains.
         let _ = document(&error.document());
         return;
     }
@@ -83,9 +113,9 @@ pub(crate) fn error(error: &Error, json: bool) {
     complain(text.into_string().as_bytes());
 }
 
-/// Prints what clap has to say about the command line: help and version on stdout, errors on stderr.
+/// Prints what clap says about the command line: help and version on stdout, errors on stderr.
 pub(crate) fn clap(message: &clap::Error) {
-    // Where this cannot be printed, the exit code is all there is to tell.
+    // If this cannot be printed, the exit code remains.
     let _ = message.print();
 }
 
@@ -96,17 +126,17 @@ fn write(bytes: &[u8]) -> Result<(), Error> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Error::output_closed()),
         Err(error) => {
             let kind = runlog_schemas::answer::ErrorKind::Internal;
-            Err(Error::new(kind, "the answer could not be written to stdout").because(error))
+            Err(Error::new(kind, "cannot write the answer to stdout").because(error))
         }
     }
 }
 
 fn complain(bytes: &[u8]) {
-    // Nobody is left to tell that stderr is closed.
+    // Nothing can report that stderr is closed.
     let _ = io::stderr().lock().write_all(bytes);
 }
 
-/// Whether somebody wants colours there: a terminal, unless `NO_COLOR` or `TERM=dumb` say no.
+/// Whether to colour a stream: a terminal, unless `NO_COLOR` or `TERM=dumb` is set.
 pub(crate) fn may_colour(stream: &impl IsTerminal) -> bool {
     let is = |name: &str, wanted: fn(&str) -> bool| std::env::var(name).is_ok_and(|value| wanted(&value));
     stream.is_terminal() && !is("NO_COLOR", |value| !value.is_empty()) && !is("TERM", |value| value == "dumb")
@@ -117,13 +147,13 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// How wide a bar is, characters.
 const BAR: u64 = 30;
 
-/// How far something is, on stderr. Gone when it is dropped.
+/// A progress bar on stderr; erased when dropped.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: &'static str,
     total: u64,
-    done: Cell<u64>,
-    drawn: Cell<Option<Instant>>,
+    done: cell::Cell<u64>,
+    drawn: cell::Cell<Option<Instant>>,
     shown: bool,
 }
 
@@ -137,7 +167,7 @@ impl Progress {
         }
     }
 
-    /// Makes room for a line of text; the next step draws the bar again.
+    /// Erases the bar, for a line of text; the next step draws it again.
     pub(crate) fn clear(&self) {
         if self.drawn.take().is_some() {
             complain(b"\r\x1b[K");
@@ -164,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_bar_fills_as_steps_are_done() {
-        let output = Output { json: true, quiet: false, colours: false };
+        let output = Output { json: true, quiet: false, colours: false, width: None };
         let progress = output.progress("runs", 4);
         progress.advance(1);
         assert_eq!(progress.bar(), format!("[{}{}] 1/4 runs", "#".repeat(7), ".".repeat(23)));

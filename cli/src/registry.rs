@@ -20,7 +20,7 @@ impl From<runlog_registry::Error> for Error {
             Kind::NotFound => ErrorKind::NotFound,
             Kind::Unavailable => ErrorKind::Unavailable,
         };
-        Self::new(kind, "the schema registry is of no use").because(source)
+        Self::new(kind, "schema registry failed").because(source)
     }
 }
 
@@ -39,8 +39,8 @@ pub(crate) fn settings(
     }
     config.dir = dir;
     if let Some(text) = env(AUTH) {
-        config.auth =
-            Auth::basic(&text).ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{AUTH} is not USER:PASSWORD")))?;
+        config.auth = Auth::basic(&text)
+            .ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{AUTH} must be USER:PASSWORD")))?;
     } else if let Some(token) = env(TOKEN).or_else(|| file.token.clone()) {
         config.auth = Auth::Bearer(token);
     } else if let Some(user) = &file.user {

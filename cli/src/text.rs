@@ -1,11 +1,12 @@
-//! Text for people: aligned, coloured where asked for, and harmless, whatever an agent or a tool wrote.
+//! Text for people: aligned, coloured where asked for, and without control characters, whatever an agent or a tool wrote.
 
+use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement, Table, presets};
 use runlog_schemas::id::{
     Epoch, Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq,
 };
 use std::{borrow::Cow, fmt::Write as _};
 
-/// What a cell's colour says.
+/// The meaning of a cell's colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Tone {
     #[default]
@@ -31,7 +32,22 @@ impl Tone {
     }
 }
 
-/// A piece of text with its tone; numbers stand at the right of their column.
+impl From<Cell> for comfy_table::Cell {
+    fn from(cell: Cell) -> Self {
+        let shown = Self::new(cell.text);
+        let shown = if cell.right { shown.set_alignment(CellAlignment::Right) } else { shown };
+        match cell.tone {
+            Tone::Plain => shown,
+            Tone::Good => shown.fg(Color::DarkGreen),
+            Tone::Bad => shown.fg(Color::DarkRed),
+            Tone::Warn => shown.fg(Color::DarkYellow),
+            Tone::Dim => shown.add_attribute(Attribute::Dim),
+            Tone::Strong => shown.add_attribute(Attribute::Bold),
+        }
+    }
+}
+
+/// A piece of text with its tone; numbers are aligned right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,
@@ -85,7 +101,7 @@ impl From<u32> for Cell {
     }
 }
 
-/// Nothing is told by a dash.
+/// No value is shown as a dash.
 impl<T: Into<Cell>> From<Option<T>> for Cell {
     fn from(value: Option<T>) -> Self {
         value.map_or_else(|| Self::from("-").dim(), Into::into)
@@ -113,12 +129,12 @@ impl Cell {
         Self { tone: Tone::Strong, ..self }
     }
 
-    /// At the right of its column, as numbers are.
+    /// Aligned right, as numbers are.
     pub(crate) fn right(self) -> Self {
         Self { right: true, ..self }
     }
 
-    /// One of the words that commands answer with, in its colour.
+    /// A status word in its colour.
     pub(crate) fn word(word: &str) -> Self {
         let cell = Self::from(word);
         match word {
@@ -129,7 +145,18 @@ impl Cell {
         }
     }
 
-    /// Cut behind `width` characters.
+    /// Shortened to `width` characters by leaving out the middle: ids differ at both ends.
+    pub(crate) fn shorten(self, width: usize) -> Self {
+        let chars: Vec<char> = self.text.chars().collect();
+        if chars.len() <= width || width == 0 {
+            return self;
+        }
+        let (head, tail) = ((width - 1).div_ceil(2), (width - 1) / 2);
+        let text = chars[..head].iter().chain(['…'].iter()).chain(&chars[chars.len() - tail..]).collect();
+        Self { text, ..self }
+    }
+
+    /// Cut after `width` characters.
     pub(crate) fn clip(mut self, width: usize) -> Self {
         if let Some((at, _)) = self.text.char_indices().nth(width) {
             self.text.truncate(at);
@@ -143,7 +170,7 @@ impl Cell {
     }
 }
 
-/// Replaces what a terminal would act on: control characters, and those that turn the direction of text around.
+/// Escapes what a terminal would act on: control characters, and those that change the direction of text.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let acts = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     if !text.contains(acts) {
@@ -156,16 +183,23 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text in the making.
+/// Text under construction.
 #[derive(Debug)]
 pub(crate) struct Text {
     out: String,
     colours: bool,
+    /// Where tables wrap, characters.
+    width: Option<u16>,
 }
 
 impl Text {
     pub(crate) fn new(colours: bool) -> Self {
-        Self { out: String::new(), colours }
+        Self { out: String::new(), colours, width: None }
+    }
+
+    /// The same, with tables wrapped at `width` characters.
+    pub(crate) fn wrapped_at(self, width: Option<u16>) -> Self {
+        Self { width, ..self }
     }
 
     pub(crate) fn into_string(self) -> String {
@@ -196,27 +230,33 @@ impl Text {
         self.line([Cell::from(title).strong()]);
     }
 
-    /// A table with its head; says `none` where it has no rows.
+    /// A table with a head; prints `none` where it has no rows. Wraps at the terminal's edge, if there is one.
     pub(crate) fn table<const N: usize>(&mut self, heads: [&str; N], rows: Vec<[Cell; N]>, none: &str) {
-        if rows.is_empty() {
+        let Some(first) = rows.first() else {
             self.line([Cell::from(none).dim()]);
             return;
+        };
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        if self.colours {
+            table.enforce_styling()
+        } else {
+            table.force_no_tty()
+        };
+        table.set_content_arrangement(ContentArrangement::Disabled);
+        if let Some(width) = self.width {
+            table.set_width(width).set_content_arrangement(ContentArrangement::Dynamic);
         }
-        let mut widths = heads.map(|head| head.chars().count());
-        for row in &rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.width().max(*width);
-            }
+        let right = first.each_ref().map(|cell| cell.right);
+        let head = heads.iter().zip(right).map(|(head, right)| Cell { right, ..Cell::from(*head).dim() });
+        table.set_header(head.map(comfy_table::Cell::from));
+        table.add_rows(rows.into_iter().map(|row| row.map(comfy_table::Cell::from)));
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
         }
-        let first = rows[0].each_ref().map(|cell| cell.right);
-        let mut index = 0;
-        let head = heads.map(|head| {
-            index += 1;
-            Cell { right: first[index - 1], ..Cell::from(head).dim() }
-        });
-        for row in std::iter::once(head).chain(rows) {
-            let mut widths = widths.iter();
-            self.row(&row.map(|cell| (widths.next().copied().unwrap_or(0), cell)), "  ");
+        for line in table.lines() {
+            self.out.push_str(line.trim_end());
+            self.out.push('\n');
         }
     }
 
@@ -268,14 +308,29 @@ mod tests {
     }
 
     #[test]
+    fn a_long_id_keeps_both_ends_and_a_terminal_wraps_the_rest() {
+        let id = format!("{}end", "x".repeat(300));
+        let short = Cell::from(&id).shorten(20);
+        assert_eq!((short.width(), short.text.ends_with("…xxxxxxend")), (20, true), "{short:?}");
+        assert_eq!(Cell::from("short").shorten(20).text, "short");
+        let mut text = Text::new(false).wrapped_at(Some(80));
+        text.table(["RUN", "N"], vec![[Cell::from(&id), 5u64.into()]], "none");
+        assert!(text.out.lines().all(|line| line.chars().count() <= 80), "{}", text.out);
+    }
+
+    #[test]
     fn colours_do_not_shift_columns() {
         let table = |colours| {
             let mut text = Text::new(colours);
             text.table(["A", "B"], vec![[Cell::word("failed"), "x".into()], [Cell::word("open"), "y".into()]], "none");
             text.into_string()
         };
-        let plain = table(true).replace("\x1b[31m", "").replace("\x1b[2m", "").replace("\x1b[0m", "");
-        assert_eq!(plain, table(false));
+        let coloured = table(true);
+        let mut parts = coloured.split('\x1b');
+        let first = parts.next().unwrap_or_default().to_owned();
+        let plain = parts.fold(first, |plain, part| plain + part.split_once('m').unwrap().1);
+        assert!(plain != coloured);
+        assert!(plain.lines().map(str::trim_end).eq(table(false).lines()), "{plain}");
     }
 
     #[test]

@@ -9,36 +9,36 @@ use runlog_schemas::{
 };
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A partition and an offset, `P:O`.
+/// A position in the log, `PARTITION:OFFSET`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) partition: PartitionId,
     pub(crate) offset: Offset,
 }
 
-impl FromStr for Place {
+impl FromStr for LogPosition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.split_once(':').and_then(|(partition, offset)| {
             Some(Self { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
         });
-        numbers.ok_or_else(|| format!("{text:?} is not PARTITION:OFFSET, such as 3:4711"))
+        numbers.ok_or_else(|| "expected PARTITION:OFFSET, such as 3:4711".to_owned())
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LogPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.partition, self.offset)
     }
 }
 
-/// A moment that is asked about.
+/// A point to answer for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AsOf {
-    /// Behind the record there.
-    Position(Place),
-    /// RFC 3339; the server reads it.
+    /// As of this position, inclusive.
+    Position(LogPosition),
+    /// An RFC 3339 time, parsed by the server.
     Time(String),
 }
 
@@ -47,12 +47,14 @@ impl FromStr for AsOf {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let begins = |digits: usize| text.len() > digits && text.bytes().take(digits).all(|byte| byte.is_ascii_digit());
-        // A year and a hyphen: nothing else of a time is like a position.
+        // Four digits and a hyphen start a time, never a position.
         if begins(4) && text.as_bytes().get(4) == Some(&b'-') {
             return Ok(Self::Time(text.to_owned()));
         }
-        let place = text.parse().map(Self::Position);
-        place.map_err(|_| format!("{text:?} is neither a time, such as 2026-11-22T10:00:00Z, nor PARTITION:OFFSET"))
+        let position = text.parse().map(Self::Position);
+        position.map_err(|_| {
+            "expected PARTITION:OFFSET, such as 3:4711, or a time, such as 2026-11-22T10:00:00Z".to_owned()
+        })
     }
 }
 
@@ -61,7 +63,7 @@ impl FromStr for AsOf {
 pub(crate) enum Consistency {
     Eventual,
     Latest,
-    AtLeast(Place),
+    AtLeast(LogPosition),
 }
 
 impl FromStr for Consistency {
@@ -72,8 +74,8 @@ impl FromStr for Consistency {
             "eventual" => Ok(Self::Eventual),
             "latest" => Ok(Self::Latest),
             _ => match text.strip_prefix("at-least=") {
-                Some(place) => place.parse().map(Self::AtLeast),
-                None => Err(format!("{text:?} is none of eventual, latest and at-least=PARTITION:OFFSET")),
+                Some(position) => position.parse().map(Self::AtLeast),
+                None => Err("expected eventual, latest or at-least=PARTITION:OFFSET".to_owned()),
             },
         }
     }
@@ -84,54 +86,68 @@ impl fmt::Display for Consistency {
         match self {
             Self::Eventual => f.write_str("eventual"),
             Self::Latest => f.write_str("latest"),
-            Self::AtLeast(place) => write!(f, "at-least={place}"),
+            Self::AtLeast(position) => write!(f, "at-least={position}"),
         }
     }
 }
 
-/// The longest wait that can be asked for: beyond it nothing is bounded any more.
+/// The longest time limit that is accepted.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A duration with its unit: `500ms`, `10s`, `2m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let duration = humantime::parse_duration(text)
-        .map_err(|error| format!("{text:?} is not a duration such as 500ms or 10s: {error}"))?;
+        .map_err(|error| format!("expected a duration with a unit, such as 500ms or 10s: {error}"))?;
     if duration.is_zero() || duration > DURATION_MAX {
-        return Err(format!("{text:?} is not between 1ms and 24h"));
+        return Err("expected between 1ms and 24h".to_owned());
     }
     Ok(duration)
 }
 
-/// A run's id. It is one segment of a URL's path, so it cannot be what a URL takes for a way up.
+/// A count of at least 1.
+pub(crate) fn positive(text: &str) -> Result<u64, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number, at least 1".to_owned())
+}
+
+/// The same, up to 4294967295.
+pub(crate) fn positive_u32(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "expected a whole number from 1 to 4294967295".to_owned())
+}
+
+/// A run id. `.` and `..` are refused: a URL path would drop them.
 pub(crate) fn run_id(text: &str) -> Result<RunId, String> {
     segment(text, "a run id")
 }
 
-/// A record's id, likewise.
+/// A record id, likewise.
 pub(crate) fn record_id(text: &str) -> Result<RecordId, String> {
     segment(text, "a record id")
 }
 
 fn segment<T: FromStr<Err = Illegal>>(text: &str, what: &str) -> Result<T, String> {
     match text {
-        "" | "." | ".." => Err(format!("{what} cannot be {text:?}")),
+        "" => Err(format!("{what} must not be empty")),
+        "." | ".." => Err(format!("{what} must not be {text}: a URL cannot name it")),
         _ => text.parse().map_err(|illegal: Illegal| illegal.to_string()),
     }
 }
 
-/// JSON given as the value of `flag`, compact.
+/// The JSON value of `flag`, compact.
 pub(crate) fn json(flag: &str, text: &str) -> Result<Json, Error> {
     Json::parse(text).map_err(|error| refused(flag, error))
 }
 
-/// JSON that a fingerprint can be taken of, in canonical form: without duplicate keys.
+/// The JSON value of `flag` in canonical form (RFC 8785), for a fingerprint. Duplicate keys are refused.
 pub(crate) fn arguments(flag: &str, text: &str) -> Result<String, Error> {
     canonical::canonicalize(text).map_err(|error| refused(flag, error))
 }
 
 fn refused(flag: &str, error: canonical::Error) -> Error {
     let pointer = error.pointer.clone();
-    Error::new(ErrorKind::Invalid, format!("the value of {flag} was not taken"))
+    Error::new(ErrorKind::Invalid, format!("{flag} is not valid JSON"))
         .with("flag", flag)
         .with("pointer", pointer)
         .because(error)
@@ -163,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn a_count_is_positive_and_its_error_says_so() {
+        assert_eq!((positive("7"), positive_u32("4294967295")), (Ok(7), Ok(u32::MAX)));
+        for text in ["", "0", "-1", "x", "4294967296"] {
+            let error = positive_u32(text).unwrap_err();
+            assert!(error.contains("from 1 to 4294967295") && !error.contains(".."), "{error}");
+        }
+    }
+
+    #[test]
     fn a_duration_needs_a_unit_and_is_bounded() {
         assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1500)));
@@ -180,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_json_value_names_flag_and_place() {
+    fn a_refused_json_value_names_flag_and_pointer() {
         let error = arguments("--args", r#"{"a":{"b":1,"b":2}}"#).unwrap_err();
         assert_eq!((error.kind(), error.kind().exit_code()), (ErrorKind::Invalid, 3));
         let document = error.document();

@@ -4,6 +4,8 @@
 
 mod commands {
     mod asking;
+    mod deciding;
+    mod following;
     mod harness;
     mod importing;
     mod publishing;

@@ -155,10 +155,10 @@ impl Runlog {
     fn run<S: AsRef<OsStr>>(&self, arguments: &[S], input: &str, flags: &[&str]) -> anyhow::Result<Ran> {
         let mut command = command()?;
         // Global flags first: behind them, an argument may begin with a hyphen.
-        command.args(flags).args(arguments);
         if let Some(server) = &self.server {
-            command.env("RUNLOG_SERVER", server);
+            command.arg("--server").arg(server);
         }
+        command.args(flags).args(arguments);
         let words: Vec<_> = arguments.iter().map(|word| word.as_ref().to_string_lossy()).collect();
         run(command, head(&words.join(" ")), input)
     }

@@ -219,7 +219,8 @@ pub fn stops(journal: &Journal<'_>) -> anyhow::Result<()> {
 fn skip(server: &Server, stops: &mut [Option<Stop>], partition: usize) -> anyhow::Result<()> {
     let stop = stops[partition].take().context("it is stopped")?;
     let place = format!("{partition}:{}", stop.offset);
-    let skip = ["dead-letter", "skip", &place, "--who", "a test", "--why", "nobody will ever know that schema"];
+    let skip =
+        ["dead-letter", "skip", &place, "--who", "a test", "--why", "nobody will ever know that schema", "--yes"];
     server.runlog().answer(&skip)?;
     Ok(())
 }
@@ -304,7 +305,7 @@ pub fn voids_and_stops(journal: &Journal<'_>) -> anyhow::Result<()> {
         server = journal.launch.start()?;
     }
     let place = format!("1:{}", offsets[2]);
-    server.runlog().json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y"])?.exits(0)?;
+    server.runlog().json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y", "--force", "--yes"])?.exits(0)?;
     ensure!(ids(&server.runlog(), &agent.run_id, "latest")?.len() == 1, "it goes on");
     assert_verified(&server.runlog())
 }
@@ -322,7 +323,9 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     let (mut server, offsets) = journal.put(server, &records)?;
     let lookup = ["lookup", &agent.run_id, "--tool", "book", "--args", "{\"seat\":1}"];
     ensure!(server.runlog().answer(&lookup)?["result"] == "wrong", "it is applied");
-    let skip = |runlog: &Runlog, place: &str| runlog.json(&["dead-letter", "skip", place, "--who", "w", "--why", "y"]);
+    let skip = |runlog: &Runlog, place: &str| {
+        runlog.json(&["dead-letter", "skip", place, "--who", "w", "--why", "y", "--force", "--yes"])
+    };
     let runlog = server.runlog();
     // Nobody can do without the genesis; the future cannot be voided; there is no such partition.
     let end = offsets[3].saturating_add(1);
@@ -337,7 +340,7 @@ pub fn voids(journal: &Journal<'_>) -> anyhow::Result<()> {
     let voided = |runlog: &Runlog| -> anyhow::Result<()> {
         let found = ids(runlog, &agent.run_id, "latest")?;
         ensure!(found == begun.each_ref().map(|record| record.body.record_id.as_str()), "applied: {found:?}");
-        ensure!(runlog.json(&lookup)?.exits(1)?.json()?["status"] == "pending", "its call is pending again");
+        ensure!(runlog.json(&lookup)?.exits(6)?.json()?["status"] == "pending", "its call is pending again");
         let letters = runlog.answer(&["dead-letter", "list"])?;
         ensure!(letters["records"] == json!([]), "{letters}");
         assert_verified(runlog)

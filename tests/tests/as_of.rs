@@ -182,10 +182,10 @@ fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
     let lookup = ["lookup", RUN, "--tool", "book", "--args", ARGS];
     for (name, code, status, occurrences) in [
         ("claimed", 1, "unknown", 0),
-        ("asked", 1, "pending", 1),
-        ("late", 1, "pending", 1),
+        ("asked", 6, "pending", 1),
+        ("late", 6, "pending", 1),
         ("adopted", 0, "completed", 1),
-        ("again", 1, "pending", 2),
+        ("again", 6, "pending", 2),
         ("done", 0, "completed", 2),
     ] {
         let (ended, found) = as_of(&runlog, &lookup, story.at(name)?)?;

@@ -87,7 +87,7 @@ fn decided(race: &Race, run: &str, agent: &mut Agent, key: Option<&str>) -> anyh
     let runlog = race.site.server.runlog();
     let recovery = runlog.json(&["recover", run])?.exits(1)?.json()?;
     let pending = recovery["pending"][0]["id"].as_str().context("an id")?;
-    let why = ["--not-done", "--who", "test", "--why", "the other one was fenced"];
+    let why = ["--not-done", "--who", "test", "--why", "the other one was fenced", "--yes"];
     runlog.answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
     agent.ask(&book(key))
 }

@@ -55,7 +55,17 @@ fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
     });
     runlog.json_with_input(&["publish"], &large.to_string())?.exits(0)?;
     let place = format!("{}:{}", outcome["position"]["partition"], outcome["position"]["offset"]);
-    runlog.answer(&["dead-letter", "skip", &place, "--who", "a test", "--why", "so that there is one"])?;
+    runlog.answer(&[
+        "dead-letter",
+        "skip",
+        &place,
+        "--who",
+        "a test",
+        "--why",
+        "so that there is one",
+        "--force",
+        "--yes",
+    ])?;
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn what_stands_open_and_what_happened_is_answered_over_http() -> anyhow::Result<
     ensure!((&pending[0]["kind"], &pending[0]["id"]) == (&json!("effect"), &json!("effect.7")), "{recovery}");
     ensure!((&pending[1]["kind"], &pending[1]["id"]) == (&json!("tool"), &json!("call.7")), "{recovery}");
     ensure!(pending[0]["fingerprint"].is_null() && pending[0]["occurrence"].is_null(), "{recovery}");
-    let resolved = ["effects", "resolve", "run-42", "effect.7", "--give-up", "--who", "jo", "--why", "gone"];
+    let resolved = ["effects", "resolve", "run-42", "effect.7", "--give-up", "--who", "jo", "--why", "gone", "--yes"];
     runlog.json(&resolved)?.exits(0)?;
     let effects = runlog.answer(&["effects"])?;
     let status = |id: &str| {

@@ -61,7 +61,7 @@ fn publish(runlog: &Command, records: &[Value]) -> anyhow::Result<()> {
 
 /// Takes the content of a family away, and says where the horizon of the run's partition stands.
 fn drop_content(server: &Server, family: &str, until: &str) -> anyhow::Result<Value> {
-    let typed = ["retention", family, "--until", until, "--who", "jo", "--why", "policy"];
+    let typed = ["retention", family, "--until", until, "--who", "jo", "--why", "policy", "--yes"];
     let outcomes = server.runlog().json(&typed)?.exits(0)?.json()?;
     let outcomes = outcomes["outcomes"].as_array().context("outcomes")?;
     ensure!(outcomes.len() == server.partitions as usize, "one for each partition: {outcomes:?}");
@@ -198,7 +198,7 @@ fn what_has_no_content_is_no_family_of_a_horizon_and_a_decision_is_signed() -> a
         let (status, problem) = server.post("/v1/horizons", &body)?;
         ensure!(status == 400 && problem["kind"] == "invalid", "{family}: {problem}");
     }
-    let typed = ["retention", "run_claim", "--until", FAR, "--who", "jo", "--why", "policy"];
+    let typed = ["retention", "run_claim", "--until", FAR, "--who", "jo", "--why", "policy", "--yes"];
     ensure!(server.runlog().json(&typed)?.exits(3)?.error_kind()? == "invalid");
     for body in [
         json!({ "family": "wake", "until": FAR, "who": "", "why": "policy" }),

@@ -64,7 +64,9 @@ fn a_skip_is_not_lost_when_the_server_is_killed_while_it_rebuilds() -> anyhow::R
     let server = launch.start()?;
     ensure!(show(&server)? == 2, "both are applied");
     let (runlog, place) = (server.runlog(), format!("2:{last}"));
-    let skipping = thread::spawn(move || runlog.json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y"]));
+    let skipping = thread::spawn(move || {
+        runlog.json(&["dead-letter", "skip", &place, "--who", "w", "--why", "y", "--force", "--yes"])
+    });
     let begun = Instant::now();
     let rebuilding = folder.path().join("index/2/2");
     while !rebuilding.exists() {

@@ -100,7 +100,7 @@ fn a_call_is_at_each_time_what_was_said_of_then_and_a_correction_never_reopens_i
     ensure!(runlog.json(&lookup)?.exits(0)?.json()?["status"] == "completed");
     // An operator's decision ends a call as well.
     runlog
-        .json(&["effects", "resolve", RUN, "again", "--give-up", "--who", "jo", "--why", "nobody knows"])?
+        .json(&["effects", "resolve", RUN, "again", "--give-up", "--who", "jo", "--why", "nobody knows", "--yes"])?
         .exits(0)?;
     let (_, page) = server.get(&format!("/v1/runs/{RUN}/facts?at=2100-01-01T00:00:00%2B02:00"))?;
     let given_up = &page["facts"][1];

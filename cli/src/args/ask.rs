@@ -1,58 +1,58 @@
-//! What is typed to ask the server something.
+//! Flags of the commands that ask the server.
 
-use super::{AsOf, DeadLetterSkip, OfRun, Page, Reading, Resolve, Wait};
+use super::{AsOfArg, DeadLetterSkip, Deadline, PageOptions, ReadOptions, Resolve, RunArg};
 use crate::value;
 use clap::{Args, Subcommand};
-use runlog_schemas::id::{JournalSeq, PartitionId, RunId};
-use std::time::Duration;
+use runlog_schemas::id::{JournalSeq, RunId};
 
 #[derive(Debug, Args)]
 pub(crate) struct Runs {
-    /// At most so many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    /// Maximum number of runs
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value::positive)]
     pub(crate) limit: u64,
-    /// Go on where a page ended: its `next_cursor`
-    #[arg(long, value_name = "C")]
+    /// Continue after a page: its `next_cursor`
+    #[arg(long, value_name = "CURSOR")]
     pub(crate) cursor: Option<String>,
-    /// Those of one status
-    #[arg(long, value_name = "S", value_parser = ["open", "completed", "failed", "cancelled"])]
+    /// Only runs with this status
+    #[arg(long, value_name = "STATUS", value_parser = ["open", "completed", "failed", "cancelled"])]
     pub(crate) status: Option<String>,
-    /// Those whose id begins so
-    #[arg(long, value_name = "P")]
+    /// Only runs whose id starts with this text
+    #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     #[command(flatten)]
-    pub(crate) of: OfRun,
-    /// Only the records that state the facts which hold at a time (RFC 3339): calls, turns, proposals
-    #[arg(long, value_name = "TIME")]
+    pub(crate) run: RunArg,
+    /// Show the run as of a position of its partition (inclusive), or only the facts that were valid at a time (RFC 3339):
+    /// calls, turns, proposals
+    #[arg(long, value_name = "TIME|PARTITION:OFFSET")]
     pub(crate) as_of: Option<value::AsOf>,
-    /// Do not mask content by its privacy class, where that is allowed
+    /// Show content unmasked, where the server allows it
     #[arg(long)]
     pub(crate) raw: bool,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Tail {
-    /// The run's id [default: all runs, each partition in its order]
+    /// Run id [default: all runs, each partition in its own order]
     #[arg(value_name = "RUN", value_parser = value::run_id)]
     pub(crate) run: Option<RunId>,
-    /// Follow the changes of an index of all runs instead: tool_calls, effects or another one that verify names
+    /// Follow the changes of an index instead, such as tool_calls or effects; `runlog verify -v` lists the indices
     #[arg(long, value_name = "NAME", conflicts_with_all = ["run", "raw"])]
     pub(crate) index: Option<String>,
-    /// beginning, end, or the cursor of a line [default: end; with --until-end beginning]
+    /// Where to start: beginning, end, or the `cursor` of a line, exclusive [default: end; beginning with --until-end]
     #[arg(long, value_name = "CURSOR")]
     pub(crate) from: Option<String>,
-    /// Stop at the end instead of waiting for more
+    /// Stop at the end of the log instead of waiting for more
     #[arg(long)]
     pub(crate) until_end: bool,
-    /// Do not mask content by its privacy class, where that is allowed
+    /// Show content unmasked, where the server allows it
     #[arg(long)]
     pub(crate) raw: bool,
 }
@@ -60,62 +60,62 @@ pub(crate) struct Tail {
 #[derive(Debug, Args)]
 pub(crate) struct Lookup {
     #[command(flatten)]
-    pub(crate) of: OfRun,
-    /// The tool's name
+    pub(crate) run: RunArg,
+    /// Name of the tool
     #[arg(long, value_name = "NAME")]
     pub(crate) tool: String,
-    /// The arguments; order of keys and white space do not matter
+    /// Arguments of the call; the order of keys and white space do not matter
     #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
     pub(crate) args: String,
-    /// Which of the requests with this tool and arguments, from 1 [default: the last]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Which of the requests with this tool and these arguments, counted from 1 [default: the last]
+    #[arg(long, value_name = "K", value_parser = value::positive_u32)]
     pub(crate) occurrence: Option<u32>,
     #[command(flatten)]
-    pub(crate) as_of: AsOf,
+    pub(crate) as_of: AsOfArg,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Checkpoint {
     #[command(flatten)]
-    pub(crate) of: OfRun,
-    /// The latest that covers no more than this `journal_seq`
+    pub(crate) run: RunArg,
+    /// The latest checkpoint that covers at most this `journal_seq`, inclusive
     #[arg(long, value_name = "SEQ")]
     pub(crate) at_or_before: Option<JournalSeq>,
     #[command(flatten)]
-    pub(crate) as_of: AsOf,
+    pub(crate) as_of: AsOfArg,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
     #[command(flatten)]
-    pub(crate) of: OfRun,
-    /// With the checkpoint's messages
+    pub(crate) run: RunArg,
+    /// Include the messages of the checkpoint
     #[arg(long)]
     pub(crate) full: bool,
     #[command(flatten)]
-    pub(crate) as_of: AsOf,
+    pub(crate) as_of: AsOfArg,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Effects {
     #[command(subcommand)]
     pub(crate) action: Option<EffectsAction>,
-    /// Those without a recorded end
+    /// Only effects without a recorded end
     #[arg(long)]
     pub(crate) pending: bool,
-    /// Those that must not be run again before somebody decides
+    /// Only pending effects that must not run again until someone decides
     #[arg(long)]
     pub(crate) r#unsafe: bool,
     #[command(flatten)]
-    pub(crate) page: Page,
+    pub(crate) page: PageOptions,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Subcommand)]
@@ -126,13 +126,13 @@ pub(crate) enum EffectsAction {
 
 #[derive(Debug, Args)]
 pub(crate) struct Anomalies {
-    /// Those of one run
+    /// Only refused records of this run
     #[arg(value_name = "RUN", value_parser = value::run_id)]
     pub(crate) run: Option<RunId>,
     #[command(flatten)]
-    pub(crate) page: Page,
+    pub(crate) page: PageOptions,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
@@ -143,81 +143,39 @@ pub(crate) struct DeadLetter {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeadLetterAction {
-    /// List what could not be read
+    /// List the records that could not be read
     List(DeadLetterList),
     /// Show one, with its first bytes
     Show(DeadLetterShow),
-    /// Void a record for every reader: releases a partition that stopped there
+    /// Make every reader ignore a record, so that a partition that stopped there continues
     Skip(DeadLetterSkip),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DeadLetterList {
     #[command(flatten)]
-    pub(crate) page: Page,
+    pub(crate) page: PageOptions,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DeadLetterShow {
-    /// Partition and offset
-    #[arg(value_name = "P:O")]
-    pub(crate) place: value::Place,
+    /// Position of the record
+    #[arg(value_name = "PARTITION:OFFSET")]
+    pub(crate) position: value::LogPosition,
     #[command(flatten)]
-    pub(crate) reading: Reading,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Retention {
-    /// The payload type whose content goes; left out, the horizons that stand are listed
-    #[arg(value_name = "FAMILY", requires_all = ["until", "who", "why"])]
-    pub(crate) family: Option<String>,
-    /// That of the records which the log took before this time (RFC 3339)
-    #[arg(long, value_name = "TIME", requires = "family")]
-    pub(crate) until: Option<String>,
-    /// Who decides
-    #[arg(long, value_name = "W", requires = "family")]
-    pub(crate) who: Option<String>,
-    /// Why
-    #[arg(long, value_name = "T", requires = "family")]
-    pub(crate) why: Option<String>,
-    /// Of one partition [default: all]
-    #[arg(long, value_name = "N", requires = "family")]
-    pub(crate) partition: Option<PartitionId>,
-    #[command(flatten)]
-    pub(crate) page: Page,
-    #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadOptions,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
     #[command(flatten)]
-    pub(crate) wait: Wait,
+    pub(crate) wait: Deadline,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
-    pub(crate) wait: Wait,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Conformance {
-    /// What the ids of the suite's runs begin with; there must be no run of it yet [default: a random one]
-    #[arg(long, value_name = "P")]
-    pub(crate) prefix: Option<String>,
-    /// Only this rule; may be given several times
-    #[arg(long, value_name = "NAME")]
-    pub(crate) rule: Vec<String>,
-    /// List the rules and ask nobody
-    #[arg(long)]
-    pub(crate) list: bool,
-    /// Run those rules too that take something away from whole partitions: horizons, skips. For a journal of its own
-    #[arg(long)]
-    pub(crate) partition_rules: bool,
-    /// How long one rule may take, such as 30s [default: 30s]
-    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
-    pub(crate) deadline: Option<Duration>,
+    pub(crate) wait: Deadline,
 }

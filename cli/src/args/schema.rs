@@ -1,4 +1,4 @@
-//! What is typed about the schemas of records. No server is asked.
+//! Flags of `schema`, which contacts no server.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ pub(crate) struct Schema {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SchemaAction {
-    /// List the versions that this command reads
+    /// List the schema versions that this command can read
     List,
-    /// Print a version's schema
+    /// Print the schema of a version
     Show(SchemaShow),
-    /// Say whether all that was written with one schema is read with another
+    /// Check whether everything written with one schema can be read with another
     Check(SchemaCheck),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaShow {
-    /// Which one, such as JournalRecord/v1 [default: the one that is written]
+    /// Schema name and version, such as JournalRecord/v1 [default: the version that is written]
     #[arg(value_name = "NAME/VERSION")]
     pub(crate) which: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaCheck {
-    /// The file of the schema that records were written with
+    /// File with the schema that the records were written with
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
-    /// The file of the schema that they are to be read with
+    /// File with the schema to read them with
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 }

@@ -1,126 +1,97 @@
-//! Server-sent events, as the HTML standard's "Parsing an event stream" has them, without reconnecting.
+//! Server-sent events of one connection, with a bound on the size of an event.
 
 use crate::Error;
+pub(crate) use eventsource_stream::Event;
+use eventsource_stream::{EventStreamError, Eventsource};
+use futures_util::{StreamExt, stream::BoxStream};
 use runlog_schemas::answer::ErrorKind;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-/// The longest event that is taken, bytes: many times what the largest record is as JSON.
+/// The largest event that is accepted, bytes: many times the largest record as JSON.
 const EVENT_BYTES_MAX: usize = 64 << 20;
 
-/// One event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
-    /// Its type; empty is `message`.
-    pub(crate) name: String,
-    /// Its data lines.
-    pub(crate) data: String,
+/// A stream of events.
+pub(crate) struct Events {
+    stream: BoxStream<'static, Result<Event, EventStreamError<io::Error>>>,
+    /// Bytes received since the last event.
+    held: Arc<AtomicUsize>,
+    url: String,
 }
 
-/// A stream of events.
-#[derive(Debug)]
-pub(crate) struct Events {
-    response: reqwest::Response,
-    url: String,
-    parser: Parser,
+impl std::fmt::Debug for Events {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Events").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl Events {
     pub(super) fn new(response: reqwest::Response, url: String) -> Self {
-        Self { response, url, parser: Parser::default() }
+        let chunks = response.bytes_stream().map(|chunk| chunk.map_err(|error| io::Error::other(error.without_url())));
+        Self::of(chunks, url)
+    }
+
+    fn of<B: AsRef<[u8]> + Send + 'static>(
+        chunks: impl futures_util::Stream<Item = io::Result<B>> + Send + 'static,
+        url: String,
+    ) -> Self {
+        let held = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&held);
+        let bounded = chunks.map(move |chunk| {
+            let chunk = chunk?;
+            let bytes = chunk.as_ref().len();
+            match counter.fetch_add(bytes, Ordering::Relaxed) + bytes {
+                held if held > EVENT_BYTES_MAX + bytes => Err(io::Error::other("an event is larger than any record")),
+                _ => Ok(chunk),
+            }
+        });
+        Self { stream: bounded.eventsource().boxed(), held, url }
     }
 
     /// The next event; none when the server ended the stream. Cancel safe: what was received stays.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, Error> {
-        loop {
-            if let Some(event) = self.parser.next().map_err(|what| self.broken(what))? {
-                return Ok(Some(event));
-            }
-            match self.response.chunk().await {
-                Ok(Some(bytes)) => self.parser.push(&bytes),
-                Ok(None) => return Ok(None),
-                Err(error) => return Err(self.broken("it broke off").because(error.without_url())),
-            }
-        }
-    }
-
-    fn broken(&self, what: &str) -> Error {
-        Error::new(ErrorKind::Unavailable, format!("the stream from {} cannot be read on: {what}", self.url))
-    }
-}
-
-/// Bytes to events.
-#[derive(Debug, Default)]
-struct Parser {
-    bytes: Vec<u8>,
-    /// What of `bytes` was looked at.
-    at: usize,
-    event: Event,
-    has_data: bool,
-}
-
-impl Parser {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.at);
-        self.at = 0;
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn next(&mut self) -> Result<Option<Event>, &'static str> {
-        while let Some(length) = self.bytes[self.at..].iter().position(|byte| *byte == b'\n') {
-            let line = &self.bytes[self.at..self.at + length];
-            let line = std::str::from_utf8(line).map_err(|_| "it is not UTF-8")?;
-            let line = line.strip_suffix('\r').unwrap_or(line);
-            if line.is_empty() {
-                self.at += length + 1;
-                let event = std::mem::take(&mut self.event);
-                if std::mem::take(&mut self.has_data) {
-                    return Ok(Some(event));
-                }
-                continue;
-            }
-            let (field, value) = line.split_once(':').unwrap_or((line, ""));
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match field {
-                "data" => {
-                    if self.has_data {
-                        self.event.data.push('\n');
-                    }
-                    self.event.data.push_str(value);
-                    self.has_data = true;
-                }
-                "event" => value.clone_into(&mut self.event.name),
-                // A line's own cursor says what `id` says; comments keep the connection alive.
-                _ => {}
-            }
-            self.at += length + 1;
-        }
-        let held = self.bytes.len() - self.at + self.event.data.len();
-        if held > EVENT_BYTES_MAX { Err("an event is larger than any record") } else { Ok(None) }
+        let next = self.stream.next().await;
+        self.held.store(0, Ordering::Relaxed);
+        next.transpose().map_err(|error| {
+            let what = format!("the stream from {} broke off", self.url);
+            Error::new(ErrorKind::Unavailable, what).because(error.to_string())
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::stream;
 
-    fn parse(text: &str, chunk: usize) -> Vec<(String, String)> {
-        let mut parser = Parser::default();
-        let mut events = Vec::new();
-        for bytes in text.as_bytes().chunks(chunk) {
-            parser.push(bytes);
-            while let Some(event) = parser.next().unwrap() {
-                events.push((event.name, event.data));
-            }
-        }
-        events
+    fn events(chunks: Vec<Vec<u8>>) -> Events {
+        Events::of(stream::iter(chunks.into_iter().map(Ok)), "http://h".into())
     }
 
-    #[test]
-    fn events_are_the_same_however_they_are_cut() {
+    #[tokio::test]
+    async fn events_are_the_same_however_they_are_cut() {
         let text =
             ": hello\n\nid: 1\ndata: {\"a\":\ndata:\"é\"}\n\nevent: end\r\ndata\r\n\r\nevent: lost\n\ndata: half";
-        let expected = vec![(String::new(), "{\"a\":\n\"é\"}".to_owned()), ("end".to_owned(), String::new())];
-        for chunk in [1, 2, 3, 7, 1000] {
-            assert_eq!(parse(text, chunk), expected, "chunks of {chunk}");
+        for size in [1, 2, 3, 7, 1000] {
+            let mut events = events(text.as_bytes().chunks(size).map(<[u8]>::to_vec).collect());
+            let mut found = Vec::new();
+            while let Some(event) = events.next().await.unwrap() {
+                found.push((event.event, event.data));
+            }
+            let expected = [("message".to_owned(), "{\"a\":\n\"é\"}".to_owned()), ("end".to_owned(), String::new())];
+            assert_eq!(found, expected, "chunks of {size}");
         }
+    }
+
+    #[tokio::test]
+    async fn an_event_without_end_is_refused() {
+        let chunks = std::iter::repeat_n(vec![b'x'; 1 << 20], (EVENT_BYTES_MAX >> 20) + 3);
+        let error = events(chunks.collect()).next().await.unwrap_err();
+        assert!(error.chain().contains("larger than any record"), "{}", error.chain());
     }
 }

@@ -1,6 +1,10 @@
-//! What is asked for: a path and a query, percent-encoded as RFC 3986 has it.
+//! The target of a request: a path and a query, percent-encoded by RFC 3986.
 
-use std::{fmt::Write as _, time::Duration};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use std::time::Duration;
+
+/// Everything but the unreserved characters of RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A path below the server's URL, with its query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,16 +16,16 @@ impl Target {
         Self(path.to_owned())
     }
 
-    /// Something of one run.
+    /// A path below one run.
     pub(crate) fn run(run_id: impl AsRef<str>) -> Self {
         Self::new("/v1/runs").segment(run_id)
     }
 
-    /// Adds one segment, whatever is in it.
+    /// Adds one segment, encoded.
     #[must_use]
     pub(crate) fn segment(mut self, segment: impl AsRef<str>) -> Self {
         self.0.push('/');
-        encode(segment.as_ref(), &mut self.0);
+        self.0.extend(utf8_percent_encode(segment.as_ref(), RESERVED));
         self
     }
 
@@ -32,17 +36,17 @@ impl Target {
         self
     }
 
-    /// Adds a parameter of the query.
+    /// Adds a query parameter.
     #[must_use]
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.0.push(if self.0.contains('?') { '&' } else { '?' });
         self.0.push_str(name);
         self.0.push('=');
-        encode(&value.to_string(), &mut self.0);
+        self.0.extend(utf8_percent_encode(&value.to_string(), RESERVED));
         self
     }
 
-    /// The same, where there is a value.
+    /// Adds a query parameter if it has a value.
     #[must_use]
     pub(crate) fn with_some(self, name: &str, value: Option<impl ToString>) -> Self {
         match value {
@@ -51,13 +55,13 @@ impl Target {
         }
     }
 
-    /// The same, where it is so.
+    /// Adds a query parameter `true` if the flag is set.
     #[must_use]
     pub(crate) fn with_flag(self, name: &str, is_so: bool) -> Self {
         self.with_some(name, is_so.then_some("true"))
     }
 
-    /// How long the server may take.
+    /// Sets the time limit of the server.
     #[must_use]
     pub(crate) fn deadline(self, deadline: Duration) -> Self {
         self.with("deadline_ms", deadline.as_millis())
@@ -65,17 +69,6 @@ impl Target {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-/// All but RFC 3986's unreserved characters, byte by byte.
-fn encode(text: &str, out: &mut String) {
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
-            // Writing to a String cannot fail.
-            _ => drop(write!(out, "%{byte:02X}")),
-        }
     }
 }
 

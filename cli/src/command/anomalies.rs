@@ -1,12 +1,15 @@
-//! `anomalies`: what was refused.
+//! `anomalies`: refused records.
 
-use super::{Answer, Session, pages};
+use super::pages;
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    render,
+    session::{READ_WAIT, Session},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::Anomalies;
+use runlog_schemas::answer::{Anomalies, ErrorKind, Run};
 use std::collections::BTreeSet;
 
 pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answer, Error> {
@@ -21,6 +24,15 @@ pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answ
         Ok((page.anomalies, page.next_cursor))
     })
     .await?;
+    // A run can have refused records only: it is unknown where it has no records either.
+    if let Some(run_id) = args.run.as_ref().filter(|_| anomalies.is_empty()) {
+        let wait = session.wait(&args.reading.wait, READ_WAIT);
+        let target = Target::run(run_id).with_some("consistency", session.config.consistency(&args.reading));
+        if session.find::<Run>(target, wait).await?.is_none() {
+            let what = format!("no run {run_id}; `runlog runs --prefix` finds runs by the start of their id");
+            return Err(Error::new(ErrorKind::NotFound, what).with("run_id", run_id.as_str()));
+        }
+    }
     let unavailable_partitions = unavailable.into_iter().collect();
     session.output.answer(&Anomalies { anomalies, unavailable_partitions, next_cursor }, human)?;
     Ok(Answer::Yes)
@@ -29,8 +41,8 @@ pub(super) async fn run(session: &Session, args: args::Anomalies) -> Result<Answ
 fn human(page: &Anomalies, text: &mut Text) {
     let rows = page.anomalies.iter().map(|anomaly| {
         [
-            super::place(&anomaly.position),
-            Cell::from(&anomaly.reason).bad(),
+            render::position(&anomaly.position),
+            Cell::from(anomaly.reason.as_str()).bad(),
             Cell::from(&anomaly.run_id),
             Cell::from(&anomaly.record_id),
             anomaly.epoch.into(),
@@ -38,7 +50,7 @@ fn human(page: &Anomalies, text: &mut Text) {
         ]
     });
     let heads = ["POSITION", "REASON", "RUN", "RECORD", "EPOCH", "WRITER"];
-    text.table(heads, rows.collect(), "nothing was refused");
-    super::unavailable(&page.unavailable_partitions, text);
-    super::more(page.next_cursor.as_deref(), text);
+    text.table(heads, rows.collect(), "no refused records");
+    render::unavailable(&page.unavailable_partitions, text);
+    render::more(page.next_cursor.as_deref(), text);
 }

@@ -1,15 +1,17 @@
-//! `checkpoint`: a run's latest valid checkpoint, whole.
+//! `checkpoint`: the latest valid checkpoint of a run.
 
-use super::{Answer, Session};
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    render,
+    session::Session,
     text::{Cell, Text},
 };
 use runlog_schemas::answer::Checkpoint;
 
 pub(super) async fn run(session: &Session, args: args::Checkpoint) -> Result<Answer, Error> {
-    let target = Target::run(&args.of.run)
+    let target = Target::run(&args.run.run)
         .path("/checkpoints/latest")
         .with_some("at_or_before", args.at_or_before)
         .with_some("as_of", args.as_of.position()?);
@@ -38,6 +40,6 @@ pub(super) fn facts(checkpoint: &Checkpoint, text: &mut Text) {
         ("unanswered", unanswered.into()),
         ("schema version", checkpoint.schema_version.into()),
         ("state", checkpoint.state.as_ref().map(|state| state.as_str()).into()),
-        ("position", super::place(&checkpoint.position)),
+        ("position", render::position(&checkpoint.position)),
     ]);
 }

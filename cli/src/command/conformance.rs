@@ -1,10 +1,10 @@
 //! `conformance`: the journal's rules, each shown on a server by a scenario of its own.
 
-use super::Answer;
 use crate::{
     Error, args,
     client::{Client, Target},
     conformance::{self, Line, Outcome, Plan, Report, rules},
+    exit::Answer,
     output::Output,
     text::{Cell, Text},
 };
@@ -20,7 +20,12 @@ const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// The widest name of a rule, and a space.
 const NAME_WIDTH: usize = 30;
 
-pub(super) fn run(args: &args::Conformance, server: &str, output: &Output) -> Result<Answer, Error> {
+pub(super) fn run(
+    args: &args::Conformance,
+    server: &str,
+    server_typed: bool,
+    output: &Output,
+) -> Result<Answer, Error> {
     if let Some(unknown) = args.rule.iter().find(|name| !rules().any(|rule| rule.name == **name)) {
         return Err(Error::usage(format!("there is no rule {unknown}; --list has them")));
     }
@@ -32,6 +37,13 @@ pub(super) fn run(args: &args::Conformance, server: &str, output: &Output) -> Re
     if args.list {
         list(output)?;
         return Ok(Answer::Yes);
+    }
+    if !server_typed {
+        let message = format!(
+            "name the server to test with --server URL: the suite writes about 165 runs that cannot be removed, so {server} is \
+             not taken by default"
+        );
+        return Err(Error::usage(message));
     }
     let client = Client::new(server)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

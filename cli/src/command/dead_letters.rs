@@ -1,17 +1,21 @@
-//! `dead-letter`: what could not be read, and voiding it.
+//! `dead-letter`: records that could not be read, and skipping a record.
 
-use super::{APPEND_WAIT, Answer, Session, pages};
+use super::{confirm::confirm, pages};
 use crate::{
     Error, args,
-    client::Target,
+    client::{self, Target},
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, Session},
     text::{Cell, Text},
+    value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{DeadLetters, Outcome, Position},
+    answer::{DeadLetters, Doctor, ErrorKind, Outcome, Position},
     id::{Offset, PartitionId},
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Result<Answer, Error> {
     let mut unavailable = BTreeSet::new();
@@ -26,49 +30,56 @@ pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Resul
     session.output.answer(&DeadLetters { records, unavailable_partitions, next_cursor }, |page, text| {
         let rows = page.records.iter().map(|letter| {
             [
-                super::place(&letter.position),
-                Cell::from(&letter.reason).bad(),
+                render::position(&letter.position),
+                Cell::from(letter.reason.as_str()).bad(),
                 letter.bytes.into(),
                 (&letter.sha256).into(),
             ]
         });
-        text.table(["POSITION", "REASON", "BYTES", "SHA256"], rows.collect(), "everything could be read");
-        super::unavailable(&page.unavailable_partitions, text);
-        super::more(page.next_cursor.as_deref(), text);
+        text.table(["POSITION", "REASON", "BYTES", "SHA256"], rows.collect(), "every record could be read");
+        render::unavailable(&page.unavailable_partitions, text);
+        render::more(page.next_cursor.as_deref(), text);
     })?;
     Ok(Answer::Yes)
 }
 
-/// One of them, with its first bytes.
+/// A dead letter with its first bytes.
 #[derive(Debug, Deserialize, Serialize)]
 struct Letter {
     position: Position,
     reason: String,
     sha256: String,
     bytes: u64,
-    /// What the reader stumbled over.
+    /// Why it could not be read.
     #[serde(default)]
     detail: Option<String>,
-    /// At most the first 4096 bytes, hexadecimal.
+    /// The first bytes, at most 4096, hexadecimal.
     #[serde(default)]
     hex: String,
 }
 
 pub(super) async fn show(session: &Session, args: args::DeadLetterShow) -> Result<Answer, Error> {
-    let target = Target::new("/v1/dead-letters").segment(args.place.to_string());
-    let letter: Letter = session.read(target, &args.reading).await?;
+    let letter: Letter = session.read(at(args.position), &args.reading).await?;
     session.output.answer(&letter, human)?;
     Ok(Answer::Yes)
 }
 
-fn human(letter: &Letter, text: &mut Text) {
+fn at(position: LogPosition) -> Target {
+    Target::new("/v1/dead-letters").segment(position.to_string())
+}
+
+fn facts(letter: &Letter, text: &mut Text) {
     text.facts([
-        ("position", super::place(&letter.position)),
+        ("position", render::position(&letter.position)),
         ("reason", Cell::from(&letter.reason).bad()),
         ("detail", letter.detail.as_ref().into()),
         ("bytes", letter.bytes.into()),
         ("sha256", Cell::from(&letter.sha256)),
     ]);
+}
+
+fn human(letter: &Letter, text: &mut Text) {
+    facts(letter, text);
     text.title("first bytes".to_owned());
     for (index, digits) in letter.hex.as_bytes().chunks(32).enumerate() {
         let pairs: Vec<&str> = digits.chunks(2).filter_map(|pair| std::str::from_utf8(pair).ok()).collect();
@@ -89,17 +100,59 @@ pub(super) struct Skip<'a> {
     pub(super) why: &'a str,
 }
 
+/// What a skip would void.
+#[derive(Debug)]
+enum Voided {
+    /// Bytes that are no record.
+    Unreadable(Letter),
+    /// The record that a partition stopped at, and why.
+    Stop(String),
+    /// A record that was applied, or that can be read.
+    Readable,
+}
+
 pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Result<Answer, Error> {
-    let skip = Skip {
-        partition: args.place.partition,
-        offset: args.place.offset,
-        who: &args.signed.who,
-        why: &args.signed.why,
-    };
-    let wait = session.wait(&args.wait, APPEND_WAIT);
-    let outcome: Outcome = session.client.post(Target::new("/v1/skips"), super::body(&skip)?, wait).await?;
-    session.output.answer(&outcome, super::outcome)?;
+    let (wait, position) = (session.wait(&args.wait, APPEND_WAIT), args.position);
+    let voided = voided(session, position, wait).await?;
+    if matches!(voided, Voided::Readable) && !args.force {
+        let what = format!(
+            "{position} is not a dead letter, and no partition stopped there: a skip would void a record that can be read. \
+             Nothing happened. `runlog dead-letter list` and `runlog doctor` name what can be skipped; --force skips it \
+             all the same"
+        );
+        return Err(Error::new(ErrorKind::Invalid, what).with("position", position.to_string()));
+    }
+    confirm(args.consent, &format!("skip {position}"), |text| plan(position, &voided, text))?;
+    let args::Attribution { who, why } = &args.attribution;
+    let skip = Skip { partition: position.partition, offset: position.offset, who, why };
+    let outcome: Outcome = session.client.post(Target::new("/v1/skips"), client::body(&skip)?, wait).await?;
+    session.output.answer(&outcome, render::outcome)?;
     Ok(Answer::of(&outcome))
+}
+
+async fn voided(session: &Session, position: LogPosition, wait: Duration) -> Result<Voided, Error> {
+    if let Some(letter) = session.find(at(position).with("consistency", "eventual"), wait).await? {
+        return Ok(Voided::Unreadable(letter));
+    }
+    let doctor: Doctor = session.client.get(Target::new("/v1/doctor"), wait).await?;
+    let stopped = doctor.partitions.into_iter().find(|health| {
+        health.partition == position.partition && health.applied == position.offset && health.state == "stopped"
+    });
+    Ok(stopped.map_or(Voided::Readable, |health| Voided::Stop(health.error.unwrap_or_default())))
+}
+
+fn plan(position: LogPosition, voided: &Voided, text: &mut Text) {
+    match voided {
+        Voided::Unreadable(letter) => facts(letter, text),
+        Voided::Stop(why) => {
+            text.facts([("position", position.to_string().into()), ("partition stopped", why.as_str().into())]);
+        }
+        Voided::Readable => text.facts([
+            ("position", position.to_string().into()),
+            ("warning", Cell::from("the record can be read; an effect that it records becomes pending again").bad()),
+        ]),
+    }
+    text.line(["every reader will ignore the record there, for good".into()]);
 }
 
 #[cfg(test)]

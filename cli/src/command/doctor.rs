@@ -1,29 +1,30 @@
-//! `doctor`: what is wrong and what to do.
+//! `doctor`: the health of the deployment, and suggested fixes.
 
-use super::{Answer, READ_WAIT, Session};
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    session::{READ_WAIT, Session},
     text::{Cell, Text},
 };
 use runlog_schemas::answer::Doctor;
 
 pub(super) async fn run(session: &Session, args: args::Doctor) -> Result<Answer, Error> {
     let wait = session.wait(&args.wait, READ_WAIT);
-    let word: Doctor = session.client.get(Target::new("/v1/doctor"), wait).await?;
-    session.output.answer(&word, human)?;
-    Ok(Answer::from_bool(word.healthy))
+    let report: Doctor = session.client.get(Target::new("/v1/doctor"), wait).await?;
+    session.output.answer(&report, human)?;
+    Ok(Answer::from_bool(report.healthy))
 }
 
-fn human(word: &Doctor, text: &mut Text) {
-    let healthy = if word.healthy { Cell::from("healthy").good() } else { Cell::from("not healthy").bad() };
+fn human(report: &Doctor, text: &mut Text) {
+    let healthy = if report.healthy { Cell::from("healthy").good() } else { Cell::from("not healthy").bad() };
     text.line([healthy.strong()]);
     text.title("partitions".to_owned());
-    let rows = word.partitions.iter().map(|partition| {
+    let rows = report.partitions.iter().map(|partition| {
         let lag = partition.end.map(|end| end.since(partition.applied));
         [
             partition.partition.into(),
-            Cell::word(&partition.state),
+            Cell::word(partition.state.as_str()),
             partition.applied.into(),
             partition.end.into(),
             lag.into(),
@@ -31,9 +32,9 @@ fn human(word: &Doctor, text: &mut Text) {
         ]
     });
     text.table(["PARTITION", "STATE", "APPLIED", "END", "LAG", "ERROR"], rows.collect(), "none");
-    text.title(format!("{} findings", word.findings.len()));
-    for finding in &word.findings {
-        text.line([Cell::word(&finding.severity), Cell::from(&finding.what)]);
-        text.line([Cell::from("  what to do:").dim(), Cell::from(&finding.fix)]);
+    text.title(format!("{} findings", report.findings.len()));
+    for finding in &report.findings {
+        text.line([Cell::word(finding.severity.as_str()), Cell::from(&finding.what)]);
+        text.line([Cell::from("  fix:").dim(), Cell::from(&finding.fix)]);
     }
 }

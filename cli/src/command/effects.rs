@@ -1,15 +1,18 @@
 //! `effects`: effects across all runs, and decisions on them.
 
-use super::{APPEND_WAIT, Answer, Session, pages};
+use super::{confirm::confirm, pages, recover};
 use crate::{
     Error,
-    args::{self, Decision, EffectsAction},
-    client::Target,
+    args::{self, Deadline, Decision, EffectsAction, ReadOptions},
+    client::{self, Target},
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, Session},
     text::{Cell, Text},
-    value,
+    value::{self, Consistency},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, Outcome},
+    answer::{Effect, Effects, Outcome, Pending},
     json::Json,
 };
 use serde::Serialize;
@@ -49,14 +52,14 @@ fn human(page: &Effects, text: &mut Text) {
             Cell::word(&effect.status),
             effect.class.as_deref().map(Cell::word).into(),
             (effect.evidence.len() as u64).into(),
-            super::place(position),
+            render::position(position),
             Cell::from(&effect.id),
         ]
     });
     let heads = ["RUN", "TOOL", "N", "STATUS", "CLASS", "EVIDENCE", "POSITION", "ID"];
     text.table(heads, rows.collect(), "no effects");
-    super::unavailable(&page.unavailable_partitions, text);
-    super::more(page.next_cursor.as_deref(), text);
+    render::unavailable(&page.unavailable_partitions, text);
+    render::more(page.next_cursor.as_deref(), text);
 }
 
 /// The body of a resolution.
@@ -71,12 +74,54 @@ struct Resolution<'a> {
 
 async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error> {
     let (decision, result) = decided(&args.decision)?;
-    let body = Resolution { decision, result, who: &args.signed.who, why: &args.signed.why };
-    let target = Target::run(&args.of.run).path("/effects").segment(&args.id).path("/resolution");
+    let (run_id, id) = (&args.run.run, &args.id);
+    if !args.consent.yes {
+        let reading =
+            ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
+        let recovery = recover::pages(session, run_id, false, None, &reading).await?;
+        let effect = recovery.pending.into_iter().find(|effect| effect.id == *id);
+        confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {
+            plan(effect.as_ref(), decision, result.as_ref(), text);
+        })?;
+    }
+    let body = Resolution { decision, result, who: &args.attribution.who, why: &args.attribution.why };
+    let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
     let wait = session.wait(&args.wait, APPEND_WAIT);
-    let outcome: Outcome = session.client.post(target, super::body(&body)?, wait).await?;
-    session.output.answer(&outcome, super::outcome)?;
+    let outcome: Outcome = session.client.post(target, client::body(&body)?, wait).await?;
+    session.output.answer(&outcome, render::outcome)?;
     Ok(Answer::of(&outcome))
+}
+
+/// What a decision changes, for the confirmation.
+fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &mut Text) {
+    if let Some(effect) = effect {
+        text.facts([
+            ("tool", Cell::from(&effect.tool_name)),
+            ("class", Cell::word(effect.class.as_str())),
+            ("why", Cell::from(&effect.reason)),
+            ("attempts", effect.attempts.into()),
+        ]);
+        let row = |evidence: &runlog_schemas::answer::Evidence| {
+            [
+                render::position(&evidence.position),
+                Cell::word(evidence.status.as_str()),
+                Cell::from(evidence.reason.as_str()).bad(),
+                Cell::from(&evidence.record_id),
+            ]
+        };
+        let heads = ["EVIDENCE", "STATUS", "REFUSED AS", "RECORD"];
+        text.table(heads, effect.evidence.iter().map(row).collect(), "no evidence");
+    } else {
+        text.line([Cell::from("the effect is not pending; the server will refuse the decision").warn()]);
+    }
+    let follows = match decision {
+        "done" => "the call counts as completed with this result, and never runs again",
+        "adopt" => "the evidence becomes the result of the call, which never runs again",
+        "not_done" => "the call may run again: make sure that it did not happen and that no process can still do it",
+        _ => "the call counts as failed, although it may have happened",
+    };
+    let result = result.map_or("", |result| result.as_str());
+    text.facts([("decision", format!("{decision} {result}").trim_end().into()), ("effect", follows.into())]);
 }
 
 fn decided(decision: &Decision) -> Result<(&'static str, Option<Json>), Error> {
@@ -103,7 +148,7 @@ mod tests {
             decided(&Decision { done: done.map(str::to_owned), adopt, not_done, give_up }).unwrap()
         };
         let (decision, result) = flags(Some(r#"{"n": 12345678901234567890, "a": 1.50}"#), false, false, false);
-        let body = super::super::body(&Resolution { decision, result, who: "w", why: "t" }).unwrap();
+        let body = client::body(&Resolution { decision, result, who: "w", why: "t" }).unwrap();
         assert_eq!(body, r#"{"decision":"done","result":{"n":12345678901234567890,"a":1.50},"who":"w","why":"t"}"#);
         assert_eq!(flags(None, true, false, false), ("adopt", None));
         assert_eq!(flags(None, false, true, false), ("not_done", None));

@@ -1,28 +1,32 @@
-//! `import`: recorded runs of other frameworks, through a server or straight to Kafka.
+//! `import`: runs that other frameworks recorded, through a server or straight to Kafka.
 
-use super::{APPEND_WAIT, Answer, Session};
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
     import::{ImportedRun, check, plan_files},
-    output::Progress,
+    output::{Output, Progress},
     registry,
+    session::{APPEND_WAIT, Session},
     text::Text,
 };
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
-use runlog_schemas::{answer::Journal, codec::RECORD_BYTES_MAX};
+use runlog_schemas::{
+    answer::{ErrorKind, Journal},
+    codec::RECORD_BYTES_MAX,
+};
 use serde::Serialize;
-use std::time::Instant;
+use std::{cell::Cell, future::Future, time::Instant};
 
 mod kafka;
 mod server;
 
-/// What became of the records.
+/// Records appended and found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     appended: u64,
-    /// Those that were already there; none where nobody said.
+    /// Records that were already there; unknown straight to Kafka.
     duplicates: Option<u64>,
 }
 
@@ -37,29 +41,31 @@ struct Report {
 
 pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer, Error> {
     let started = Instant::now();
+    session.output.note("reading and validating the files");
     let runs = plan_files(args.format, &args.files, args.run_prefix.as_deref())?;
-    let records = runs.iter().map(|run| run.events.len() as u64).sum();
-    let progress = session.output.progress("records", records);
+    let written = Written::default();
     let tally = match &args.brokers {
         Some(brokers) => {
             let mut kafka = KafkaConfig::new(brokers, session.config.topic(args.topic.as_deref()));
             kafka.properties.clone_from(&session.config.kafka);
             let registry =
-                registry::settings(args.of.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
+                registry::settings(args.registry.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
             let named = session.config.content(args.content, None);
             let content = named.as_ref().map(content::Store::open).transpose()?;
             let most = if content.is_some() { content::CONTENT_BYTES_MAX } else { RECORD_BYTES_MAX };
             check(&runs, most as u64)?;
-            kafka::send(&runs, kafka, registry, content.as_ref(), &progress).await?
+            let progress = progress(&session.output, &runs);
+            let steps = Steps { progress, written: &written };
+            written.unless_interrupted(kafka::send(&runs, kafka, registry, content.as_ref(), &steps)).await?
         }
         None => {
             let wait = session.wait(&args.wait, APPEND_WAIT);
             let journal: Journal = session.client.get(Target::new("/v1/journal"), wait).await?;
             check(&runs, journal.payload_bytes_max)?;
-            server::send(&session.client, wait, &runs, &progress).await?
+            let sent = server::send(&session.client, wait, &runs, &session.output, &written);
+            written.unless_interrupted(sent).await?
         }
     };
-    drop(progress);
     let report = Report {
         runs: runs.len(),
         tool_calls: runs.iter().map(ImportedRun::tool_calls).sum(),
@@ -76,12 +82,49 @@ fn human(report: &Report, text: &mut Text) {
         ("runs", (report.runs as u64).into()),
         ("tool calls", (report.tool_calls as u64).into()),
         ("records appended", report.records.into()),
-        ("already there", report.duplicates.into()),
+        ("already present", report.duplicates.into()),
         ("seconds", format!("{:.2}", report.seconds).into()),
     ]);
 }
 
-/// How many records of all runs are done.
-fn advance(progress: &Progress, records: usize) {
-    progress.advance(records as u64);
+/// A progress bar over the records of all runs.
+fn progress(output: &Output, runs: &[ImportedRun]) -> Progress {
+    output.progress("records", runs.iter().map(|run| run.events.len() as u64).sum())
+}
+
+/// The records that are in the journal: for the bar, and for what an interrupted import says.
+struct Steps<'a> {
+    progress: Progress,
+    written: &'a Written,
+}
+
+impl Steps<'_> {
+    /// Another `records` are in the journal; `new` of them were appended by this import.
+    fn advance(&self, records: usize, new: u64) {
+        self.progress.advance(records as u64);
+        self.written.0.set(self.written.0.get() + new);
+    }
+}
+
+/// Records that this import appended so far.
+#[derive(Debug, Default)]
+struct Written(Cell<u64>);
+
+impl Written {
+    /// Waits for `import`, or for Ctrl-C.
+    ///
+    /// Errors: `Unavailable` on Ctrl-C, with the number of records that were written.
+    async fn unless_interrupted<T>(&self, import: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            imported = import => imported,
+            _ = tokio::signal::ctrl_c() => {
+                let records = self.0.get();
+                let what = format!(
+                    "interrupted: {records} records were written and stay (a request under way may add some); run the same \
+                     import again to complete it, nothing is written twice"
+                );
+                Err(Error::new(ErrorKind::Unavailable, what).with("records", records))
+            }
+        }
+    }
 }

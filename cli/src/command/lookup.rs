@@ -1,51 +1,108 @@
-//! `lookup`: what is known of one tool call.
+//! `lookup`: what the journal knows of one tool call.
 
-use super::{Answer, Session};
+use super::recover;
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    render,
+    session::Session,
     text::{Cell, Text},
     value,
 };
-use runlog_schemas::{answer::Lookup, canonical, id::Fingerprint};
+use runlog_schemas::{
+    answer::{Evidence, Lookup, Pending},
+    canonical,
+    id::{Fingerprint, RecordId},
+};
+use serde::Serialize;
 
-/// Arguments beyond this are asked for by their fingerprint: a URL holds 64 KiB, and encoding can make three of one.
+/// Longer arguments are asked for by their fingerprint: a URL holds 64 KiB, and encoding can triple the length.
 const ARGS_BYTES_MAX: usize = 16 << 10;
+
+/// The answer, and for a pending call its request.
+#[derive(Debug, Serialize)]
+struct Found {
+    #[serde(flatten)]
+    call: Lookup,
+    #[serde(flatten)]
+    request: Option<Request>,
+}
+
+/// The request of a pending call, and whether it may run again.
+#[derive(Debug, Serialize)]
+struct Request {
+    id: RecordId,
+    class: String,
+    reason: String,
+    evidence: Vec<Evidence>,
+    idempotency_key: Option<String>,
+}
+
+impl From<Pending> for Request {
+    fn from(pending: Pending) -> Self {
+        let Pending { id, class, reason, evidence, idempotency_key, .. } = pending;
+        Self { id, class: class.to_string(), reason, evidence, idempotency_key }
+    }
+}
 
 pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer, Error> {
     let arguments = value::arguments("--args", &args.args)?;
-    let call = Target::run(&args.of.run).path("/lookup").with("tool", &args.tool);
-    let call = if arguments.len() <= ARGS_BYTES_MAX {
-        call.with("args", &arguments)
+    let as_of = args.as_of.position()?;
+    let target = Target::run(&args.run.run).path("/lookup").with("tool", &args.tool);
+    let target = if arguments.len() <= ARGS_BYTES_MAX {
+        target.with("args", &arguments)
     } else {
-        call.with("fingerprint", Fingerprint::of(&args.tool, &canonical::args_sha256(&arguments)))
+        target.with("fingerprint", Fingerprint::of(&args.tool, &canonical::args_sha256(&arguments)))
     };
-    let target = call.with_some("occurrence", args.occurrence).with_some("as_of", args.as_of.position()?);
-    let found: Lookup = session.read(target, &args.reading).await?;
-    session.output.answer(&found, human)?;
-    Ok(answer(&found.status))
+    let target = target.with_some("occurrence", args.occurrence).with_some("as_of", as_of);
+    let call: Lookup = session.read(target, &args.reading).await?;
+    let answer = answer(call.status.as_str());
+    let request = if answer == Answer::Pending {
+        let pending = recover::pages(session, &args.run.run, false, as_of, &args.reading).await?.pending;
+        let same = |pending: &Pending| {
+            pending.fingerprint.as_ref() == Some(&call.fingerprint) && Some(pending.occurrence) == call.occurrence
+        };
+        pending.into_iter().find(same).map(Request::from)
+    } else {
+        None
+    };
+    session.output.answer(&Found { call, request }, human)?;
+    Ok(answer)
 }
 
-/// A call that has not ended may or may not have happened: nobody can build on it.
 fn answer(status: &str) -> Answer {
-    Answer::from_bool(matches!(status, "completed" | "failed"))
+    match status {
+        "completed" | "failed" => Answer::Yes,
+        "pending" => Answer::Pending,
+        _ => Answer::No,
+    }
 }
 
-fn human(found: &Lookup, text: &mut Text) {
-    let occurrence = found.occurrence.map(|occurrence| format!("{occurrence} of {}", found.occurrences));
-    let error = found.error.as_ref().map(|error| Cell::from(format!("{}: {}", error.kind, error.message)).bad());
+fn human(found: &Found, text: &mut Text) {
+    let Found { call, request } = found;
+    let occurrence = call.occurrence.map(|occurrence| format!("{occurrence} of {}", call.occurrences));
+    let error = call.error.as_ref().map(|error| Cell::from(format!("{}: {}", error.kind, error.message)).bad());
     text.facts([
-        ("status", Cell::word(&found.status)),
-        ("tool", found.tool_name.as_ref().into()),
-        ("arguments", found.arguments.as_ref().map(|arguments| arguments.as_str()).into()),
-        ("result", found.result.as_ref().map(|result| result.as_str()).into()),
+        ("status", Cell::word(call.status.as_str())),
+        ("tool", call.tool_name.as_ref().into()),
+        ("arguments", call.arguments.as_ref().map(|arguments| arguments.as_str()).into()),
+        ("result", call.result.as_ref().map(|result| result.as_str()).into()),
         ("error", error.into()),
         ("occurrence", occurrence.into()),
-        ("fingerprint", Cell::from(&found.fingerprint)),
-        ("position", found.position.as_ref().map(super::place).into()),
+        ("fingerprint", Cell::from(&call.fingerprint)),
+        ("position", call.position.as_ref().map(render::position).into()),
     ]);
-    super::missing(&found.missing_content, text);
-    super::dropped(&found.dropped, text);
+    if let Some(Request { id, class, reason, evidence, .. }) = request {
+        text.facts([
+            ("request id", Cell::from(id).strong()),
+            ("class", Cell::word(class)),
+            ("why", reason.into()),
+            ("evidence", (evidence.len() as u64).into()),
+        ]);
+    }
+    render::missing(&call.missing_content, text);
+    render::dropped(&call.dropped, text);
 }
 
 #[cfg(test)]
@@ -53,11 +110,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_call_that_ended_is_a_yes() {
-        for (status, expected) in
-            [("completed", Answer::Yes), ("failed", Answer::Yes), ("pending", Answer::No), ("unknown", Answer::No)]
-        {
-            assert_eq!(answer(status), expected, "{status}");
+    fn pending_and_unknown_have_exit_codes_of_their_own() {
+        for (status, code) in [("completed", 0), ("failed", 0), ("pending", 6), ("unknown", 1)] {
+            assert_eq!(answer(status).exit_code(), code, "{status}");
         }
     }
 }

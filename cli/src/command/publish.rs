@@ -7,8 +7,14 @@
 //! A batch is what has arrived while the one before it was under way, so that a line that comes alone is sent at once.
 //! Every record gets its id here: sending one again cannot append it twice.
 
-use super::{APPEND_WAIT, Answer, Session, dead_letters::Skip};
-use crate::{Error, args, client::Target};
+use super::dead_letters::Skip;
+use crate::{
+    Error, args,
+    client::{self, Target},
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, Session},
+};
 use item::{Item, To};
 use runlog_schemas::answer::{ErrorKind, Outcome};
 use std::time::Duration;
@@ -94,17 +100,17 @@ impl Publisher<'_> {
     }
 
     async fn send(&self, batch: &[Item]) -> Result<Vec<Outcome>, Error> {
-        let client = &self.session.client;
+        let server = &self.session.client;
         let outcomes = match &batch[0].to {
             To::Run(run_id) => {
                 let bodies: Vec<&str> = batch.iter().map(|item| item.body.as_str()).collect();
                 let body = format!("[{}]", bodies.join(","));
-                client.post(Target::run(run_id).path("/records"), body, self.wait).await?
+                server.post(Target::run(run_id).path("/records"), body, self.wait).await?
             }
             To::Partition { partition, skip } => {
                 let (offset, who, why) = (skip.offset, &skip.who, &skip.why);
-                let body = super::body(&Skip { partition: *partition, offset, who, why })?;
-                vec![client.post(Target::new("/v1/skips"), body, self.wait).await?]
+                let body = client::body(&Skip { partition: *partition, offset, who, why })?;
+                vec![server.post(Target::new("/v1/skips"), body, self.wait).await?]
             }
         };
         if outcomes.len() != batch.len() {
@@ -118,7 +124,7 @@ impl Publisher<'_> {
         for outcome in outcomes {
             self.published += 1;
             self.refused += u64::from(Answer::of(outcome) == Answer::No);
-            self.session.output.answer(outcome, super::outcome)?;
+            self.session.output.answer(outcome, render::outcome)?;
         }
         Ok(())
     }

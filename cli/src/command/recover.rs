@@ -1,44 +1,59 @@
-//! `recover`: all that a process needs to go on with a run.
+//! `recover`: what a process needs to resume a run.
 
-use super::{Answer, Session, checkpoint};
+use super::checkpoint;
 use crate::{
-    Error, args,
+    Error,
+    args::{self, ReadOptions},
     client::Target,
+    exit::Answer,
+    render,
+    session::Session,
     text::{Cell, Text},
+    value::LogPosition,
 };
 use runlog_schemas::{
     answer::{Done, Pending, Recovery, Standing},
-    id::RecordId,
+    id::{RecordId, RunId},
 };
 use std::collections::HashSet;
 
-/// What a page has at the most.
+/// Largest page.
 const PAGE_MAX: u32 = 1000;
 
 pub(super) async fn run(session: &Session, args: args::Recover) -> Result<Answer, Error> {
-    let as_of = args.as_of.position()?;
-    // Each page as of a position folds the run again.
+    let recovery = pages(session, &args.run.run, args.full, args.as_of.position()?, &args.reading).await?;
+    session.output.answer(&recovery, human)?;
+    Ok(Answer::from_bool(recovery.resumable))
+}
+
+/// A run's recovery, all its pages joined. They are of one snapshot: a cursor is bound to its position.
+pub(super) async fn pages(
+    session: &Session,
+    run_id: &RunId,
+    full: bool,
+    as_of: Option<LogPosition>,
+    reading: &ReadOptions,
+) -> Result<Recovery, Error> {
+    // Each page as of a position folds the run again, so ask for large ones.
     let limit = as_of.is_some().then_some(PAGE_MAX);
-    let target = Target::run(&args.of.run)
+    let target = Target::run(run_id)
         .path("/recovery")
-        .with_flag("full", args.full)
+        .with_flag("full", full)
         .with_some("limit", limit)
         .with_some("as_of", as_of);
-    let mut recovery: Recovery = session.read(target.clone(), &args.reading).await?;
-    // A cursor is bound to its position: all pages are of the same snapshot.
+    let mut recovery: Recovery = session.read(target.clone(), reading).await?;
     while let Some(cursor) = recovery.next_cursor.take() {
-        let next: Recovery = session.read(target.clone().with("cursor", &cursor), &args.reading).await?;
+        let next: Recovery = session.read(target.clone().with("cursor", &cursor), reading).await?;
         let moved = next.next_cursor.as_ref() != Some(&cursor);
         join(&mut recovery, next);
         if !moved {
             break;
         }
     }
-    session.output.answer(&recovery, human)?;
-    Ok(Answer::from_bool(recovery.resumable))
+    Ok(recovery)
 }
 
-/// Adds the next page: of each list what it has, of completed calls each once.
+/// Appends the next page; a completed call that both pages have is kept once.
 fn join(recovery: &mut Recovery, next: Recovery) {
     recovery.pending.extend(next.pending);
     recovery.approvals.extend(next.approvals);
@@ -58,14 +73,14 @@ fn human(recovery: &Recovery, text: &mut Text) {
     let resumable = if recovery.resumable { "yes" } else { "no" };
     text.facts([
         ("run", Cell::from(&recovery.run_id).strong()),
-        ("status", Cell::word(&recovery.status)),
+        ("status", Cell::word(recovery.status.as_str())),
         ("resumable", Cell::word(resumable)),
         ("reason", recovery.reason.as_ref().into()),
-        ("position", super::place(&recovery.position)),
+        ("position", render::position(&recovery.position)),
         ("next journal_seq", recovery.next_journal_seq.into()),
         ("epoch", recovery.epoch.into()),
-        ("records behind", recovery.records_after.into()),
-        ("unclaimed", recovery.unclaimed.into()),
+        ("records after checkpoint", recovery.records_after.into()),
+        ("not asked for again", recovery.unclaimed.into()),
         ("hash", Cell::from(recovery.hash.to_string()).dim()),
     ]);
     match &recovery.checkpoint {
@@ -76,37 +91,37 @@ fn human(recovery: &Recovery, text: &mut Text) {
                 text.line([Cell::from(message.as_str())]);
             }
         }
-        None => text.title("no checkpoint: it starts at the beginning".to_owned()),
+        None => text.title("no checkpoint: the run resumes from its beginning".to_owned()),
     }
     text.title(format!("{} pending", recovery.pending.len()));
     let rows = recovery.pending.iter().map(pending).collect();
-    text.table(["TOOL", "N", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "nothing is left open");
-    text.title(format!("{} ended and not covered", recovery.completed.len()));
+    text.table(["TOOL", "N", "CLASS", "EVIDENCE", "WHY", "ID"], rows, "no pending calls");
+    text.title(format!("{} completed after the checkpoint", recovery.completed.len()));
     let rows = recovery.completed.iter().map(done).collect();
     text.table(["TOOL", "N", "STATUS", "POSITION", "FINGERPRINT"], rows, "none");
     for (name, open) in [
-        ("approvals not decided", &recovery.approvals),
-        ("wakes waited for", &recovery.wakes),
-        ("messages not delivered", &recovery.messages),
-        ("write-backs staged", &recovery.write_backs),
+        ("undecided approvals", &recovery.approvals),
+        ("pending wake conditions", &recovery.wakes),
+        ("undelivered messages", &recovery.messages),
+        ("staged write-backs", &recovery.write_backs),
     ] {
         if !open.is_empty() {
             text.title(format!("{} {name}", open.len()));
             text.table(["ID", "STATUS", "SINCE", "RECORD"], open.iter().map(standing).collect(), "none");
         }
     }
-    super::missing(&recovery.missing_content, text);
+    render::missing(&recovery.missing_content, text);
 }
 
 fn standing(open: &Standing) -> [Cell; 4] {
-    [Cell::from(&open.id), Cell::word(&open.status), super::place(&open.since), Cell::from(&open.record_id)]
+    [Cell::from(&open.id), Cell::word(open.status.as_str()), render::position(&open.since), Cell::from(&open.record_id)]
 }
 
 fn pending(call: &Pending) -> [Cell; 6] {
     [
         Cell::from(&call.tool_name),
         call.occurrence.into(),
-        Cell::word(&call.class),
+        Cell::word(call.class.as_str()),
         (call.evidence.len() as u64).into(),
         Cell::from(&call.reason),
         Cell::from(&call.id),
@@ -117,8 +132,8 @@ fn done(call: &Done) -> [Cell; 5] {
     [
         Cell::from(&call.tool_name),
         call.occurrence.into(),
-        Cell::word(&call.status),
-        super::place(&call.position),
+        Cell::word(call.status.as_str()),
+        render::position(&call.position),
         Cell::from(&call.fingerprint).dim(),
     ]
 }

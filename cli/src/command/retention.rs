@@ -1,7 +1,14 @@
-//! `retention`: what took content away, and taking it away.
+//! `retention`: lists retention horizons, and deletes the content of old records.
 
-use super::{APPEND_WAIT, Answer, Session, pages};
-use crate::{Error, args, client::Target, text::Cell};
+use super::{confirm::confirm, pages};
+use crate::{
+    Error, args,
+    client::{self, Target},
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, Session},
+    text::Cell,
+};
 use runlog_schemas::{
     answer::{Horizons, Outcomes},
     id::PartitionId,
@@ -32,16 +39,20 @@ async fn list(session: &Session, args: args::Retention) -> Result<Answer, Error>
     session.output.answer(&Horizons { horizons, unavailable_partitions, next_cursor }, |page, text| {
         let rows = page.horizons.iter().map(|horizon| {
             [
-                super::place(&horizon.position),
+                render::position(&horizon.position),
                 Cell::from(&horizon.family),
                 Cell::from(&horizon.until),
                 Cell::from(&horizon.who),
                 Cell::from(&horizon.why).dim(),
             ]
         });
-        text.table(["POSITION", "FAMILY", "UNTIL", "WHO", "WHY"], rows.collect(), "no content was taken away");
-        super::unavailable(&page.unavailable_partitions, text);
-        super::more(page.next_cursor.as_deref(), text);
+        text.table(
+            ["POSITION", "FAMILY", "UNTIL", "WHO", "WHY"],
+            rows.collect(),
+            "no retention horizon; all content is kept",
+        );
+        render::unavailable(&page.unavailable_partitions, text);
+        render::more(page.next_cursor.as_deref(), text);
     })?;
     Ok(Answer::Yes)
 }
@@ -58,10 +69,19 @@ struct Horizon<'a> {
 
 async fn append(session: &Session, args: &args::Retention, horizon: &Horizon<'_>) -> Result<Answer, Error> {
     let wait = session.wait(&args.reading.wait, APPEND_WAIT);
-    let appended: Outcomes = session.client.post(Target::new("/v1/horizons"), super::body(horizon)?, wait).await?;
+    confirm(args.consent, &format!("delete the content of {} records", horizon.family), |text| {
+        let partitions = horizon.partition.map_or_else(|| "all".to_owned(), |partition| partition.to_string());
+        text.facts([
+            ("family", Cell::from(horizon.family)),
+            ("received before", Cell::from(horizon.until)),
+            ("partitions", partitions.into()),
+            ("effect", Cell::from("the content cannot be read any more; this cannot be undone").bad()),
+        ]);
+    })?;
+    let appended: Outcomes = session.client.post(Target::new("/v1/horizons"), client::body(horizon)?, wait).await?;
     session.output.answer(&appended, |appended, text| {
         for outcome in &appended.outcomes {
-            super::outcome(outcome, text);
+            render::outcome(outcome, text);
         }
     })?;
     Ok(Answer::from_bool(appended.outcomes.iter().all(|outcome| Answer::of(outcome) == Answer::Yes)))

@@ -1,12 +1,18 @@
-//! `runs`: runs by id.
+//! `runs`: a list of runs.
 
-use super::{Answer, Session, pages};
+use super::pages;
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    render,
+    session::Session,
     text::{Cell, Text},
 };
 use runlog_schemas::answer::Runs;
+
+/// Longer run ids are shortened in the table, characters; `-v` and `--json` print them whole.
+const RUN_ID_WIDTH: usize = 48;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {
     let (runs, next_cursor) = pages::gather(Some(args.limit), args.cursor.clone(), async |limit, cursor| {
@@ -19,21 +25,26 @@ pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, 
         Ok((page.runs, page.next_cursor))
     })
     .await?;
-    session.output.answer(&Runs { runs, next_cursor }, human)?;
+    session.output.answer(&Runs { runs, next_cursor }, |page, text| human(page, session.verbose > 0, text))?;
     Ok(Answer::Yes)
 }
 
-fn human(page: &Runs, text: &mut Text) {
+fn human(page: &Runs, whole_ids: bool, text: &mut Text) {
+    let long = |id: &str| !whole_ids && id.chars().count() > RUN_ID_WIDTH;
     let rows = page.runs.iter().map(|run| {
+        let id = Cell::from(&run.run_id);
         [
-            Cell::from(&run.run_id),
-            Cell::word(&run.status),
+            if long(run.run_id.as_str()) { id.shorten(RUN_ID_WIDTH) } else { id },
+            Cell::word(run.status.as_str()),
             run.records.into(),
             run.epoch.into(),
             Cell::from(&run.updated_at),
-            super::place(&run.position),
+            render::position(&run.position),
         ]
     });
     text.table(["RUN", "STATUS", "RECORDS", "EPOCH", "UPDATED", "POSITION"], rows.collect(), "no runs");
-    super::more(page.next_cursor.as_deref(), text);
+    if page.runs.iter().any(|run| long(run.run_id.as_str())) {
+        text.line([Cell::from("long run ids are shortened; -v prints them whole").dim()]);
+    }
+    render::more(page.next_cursor.as_deref(), text);
 }

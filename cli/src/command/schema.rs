@@ -1,9 +1,9 @@
 //! `schema`: the versions of the record's schema, and whether one reads what was written with another.
 
-use super::Answer;
 use crate::{
     Error,
     args::{Schema, SchemaAction, SchemaCheck, SchemaShow},
+    exit::Answer,
     output::Output,
     text::{Cell, Text},
 };

@@ -1,7 +1,6 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
-use super::Answer;
-use crate::{Error, args, config::Config, limits, output, registry};
+use crate::{Error, args, config::Config, exit::Answer, limits, output, registry};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{Projector, open, serve::serve};
@@ -71,16 +70,16 @@ impl Settings {
             Some(brokers) => Log::Brokers(brokers),
             None => {
                 return Err(Error::usage(
-                    "where is the log? --local keeps it in this process, --brokers names Kafka's",
+                    "say where the log is: --local keeps it in this process, --brokers HOST:PORT names Kafka brokers",
                 ));
             }
         };
         let data = args.data.or(file.data);
-        let data = data.ok_or_else(|| Error::usage("where do the indices go? --data names a folder"))?;
+        let data = data.ok_or_else(|| Error::usage("name the folder for the indices with --data DIR"))?;
         let kept = data.join("registry");
         Ok(Self {
             log,
-            registry: registry::settings(args.of.registry.as_deref(), &config.registry, &topic, Some(kept))?,
+            registry: registry::settings(args.registry.registry.as_deref(), &config.registry, &topic, Some(kept))?,
             data,
             listen: args.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned()),
             topic,
@@ -102,7 +101,8 @@ pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
     let settings = Settings::new(args, brokers, config)?;
     limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime to serve on").because(error))?;
+    let runtime =
+        runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let served = runtime.block_on(until_ended(settings));
     // The databases close with the last request that holds them. Returning before that would let RocksDB's threads meet
     // the destructors of its statics, and the process would abort.
@@ -111,7 +111,7 @@ pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
 }
 
 async fn until_ended(settings: Settings) -> Result<(), Error> {
-    let unheard = |error| Error::new(ErrorKind::Internal, "signals cannot be listened for").because(error);
+    let unheard = |error| Error::new(ErrorKind::Internal, "cannot listen for signals").because(error);
     let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
     let (end, ended) = watch::channel(false);
@@ -150,8 +150,8 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         projector.end();
         drop(projector);
     });
-    closed.await.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not end").because(error))?;
-    served.map_err(|error| Error::new(ErrorKind::Internal, "HTTP is not served any more").because(error))
+    closed.await.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
+    served.map_err(|error| Error::new(ErrorKind::Internal, "the HTTP server failed").because(error))
 }
 
 /// The projector over the log that was named.
@@ -183,10 +183,15 @@ async fn listen(address: &str) -> Result<TcpListener, Error> {
 fn unusable(address: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            let what = format!("{address} is in use; end what listens there, or name another address with --listen");
+            let what = format!(
+                "address {address} is in use; stop the process that listens there, or choose another address with --listen"
+            );
             Error::new(ErrorKind::Unavailable, what).because(error)
         }
-        _ => Error::usage(format!("{address:?} is not an address to listen at, such as 127.0.0.1:7070")).because(error),
+        _ => Error::usage(format!(
+            "cannot listen at {address}; expected HOST:PORT of this machine, such as 127.0.0.1:7070"
+        ))
+        .because(error),
     }
 }
 

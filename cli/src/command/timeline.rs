@@ -1,27 +1,26 @@
-//! `show` and `tail`: a run's records, or the changes of an index, one a line, as they come.
+//! `show`: the records of a run, one a line; and how `tail` prints such a line.
 
-use super::{Answer, Session};
 use crate::{
     Error, args,
-    client::{Event, Events, Target},
+    client::Target,
+    exit::Answer,
+    render,
+    session::Session,
     text::{Cell, Text},
     value::AsOf,
 };
 use runlog_schemas::{
-    answer::{Change, ErrorKind, Line, Lines, Problem},
+    answer::{Line, Lines},
     id::JournalSeq,
 };
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Records asked for at once.
+/// Records per request.
 const PAGE: u32 = 500;
-/// How much of a payload is shown to people, characters.
+/// How much of a payload is shown, characters.
 const SUMMARY: usize = 120;
-/// How much of a row, behind its key.
-const CHANGE: usize = 240;
 
-/// Prints the run as far as it is there.
+/// Prints the records of a run.
 pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, Error> {
     let (as_of, at) = match &args.as_of {
         None => (None, None),
@@ -30,7 +29,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
     };
     let mut cursor: Option<String> = None;
     loop {
-        let target = Target::run(&args.of.run)
+        let target = Target::run(&args.run.run)
             .path("/records")
             .with("limit", PAGE)
             .with_some("cursor", cursor.as_deref())
@@ -41,7 +40,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
         for line in &page.records {
             session.output.answer(line, human)?;
         }
-        // A cursor that stands still would be asked for again for ever.
+        // A cursor that does not advance would loop for ever.
         if page.next_cursor.is_none() || page.next_cursor == cursor {
             return Ok(Answer::Yes);
         }
@@ -49,97 +48,23 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
     }
 }
 
-/// Prints a run as it goes on, all of them, or an index.
-pub(super) async fn tail(session: &Session, args: args::Tail) -> Result<Answer, Error> {
-    let from = args.from.as_deref().unwrap_or(if args.until_end { "beginning" } else { "end" });
-    let target = match &args.index {
-        Some(index) => Target::new("/v1/indices").segment(index).path("/changes"),
-        None => args.run.as_ref().map_or_else(|| Target::new("/v1"), Target::run).path("/tail"),
-    };
-    let target = target.with("from", from).with_flag("until_end", args.until_end).with_flag("raw", args.raw);
-    let mut events = session.client.events(target).await?;
-    if args.index.is_some() {
-        follow(&mut events, args.until_end, |change: Change| {
-            session.output.answer(&change, changed)?;
-            Ok(change.cursor)
-        })
-        .await
-    } else {
-        follow(&mut events, args.until_end, |line: Line| {
-            session.output.answer(&line, if args.run.is_some() { human } else { human_of_all })?;
-            Ok(line.cursor)
-        })
-        .await
-    }
-}
-
-/// Prints what a stream brings, until it ends. `print` says the cursor behind each item.
-async fn follow<T: DeserializeOwned>(
-    events: &mut Events,
-    until_end: bool,
-    mut print: impl FnMut(T) -> Result<String, Error>,
-) -> Result<Answer, Error> {
-    let mut last: Option<String> = None;
-    let resumable = |error: Error, last: Option<String>| error.with("cursor", last);
-    loop {
-        let event = match events.next().await {
-            Ok(Some(event)) => event,
-            Ok(None) if until_end => return Ok(Answer::Yes),
-            Ok(None) => {
-                let how = last.as_deref().map_or(String::new(), |cursor| format!(" with --from {cursor}"));
-                let what = format!("the server ended the stream; go on{how} when it is there again");
-                return Err(resumable(Error::new(ErrorKind::Unavailable, what), last));
-            }
-            Err(error) => return Err(resumable(error, last)),
-        };
-        match received(&event)? {
-            Some(item) => last = Some(print(item)?),
-            None => return Ok(Answer::Yes),
-        }
-    }
-}
-
-/// What an event brings; none where it says that the end is reached.
-fn received<T: DeserializeOwned>(event: &Event) -> Result<Option<T>, Error> {
-    let unfit = |error| Error::new(ErrorKind::Internal, "an event does not fit this version of runlog").because(error);
-    match event.name.as_str() {
-        "end" => Ok(None),
-        "error" | "problem" => Err(serde_json::from_str::<Problem>(&event.data).map_err(unfit)?.into()),
-        _ => serde_json::from_str(&event.data).map(Some).map_err(unfit),
-    }
-}
-
-fn changed(change: &Change, text: &mut Text) {
-    let operation = Cell::from(&change.operation);
-    let operation = match change.operation.as_str() {
-        "insert" => operation.good(),
-        "delete" => operation.bad(),
-        _ => operation.warn(),
-    };
-    let row = change.new.as_ref().or(change.old.as_ref()).map_or("", |row| row.as_str());
-    text.columns([
-        (8, super::place(&change.position).dim()),
-        (7, operation),
-        (0, Cell::from(format!("{} {row}", change.key.as_str())).clip(CHANGE)),
-    ]);
-}
-
-fn human(line: &Line, text: &mut Text) {
+/// A record of one run.
+pub(super) fn human(line: &Line, text: &mut Text) {
     let numbered = Some(line.journal_seq).filter(|seq| *seq > JournalSeq::ZERO);
     text.columns([
         (24, Cell::from(&line.timestamp).dim()),
-        (8, super::place(&line.position).dim()),
+        (8, render::position(&line.position).dim()),
         (5, Cell::from(numbered).right()),
         (19, tone(line)),
         (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
     ]);
 }
 
-/// Of all runs: which one it is comes first.
-fn human_of_all(line: &Line, text: &mut Text) {
+/// A record among those of all runs: its run id comes first.
+pub(super) fn human_of_all(line: &Line, text: &mut Text) {
     text.columns([
         (24, Cell::from(&line.timestamp).dim()),
-        (8, super::place(&line.position).dim()),
+        (8, render::position(&line.position).dim()),
         (28, Cell::from(line.run_id.as_str()).strong()),
         (19, tone(line)),
         (0, Cell::from(summary(&line.payload.to_value())).clip(SUMMARY)),
@@ -157,7 +82,8 @@ fn tone(line: &Line) -> Cell {
     }
 }
 
-/// What a record says, in a line: the members that matter of its payload, in order.
+/// A payload in one line: its main members, in order. Arguments and results are JSON, so that a string that holds JSON looks
+/// different from an object.
 fn summary(payload: &Value) -> String {
     let payload_type = payload.get("type").and_then(Value::as_str).unwrap_or_default();
     let members: &[&str] = match payload_type {
@@ -175,7 +101,7 @@ fn summary(payload: &Value) -> String {
         _ => return payload.to_string(),
     };
     let shown = members.iter().filter_map(|name| match payload.get(*name)? {
-        Value::String(text) => Some(text.clone()),
+        Value::String(text) if !matches!(*name, "arguments" | "result") => Some(text.clone()),
         value => Some(value.to_string()),
     });
     shown.collect::<Vec<_>>().join(" ")
@@ -202,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_in_a_stream_is_an_error_of_its_kind() {
-        let data = r#"{"type":"about:blank#partition_stopped","title":"","status":503,"detail":"stopped","kind":"partition_stopped"}"#;
-        let event = |name: &str, data: &str| Event { name: name.into(), data: data.into() };
-        assert_eq!(received::<Line>(&event("error", data)).unwrap_err().kind(), ErrorKind::PartitionStopped);
-        assert_eq!(received::<Line>(&event("end", "")).unwrap(), None);
-        assert_eq!(received::<Line>(&event("", "nonsense")).unwrap_err().kind(), ErrorKind::Internal);
+    fn arguments_that_are_a_string_differ_from_those_that_are_an_object() {
+        let request = |arguments: Value| {
+            summary(&json!({"type": "tool_call_requested", "tool_name": "book", "arguments": arguments}))
+        };
+        assert_eq!(request(json!({"a": 1})), r#"book {"a":1}"#);
+        assert_eq!(request(json!(r#"{"a":1}"#)), r#"book "{\"a\":1}""#);
     }
 }

@@ -1,39 +1,85 @@
-//! `verify`: the indices against the log.
+//! `verify`: the live indices against those rebuilt from the log.
 
-use super::{Answer, Session, VERIFY_WAIT};
 use crate::{
     Error, args,
     client::Target,
+    exit::Answer,
+    session::{Session, VERIFY_WAIT},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::Verification;
+use runlog_schemas::answer::{IndexDigest, Verification};
 
 pub(super) async fn run(session: &Session, args: args::Verify) -> Result<Answer, Error> {
     let wait = session.wait(&args.wait, VERIFY_WAIT);
     let result: Verification = session.client.post(Target::new("/v1/verify"), "{}".to_owned(), wait).await?;
-    session.output.answer(&result, human)?;
+    session.output.answer(&result, |result, text| human(result, session.verbose > 0, text))?;
     Ok(Answer::from_bool(result.equal))
 }
 
-fn human(result: &Verification, text: &mut Text) {
-    let rows = result.partitions.iter().flat_map(|partition| {
-        partition.indices.iter().map(|index| {
-            let equal = index.live_digest == index.rebuilt_digest;
+/// The verdict, first and last where a table is between; without `all` only the indices that differ are listed.
+fn human(result: &Verification, all: bool, text: &mut Text) {
+    verdict(result, text);
+    let equal = |index: &IndexDigest| index.live_digest == index.rebuilt_digest;
+    let rows: Vec<_> = result
+        .partitions
+        .iter()
+        .flat_map(|partition| partition.indices.iter().map(move |index| (partition, index)))
+        .filter(|(_, index)| all || !equal(index))
+        .map(|(partition, index)| {
             [
                 partition.partition.into(),
                 partition.offset.into(),
                 Cell::from(&index.name),
                 index.rows.into(),
-                Cell::word(if equal { "equal" } else { "unequal" }),
+                Cell::word(if equal(index) { "equal" } else { "unequal" }),
                 Cell::from(&index.live_digest).clip(19).dim(),
                 Cell::from(&index.rebuilt_digest).clip(19).dim(),
             ]
         })
-    });
-    let heads = ["PARTITION", "BELOW", "INDEX", "ROWS", "", "LIVE", "REBUILT"];
-    text.table(heads, rows.collect(), "nothing to compare");
-    let verdict = if result.equal { Cell::from("equal").good() } else { Cell::from("unequal").bad() };
-    let figures = format!("{} records in {:.2} s", result.records, result.seconds);
-    text.title("the indices and the log are".to_owned());
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    let heads = ["PARTITION", "END OFFSET", "INDEX", "ROWS", "", "LIVE", "REBUILT"];
+    text.table(heads, rows, "");
+    verdict(result, text);
+}
+
+fn verdict(result: &Verification, text: &mut Text) {
+    let Verification { equal, records, partitions, seconds } = result;
+    let indices: usize = partitions.iter().map(|partition| partition.indices.len()).sum();
+    let verdict = if *equal { Cell::from("equal").good() } else { Cell::from("unequal").bad() };
+    let figures = format!(
+        "{indices} indices in {} partitions against {records} records of the log, in {seconds:.2} s",
+        partitions.len()
+    );
     text.line([verdict.strong(), Cell::from(figures).dim()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::answer::PartitionDigest;
+
+    #[test]
+    fn the_verdict_is_the_first_line_and_the_last_and_what_differs_is_listed() {
+        let index = |name: &str, rebuilt: &str| IndexDigest {
+            name: name.into(),
+            rows: 1,
+            live_digest: "sha256:a".into(),
+            rebuilt_digest: rebuilt.into(),
+        };
+        let indices = vec![index("runs", "sha256:a"), index("effects", "sha256:b")];
+        let partitions = vec![PartitionDigest { partition: 0.into(), offset: 7.into(), indices }];
+        let result = Verification { equal: false, records: 7, partitions, seconds: 0.1 };
+        for (all, lines) in [(false, 4), (true, 5)] {
+            let mut text = Text::new(false);
+            human(&result, all, &mut text);
+            let text = text.into_string();
+            let shown: Vec<&str> = text.lines().collect();
+            assert_eq!(shown.len(), lines, "{text}");
+            assert!(shown[0].starts_with("unequal ") && shown[0] == shown[lines - 1], "{text}");
+            assert!(text.contains("effects"), "{text}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use super::{
     desk::{Desk, Reply, Request},
     model::{Call, Heard, Message, Step, Trip},
 };
-use crate::{Error, args, command::Answer, output};
+use crate::{Error, args, exit::Answer, output};
 use futures_util::future::try_join_all;
 use runlog_producer::{Config, Failure, Journal, Json, LoopState, Outcome, Run, Runlog};
 use runlog_schemas::answer::ErrorKind;

@@ -7,7 +7,7 @@
 //! A booking under an idempotency key that it has seen is answered with the booking there is. Told to, it holds one
 //! customer's next booking back: so a demo can see to it that somebody dies at that very point.
 
-use crate::{Error, args, command::Answer, output};
+use crate::{Error, args, exit::Answer, output};
 use runlog_schemas::answer::ErrorKind;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

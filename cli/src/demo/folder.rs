@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn demo(data: Option<PathBuf>, keep: bool) -> args::Demo {
-        args::Demo { agents: None, data, keep, serve: false, seed: None }
+        args::Demo { agents: None, data, keep, serve: false, listen: None, seed: None }
     }
 
     #[test]

@@ -79,8 +79,17 @@ pub(super) struct Server {
 impl Server {
     /// Serves the local log in `data` until it says where it listens.
     pub(super) fn start(data: &Path, flags: &[&str]) -> Self {
+        Self::launch(data, "127.0.0.1:0", flags)
+    }
+
+    /// The same, at an address.
+    pub(super) fn start_at(data: &Path, address: &str) -> Self {
+        Self::launch(data, address, &[])
+    }
+
+    fn launch(data: &Path, address: &str, flags: &[&str]) -> Self {
         let mut command = command();
-        command.args(["serve", "--local", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
+        command.args(["serve", "--local", "--listen", address, "--data"]).arg(data).args(flags);
         let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

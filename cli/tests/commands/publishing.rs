@@ -46,6 +46,7 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
     let reasons: Vec<&str> =
         reasons["anomalies"].as_array().unwrap().iter().map(|anomaly| anomaly["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["conflict", "transition", "ended"]);
+    server.applied("other", &[("o", r#"{"type":"run_lifecycle","status":"started"}"#)]);
     assert_eq!(server.ask(&["anomalies", "other"]).is(0)["anomalies"], json!([]));
 }
 
@@ -55,7 +56,8 @@ fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;
     server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
-    let decided = ["effects", "resolve", "r", "call", "--not-done", "--who", "w", "--why", "the old process is dead"];
+    let decided =
+        ["effects", "resolve", "r", "call", "--not-done", "--who", "w", "--why", "the old process is dead", "--yes"];
     assert_eq!(server.ask(&decided).code, 0);
     assert_eq!(server.ask(&["recover", "r"]).is(0)["pending"][0]["class"], "retry_safe");
     let late = r#"{"run_id":"r","record_id":"late","payload":{"type":"tool_call_completed","request_record_id":"call","result":1}}"#;

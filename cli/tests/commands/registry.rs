@@ -99,7 +99,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
     assert_eq!(shown.lines().len(), 1, "it goes on by itself");
     assert_eq!(server.ask(&["show", &stopped]).error(4), "partition_stopped");
     let place = format!("3:{offset}");
-    server.ask(&["dead-letter", "skip", &place, "--who", "me", "--why", "not ours"]).is(0);
+    server.ask(&["dead-letter", "skip", &place, "--who", "me", "--why", "not ours", "--yes"]).is(0);
     assert_eq!(server.ask(&["doctor"]).code, 0);
     assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
 }

@@ -80,7 +80,7 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     assert!(!word["findings"].as_array().unwrap().is_empty(), "{word}");
     let effects = server.ask(&["effects", "--consistency", "latest"]).is(0);
     assert_eq!(effects["unavailable_partitions"], json!([2]));
-    let skip = |place: &str| server.ask(&["dead-letter", "skip", place, "--who", "me", "--why", "not ours"]);
+    let skip = |place: &str| server.ask(&["dead-letter", "skip", place, "--who", "me", "--why", "not ours", "--yes"]);
     assert_eq!(skip(&format!("2:{}", offset.saturating_add(100))).error(3), "invalid");
     assert_eq!(skip(&format!("2:{offset}")).is(0)["outcome"], "applied");
     assert_eq!(server.ask(&["show", &stopped]).lines().len(), 1);

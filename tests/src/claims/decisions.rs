@@ -36,7 +36,7 @@ fn taken_over(site: &Site, run: &str) -> anyhow::Result<(Agent, String)> {
 }
 
 fn resolve(site: &Site, run: &str, id: &str, decision: &[&str]) -> anyhow::Result<()> {
-    let signed = ["--who", "test", "--why", "asked the bank"];
+    let signed = ["--who", "test", "--why", "asked the bank", "--yes"];
     let outcome = site.server.runlog().answer(&[&["effects", "resolve", run, id], decision, &signed[..]].concat())?;
     ensure!(outcome["outcome"] == "applied", "{outcome}");
     let left = site.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"])?;
@@ -71,7 +71,7 @@ pub fn what_is_decided_is_what_agents_get(site: &Site) -> anyhow::Result<()> {
     both_get(site, "given-up", &mut b, (&Value::Null, &json!("given_up")))?;
 
     let (mut b, id) = pending(site, "not-done")?;
-    let signed = ["--not-done", "--who", "test", "--why", "the bank has nothing"];
+    let signed = ["--not-done", "--who", "test", "--why", "the bank has nothing", "--yes"];
     site.server.runlog().answer(&[&["effects", "resolve", "not-done", &id], &signed[..]].concat())?;
     let said = b.ask(&call("charge", false))?;
     let line = site.ledger()?.pop().context("a booking")?;
@@ -93,7 +93,7 @@ pub fn the_evidence_of_a_fenced_result_can_be_adopted(site: &Site) -> anyhow::Re
     let happened = site.ledger()?.pop().context("a booking")?["result"].clone();
     let (mut b, id) = taken_over(site, "adopted")?;
     // There is nothing to adopt yet.
-    let adopt = ["effects", "resolve", "adopted", &id, "--adopt", "--who", "test", "--why", "it says so"];
+    let adopt = ["effects", "resolve", "adopted", &id, "--adopt", "--who", "test", "--why", "it says so", "--yes"];
     let early = site.server.runlog().json(&adopt)?;
     ensure!(early.code != Some(0), "{}", early.stdout);
     // Where the way tells no more than that its result was acknowledged, it learns of its loss with what it does next.

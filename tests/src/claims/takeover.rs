@@ -41,7 +41,7 @@ pub fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(si
         if key.is_none() {
             let said = b.ask(&book(key))?;
             ensure!(said["error"] == "reconcile_required" && site.booked_by()? == before, "{said}");
-            let why = ["--not-done", "--who", "test", "--why", "it is fenced"];
+            let why = ["--not-done", "--who", "test", "--why", "it is fenced", "--yes"];
             site.server.runlog().answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
         }
         let said = b.ask(&book(key))?;

@@ -95,7 +95,7 @@ fn lookup(runlog: &Runlog, run: &Run, at: usize, random: &mut Random) -> anyhow:
         asked.extend(["--occurrence", &number]);
     }
     let answered = runlog.json(&asked)?;
-    let found = answered.clone().exits(if call.outcome.is_some() { 0 } else { 1 })?.json()?;
+    let found = answered.clone().exits(if call.outcome.is_some() { 0 } else { 6 })?.json()?;
     let (status, result, message) = match &call.outcome {
         Some(Ok(result)) => ("completed", result.clone(), Value::Null),
         Some(Err(message)) => ("failed", Value::Null, message.as_str().into()),

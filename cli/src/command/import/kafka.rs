@@ -1,10 +1,9 @@
-//! Straight to Kafka, without a server: nobody says what was already there, the projector will find it.
+//! Straight to Kafka, without a server. Records that are already there are appended again; the projector ignores them.
 
-use super::{Tally, advance};
+use super::{Steps, Tally};
 use crate::{
     Error,
     import::{ImportedRun, records},
-    output::Progress,
 };
 use futures_util::{StreamExt, stream::FuturesOrdered};
 use runlog_log::{
@@ -35,16 +34,16 @@ pub(super) async fn send(
     config: KafkaConfig,
     registry: Option<runlog_registry::Config>,
     content: Option<&Store>,
-    progress: &Progress,
+    steps: &Steps<'_>,
 ) -> Result<Tally, Error> {
     let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
     // Blocks for the cluster's answer: nothing else is under way.
     let log = KafkaLog::connect(config).map_err(|error| {
         let error = Error::from(error);
         let what = if error.kind() == ErrorKind::Invalid {
-            format!("topic {topic} at {brokers} is not a journal; `runlog serve --brokers {brokers}` makes one")
+            format!("topic {topic} at {brokers} is not a journal; `runlog serve --brokers {brokers}` creates one")
         } else {
-            format!("the log at {brokers} cannot be used; see that the broker runs, then try again")
+            format!("cannot use topic {topic} at {brokers}; check that the brokers run, then try again")
         };
         Error::new(error.kind(), what).because(error)
     })?;
@@ -56,17 +55,17 @@ pub(super) async fn send(
     };
     if journal.partitions > log.partitions() {
         let (count, live) = (journal.partitions, log.partitions());
-        let what = format!("journal {} has {count} partitions, its topic {topic} {live}", journal.journal_id);
+        let what = format!("journal {} has {count} partitions, but its topic {topic} has {live}", journal.journal_id);
         return Err(Error::new(ErrorKind::Invalid, what));
     }
-    let mut appends = Appends { log: &log, progress, under_way: FuturesOrdered::new(), appended: 0 };
+    let mut appends = Appends { log: &log, steps, under_way: FuturesOrdered::new(), appended: 0 };
     for run in runs {
         let partition = partition_of(run.run_id.borrow(), journal.partitions);
         let mut batch = Batch::default();
         for record in records(run) {
             depth::check(&record).map_err(|deep| {
                 let what =
-                    format!("run {}, from {}, has a record that nobody could read whole", run.run_id, run.origin);
+                    format!("run {}, from {}, has a record that nests too deep to be read", run.run_id, run.origin);
                 Error::new(ErrorKind::Invalid, what).because(deep)
             })?;
             let record = match content {
@@ -111,7 +110,7 @@ impl Batch {
 /// Appends under way, acknowledged in their order.
 struct Appends<'a> {
     log: &'a KafkaLog,
-    progress: &'a Progress,
+    steps: &'a Steps<'a>,
     under_way: FuturesOrdered<Ack>,
     appended: u64,
 }
@@ -135,11 +134,11 @@ impl Appends<'_> {
 
     async fn acked(&mut self) -> Result<(), Error> {
         let offsets = self.under_way.next().await.transpose().map_err(|error| {
-            let what = "the import stopped halfway; run it again, what is there is not written twice";
+            let what = "the import stopped halfway; run it again, nothing is written twice";
             Error::new(ErrorKind::Unavailable, what).because(error)
         })?;
         let count = offsets.map_or(0, |offsets| offsets.len());
-        advance(self.progress, count);
+        self.steps.advance(count, count as u64);
         self.appended += count as u64;
         Ok(())
     }
@@ -150,8 +149,7 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
     let bounds = log.bounds(PartitionId::ZERO, GENESIS_WAIT).await?;
     let not = |found: &str| {
         let what = format!(
-            "topic {} {found}: it is not a journal; `runlog serve --brokers` makes one of a topic that is empty or \
-             missing",
+            "topic {} {found}: it is not a journal; `runlog serve --brokers` creates one in an empty or missing topic",
             log.topic()
         );
         Error::new(ErrorKind::Invalid, what)
@@ -166,7 +164,7 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
             break first;
         }
         if Instant::now() >= until {
-            let what = format!("topic {} did not give its first record in time; try again", log.topic());
+            let what = format!("timed out reading the first record of topic {}; try again", log.topic());
             return Err(Error::new(ErrorKind::Unavailable, what));
         }
     };
@@ -177,7 +175,7 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
     let framed = framed.map_err(|error| {
         let waits = matches!(error, Unreadable::Unresolved { .. });
         let kind = if waits { ErrorKind::Unavailable } else { ErrorKind::Invalid };
-        let what = "the topic's first record cannot be read; --registry names the registry of its ids";
+        let what = "cannot read the topic's first record; name the schema registry of its ids with --registry";
         Error::new(kind, what).because(error)
     })?;
     let payload = codec::read(&framed).map(|envelope| envelope.payload());

@@ -3,16 +3,14 @@
 //! A run's records are repeats as far as they are there, and then applied. So its check can stop at the first request
 //! with a record that is not there yet: what follows that one cannot be there either.
 
-use super::{Tally, advance};
+use super::{Steps, Tally, Written};
 use crate::{
     Error,
-    client::{Client, Target},
-    command::{
-        Answer,
-        publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
-    },
+    client::{self, Client, Target},
+    command::publish::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX},
+    exit::Answer,
     import::{ImportedRun, records},
-    output::Progress,
+    output::{Output, Progress},
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use runlog_schemas::{
@@ -28,12 +26,16 @@ pub(super) async fn send(
     client: &Client,
     wait: Duration,
     runs: &[ImportedRun],
-    progress: &Progress,
+    output: &Output,
+    written: &Written,
 ) -> Result<Tally, Error> {
-    let sender = Sender { client, wait, progress };
-    let checks = stream::iter(runs).map(|run| sender.check(run)).buffered(CONCURRENCY);
+    let sender = Sender { client, wait };
+    let checked = output.progress("runs checked", runs.len() as u64);
+    let checks = stream::iter(runs).map(|run| sender.check(run, &checked)).buffered(CONCURRENCY);
     let present: Vec<usize> = checks.try_collect().await?;
-    let appends = runs.iter().zip(present).map(|(run, present)| sender.append(run, present));
+    drop(checked);
+    let steps = &Steps { progress: super::progress(output, runs), written };
+    let appends = runs.iter().zip(present).map(|(run, present)| sender.append(run, present, steps));
     let tallies: Vec<(u64, u64)> = stream::iter(appends).buffered(CONCURRENCY).try_collect().await?;
     Ok(Tally {
         appended: tallies.iter().map(|(appended, _)| appended).sum(),
@@ -44,7 +46,6 @@ pub(super) async fn send(
 struct Sender<'a> {
     client: &'a Client,
     wait: Duration,
-    progress: &'a Progress,
 }
 
 /// What one request carries.
@@ -54,8 +55,8 @@ struct Batch {
 }
 
 impl Sender<'_> {
-    /// How many of the run's records are there already, from its first.
-    async fn check(&self, run: &ImportedRun) -> Result<usize, Error> {
+    /// The number of the run's records that are there already, from its first.
+    async fn check(&self, run: &ImportedRun, progress: &Progress) -> Result<usize, Error> {
         let mut present = 0;
         for batch in batches(run, 0) {
             let batch = batch?;
@@ -69,24 +70,25 @@ impl Sender<'_> {
                 break;
             }
         }
-        advance(self.progress, present);
+        progress.advance(1);
         Ok(present)
     }
 
-    /// Appends the run's records behind those that are there: how many are new, and how many are there.
-    async fn append(&self, run: &ImportedRun, present: usize) -> Result<(u64, u64), Error> {
+    /// Appends the run's records after those that are present. Returns the numbers of new and of present records.
+    async fn append(&self, run: &ImportedRun, present: usize, steps: &Steps<'_>) -> Result<(u64, u64), Error> {
         let (mut appended, mut duplicates) = (0, present as u64);
+        steps.advance(present, 0);
         for batch in batches(run, present) {
             let batch = batch?;
             let outcomes = self.post(run, &batch, false).await?;
             if let Some((record, outcome)) = refusal(&batch, &outcomes) {
-                let what = "somebody else wrote to the run meanwhile; what was imported before stays";
+                let what = "another writer appended to the run meanwhile; what was imported before stays";
                 return Err(refused(run, record, outcome, what));
             }
             let repeats = outcomes.iter().filter(|outcome| outcome.outcome == "repeat").count() as u64;
             duplicates += repeats;
             appended += outcomes.len() as u64 - repeats;
-            advance(self.progress, outcomes.len());
+            steps.advance(outcomes.len(), outcomes.len() as u64 - repeats);
         }
         Ok((appended, duplicates))
     }
@@ -134,7 +136,7 @@ fn batches(run: &ImportedRun, from: usize) -> impl Iterator<Item = Result<Batch,
 }
 
 fn encoded(record: JournalRecord) -> Result<(JournalRecord, String), Error> {
-    let text = crate::command::body(&record)?;
+    let text = client::body(&record)?;
     Ok((record, text))
 }
 
@@ -151,7 +153,7 @@ fn refused(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &
         (ErrorKind::Invalid, "the journal has a run of this id with other content")
     };
     let message = format!(
-        "{done}: run {}, from {}: record {} ({}) is refused as {reason}: {why}; --run-prefix keeps imports apart",
+        "{done}: run {}, from {}: record {} ({}) is refused as {reason}: {why}; --run-prefix gives the imported runs other ids",
         run.run_id,
         run.origin,
         record.body.record_id,

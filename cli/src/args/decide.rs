@@ -1,0 +1,113 @@
+//! Flags of the commands that void, delete or decide something. Each shows what it will do and asks first.
+
+use super::{Deadline, PageOptions, ReadOptions, RunArg};
+use crate::value;
+use clap::Args;
+use runlog_schemas::id::{PartitionId, RecordId};
+
+/// The answer to the confirmation, for scripts.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Consent {
+    /// Do it without asking. Without a terminal and without --yes, nothing happens and the exit code is 2
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+/// Who decided, recorded in the journal.
+#[derive(Debug, Args)]
+pub(crate) struct Attribution {
+    /// Who decided; recorded in the journal
+    #[arg(long, value_name = "NAME")]
+    pub(crate) who: String,
+    /// Why; recorded in the journal
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    #[command(flatten)]
+    pub(crate) run: RunArg,
+    /// Effect id: the record id of its request. `runlog effects --pending` lists them
+    #[arg(value_name = "ID", value_parser = value::record_id)]
+    pub(crate) id: RecordId,
+    #[command(flatten)]
+    pub(crate) decision: Decision,
+    #[command(flatten)]
+    pub(crate) attribution: Attribution,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Decision {
+    /// It happened, with this result
+    #[arg(long, value_name = "JSON", allow_hyphen_values = true)]
+    pub(crate) done: Option<String>,
+    /// It happened: accept the refused result that is kept as evidence
+    #[arg(long)]
+    pub(crate) adopt: bool,
+    /// It did not happen, and no process can still do it: it may run again
+    #[arg(long)]
+    pub(crate) not_done: bool,
+    /// The outcome cannot be determined: record the call as failed
+    #[arg(long)]
+    pub(crate) give_up: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    pub(crate) run: RunArg,
+    #[command(flatten)]
+    pub(crate) attribution: Attribution,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeadLetterSkip {
+    /// Position of the record
+    #[arg(value_name = "PARTITION:OFFSET")]
+    pub(crate) position: value::LogPosition,
+    #[command(flatten)]
+    pub(crate) attribution: Attribution,
+    /// Skip a record that can be read too: every reader loses it, and an effect that it records may run again
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Retention {
+    /// Payload type whose content is deleted, such as conversation_turn or tool_call_completed. Without it, the existing
+    /// horizons are listed
+    #[arg(value_name = "FAMILY", requires_all = ["until", "who", "why"])]
+    pub(crate) family: Option<String>,
+    /// Delete the content of records that the log received before this time (RFC 3339)
+    #[arg(long, value_name = "TIME", requires = "family")]
+    pub(crate) until: Option<String>,
+    /// Who decided; recorded in the journal
+    #[arg(long, value_name = "NAME", requires = "family")]
+    pub(crate) who: Option<String>,
+    /// Why; recorded in the journal
+    #[arg(long, value_name = "TEXT", requires = "family")]
+    pub(crate) why: Option<String>,
+    /// Delete only in this partition [default: all partitions]
+    #[arg(long, value_name = "N", requires = "family")]
+    pub(crate) partition: Option<PartitionId>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) page: PageOptions,
+    #[command(flatten)]
+    pub(crate) reading: ReadOptions,
+}

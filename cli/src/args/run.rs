@@ -1,0 +1,153 @@
+//! Flags of the commands that run something or write records.
+
+use super::{Deadline, RegistryArg};
+use crate::{import::Format, value};
+use clap::Args;
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Number of agents [default: 300]
+    #[arg(long, value_name = "N", value_parser = value::positive_u32)]
+    pub(crate) agents: Option<u32>,
+    /// Empty folder for log, index and ledger [default: a temporary folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Keep the folder when the demo ends
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Leave one call pending for you to decide, and serve the journal until Ctrl-C
+    #[arg(long)]
+    pub(crate) serve: bool,
+    /// Address to serve at, with --serve; port 0 picks a free one [default: 127.0.0.1:7070, or a free port]
+    #[arg(long, value_name = "ADDR", requires = "serve")]
+    pub(crate) listen: Option<String>,
+    /// Random seed: the same seed gives the same trips [default: random]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoAgent {
+    /// URL of the journal
+    #[arg(long, value_name = "URL")]
+    pub(crate) journal: String,
+    /// Address of the desk
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) desk: SocketAddr,
+    /// Random seed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: u64,
+    /// Number of this agent
+    #[arg(long, value_name = "N")]
+    pub(crate) number: u32,
+    /// Book with idempotency keys
+    #[arg(long)]
+    pub(crate) keyed: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoDesk {
+    /// New file to append bookings to
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Keep the log in this process, under DIR/log
+    #[arg(long, conflicts_with = "brokers")]
+    pub(crate) local: bool,
+    /// Kafka brokers of the log: HOST:PORT, several separated by commas [env: RUNLOG_BROKERS, unless --local]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) brokers: Option<String>,
+    /// Folder for the indices; DIR/index may be deleted while no server uses it
+    #[arg(long, env = "RUNLOG_DATA", value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Address to serve HTTP at; port 0 picks a free one [default: 127.0.0.1:7070]
+    #[arg(long, env = "RUNLOG_LISTEN", value_name = "ADDR")]
+    pub(crate) listen: Option<String>,
+    /// Kafka topic of the journal [default: runlog.journal]
+    #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
+    pub(crate) topic: Option<String>,
+    /// Partition count: of a new journal [default: 4 local, 16 on Kafka]; an existing journal must have this many
+    #[arg(long, env = "RUNLOG_PARTITIONS", value_name = "N", value_parser = value::positive_u32)]
+    pub(crate) partitions: Option<u32>,
+    /// Store for payloads too large for a record: file:DIR or s3://BUCKET/PREFIX, with AWS_ENDPOINT_URL, AWS_REGION,
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY [default: DIR/content with --local, otherwise none]
+    #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
+    pub(crate) content: Option<String>,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArg,
+    /// Serve the indices as they are; read nothing from the log
+    #[arg(long)]
+    pub(crate) paused: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// Format of the files
+    #[arg(value_enum)]
+    pub(crate) format: Format,
+    /// Files to import, folders of .json or .traj files, or - for stdin. If one is malformed, nothing is written
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas
+    #[arg(long, value_name = "LIST")]
+    pub(crate) brokers: Option<String>,
+    /// Kafka topic of the journal, with --brokers [default: runlog.journal]
+    #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
+    pub(crate) topic: Option<String>,
+    /// Content store of the journal, with --brokers: the same as for `runlog serve`
+    #[arg(long, env = "RUNLOG_CONTENT", value_name = "URL")]
+    pub(crate) content: Option<String>,
+    #[command(flatten)]
+    pub(crate) registry: RegistryArg,
+    /// Text to put before every run id, without a separator
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) run_prefix: Option<String>,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Publish {
+    /// File with one record per line, or - for stdin
+    #[arg(default_value = "-", value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Conformance {
+    /// Prefix of the run ids that the suite writes; no run may have it yet [default: a random one]
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) prefix: Option<String>,
+    /// Test only this rule; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) rule: Vec<String>,
+    /// List the rules and contact no server
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Also test the rules that affect whole partitions (retention horizons, skips). Only for a journal without other runs
+    #[arg(long)]
+    pub(crate) partition_rules: bool,
+    /// Time limit for each rule, such as 30s [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = value::duration)]
+    pub(crate) deadline: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// Shell to complete in
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Folder to write runlog.1 and one page per command to; created if missing
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+}

@@ -1,0 +1,61 @@
+//! `cancel`: ends an open run as cancelled.
+//!
+//! The command claims the run first, which fences its writers off, then appends `run_lifecycle: cancelled`.
+
+use super::confirm::confirm;
+use crate::{
+    Error, args,
+    client::Target,
+    exit::Answer,
+    render,
+    session::{APPEND_WAIT, Session},
+    text::Cell,
+};
+use runlog_schemas::answer::{Claim, ErrorKind, Outcome, Run};
+use serde_json::json;
+
+pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer, Error> {
+    let wait = session.wait(&args.wait, APPEND_WAIT);
+    let run_id = &args.run.run;
+    let run: Run = session.client.get(Target::run(run_id).with("consistency", "latest"), wait).await?;
+    if run.status != "open" {
+        let what = format!("run {run_id} is {} already; only an open run can be cancelled", run.status);
+        return Err(Error::new(ErrorKind::Conflict, what).with("run_id", run_id.as_str()));
+    }
+    confirm(args.consent, &format!("cancel run {run_id}"), |text| {
+        text.facts([
+            ("run", Cell::from(run_id)),
+            ("status", Cell::word(&run.status)),
+            ("records", run.records.into()),
+            ("last record", Cell::from(&run.updated_at)),
+            ("effect", "its writers are fenced off, and it accepts no more records; this cannot be undone".into()),
+        ]);
+    })?;
+    let (who, why) = (&args.attribution.who, &args.attribution.why);
+    let claim = json!({"claimed_by": format!("{who}, to cancel")});
+    let claim: Claim = session.client.post(Target::run(run_id).path("/claims"), claim.to_string(), wait).await?;
+    let record = json!({
+        "record_id": crate::random_id(),
+        "run_id": run_id,
+        "agent_id": "runlog-cli",
+        "writer_id": claim.writer_id,
+        "writer_epoch": claim.epoch,
+        "payload": {"type": "run_lifecycle", "status": "cancelled", "reason": format!("{who}: {why}")},
+    });
+    let target = Target::run(run_id).path("/records");
+    let posted = session.client.post(target, format!("[{record}]"), wait).await;
+    let outcome: Vec<Outcome> = posted.map_err(|error| {
+        let what = format!(
+            "run {run_id} was claimed (its writers are fenced off) but may not be cancelled; run the command again"
+        );
+        Error::new(error.kind(), what).with_details_of(&error).because(error)
+    })?;
+    let Some(outcome) = outcome.into_iter().next() else {
+        return Err(Error::new(
+            ErrorKind::Internal,
+            format!("the server did not say whether run {run_id} is cancelled"),
+        ));
+    };
+    session.output.answer(&outcome, render::outcome)?;
+    Ok(Answer::of(&outcome))
+}

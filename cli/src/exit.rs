@@ -1,0 +1,75 @@
+//! What a finished command answers, and the exit codes that scripts rely on.
+
+use runlog_schemas::answer::Outcome;
+use std::process::ExitCode;
+
+/// Every exit code and its meaning. `runlog --help` prints it; `docs/cli.md` has the same table, held equal by a test.
+pub(crate) const EXIT_CODES: [(u8, &str); 7] = [
+    (0, "done"),
+    (1, "the honest answer is no: unknown, not found, unequal, not resumable, unhealthy, refused by the journal"),
+    (2, "usage: the command line is wrong, or a confirmation is missing; nothing happened"),
+    (3, "input refused: the message names where and why"),
+    (4, "unavailable or stale: try again"),
+    (5, "internal error"),
+    (6, "`lookup` found the call pending: it may have happened"),
+];
+
+/// The answer of a command that did its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    /// Unknown, unequal, not resumable, unhealthy, refused by the journal.
+    No,
+    /// The call was requested and has no recorded end: it may or may not have happened.
+    Pending,
+}
+
+impl Answer {
+    pub(crate) fn from_bool(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+
+    /// Whether the journal applied a record, now or when it first arrived.
+    pub(crate) fn of(outcome: &Outcome) -> Self {
+        Self::from_bool(matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none())
+    }
+
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Self::Yes => 0,
+            Self::No => 1,
+            Self::Pending => 6,
+        }
+    }
+}
+
+impl From<Answer> for ExitCode {
+    fn from(answer: Answer) -> Self {
+        answer.exit_code().into()
+    }
+}
+
+/// The table that `--help` ends with.
+pub(crate) fn table() -> String {
+    EXIT_CODES.iter().fold("Exit codes:\n".to_owned(), |text, (code, meaning)| format!("{text}  {code}  {meaning}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::answer::ErrorKind;
+
+    #[test]
+    fn every_exit_code_is_in_the_help_and_in_the_documentation() {
+        let documented = include_str!("../../docs/cli.md");
+        let used = [Answer::Yes, Answer::No, Answer::Pending].map(Answer::exit_code);
+        let kinds = ErrorKind::ALL.iter().map(|kind| kind.exit_code());
+        for code in used.into_iter().chain(kinds) {
+            assert!(EXIT_CODES.iter().any(|(known, _)| *known == code), "{code} has no meaning");
+        }
+        for (code, meaning) in EXIT_CODES {
+            assert!(table().contains(&format!("  {code}  {meaning}")));
+            assert!(documented.contains(&format!("| {code} | {meaning} |")), "docs/cli.md does not explain {code}");
+        }
+    }
+}

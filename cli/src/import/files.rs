@@ -1,0 +1,78 @@
+//! The files of an import: files as named, the files of folders, and stdin.
+
+use super::Error;
+use std::{
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+/// Folders within folders are followed this deep.
+pub(super) const FOLDERS_DEEP_MAX: usize = 16;
+
+pub(super) fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
+}
+
+/// Replaces each folder by its .json and .traj files, sorted by path.
+pub(super) fn expand(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for path in named {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let before = files.len();
+        collect(path, 0, &mut files)?;
+        if files.len() == before {
+            return Err(Error::Empty { folder: path.clone() });
+        }
+    }
+    Ok(files)
+}
+
+fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Error> {
+    if depth > FOLDERS_DEEP_MAX {
+        return Err(Error::TooDeep { folder: folder.to_owned() });
+    }
+    let unreadable = |source| Error::Unreadable { file: folder.to_owned(), source };
+    let entries = std::fs::read_dir(folder).map_err(unreadable)?;
+    let mut paths =
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>().map_err(unreadable)?;
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            collect(&path, depth + 1, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "json" || extension == "traj") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The whole content of a file, or of stdin for `-`.
+pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
+    if !is_stdin(file) {
+        return std::fs::read(file);
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_its_json_files_by_path_and_an_empty_one_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("b/empty")).unwrap();
+        for name in ["c.json", "b/a.traj", "a.json", "notes.txt"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let named = [PathBuf::from("-"), folder.path().to_owned()];
+        assert_eq!(expand(&named).unwrap(), [PathBuf::from("-"), at("a.json"), at("b/a.traj"), at("c.json")]);
+        assert!(matches!(expand(&[at("b/empty")]).unwrap_err(), Error::Empty { .. }));
+    }
+}

@@ -1,0 +1,49 @@
+//! What every command that asks a server has at hand: the client, the output, the settings.
+
+use crate::{
+    Error,
+    args::{Deadline, ReadOptions},
+    client::{Client, Target},
+    config::Config,
+    output::Output,
+};
+use runlog_schemas::answer::ErrorKind;
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// Default time limit of an answer.
+pub(crate) const READ_WAIT: Duration = Duration::from_secs(10);
+/// Default time limit of an append.
+pub(crate) const APPEND_WAIT: Duration = Duration::from_secs(30);
+/// Default time limit of a verification.
+pub(crate) const VERIFY_WAIT: Duration = Duration::from_secs(60 * 60);
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    pub(crate) output: Output,
+    pub(crate) config: Config,
+    /// How often `-v` was given.
+    pub(crate) verbose: u8,
+}
+
+impl Session {
+    /// Gets an answer as fresh as `options` say.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, target: Target, options: &ReadOptions) -> Result<T, Error> {
+        let target = target.with_some("consistency", self.config.consistency(options));
+        self.client.get(target, self.wait(&options.wait, READ_WAIT)).await
+    }
+
+    /// The same, where "not found" is an answer: `None`.
+    pub(crate) async fn find<T: DeserializeOwned>(&self, target: Target, wait: Duration) -> Result<Option<T>, Error> {
+        match self.client.get(target, wait).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn wait(&self, given: &Deadline, default: Duration) -> Duration {
+        self.config.deadline(given.deadline).unwrap_or(default)
+    }
+}

@@ -1,0 +1,115 @@
+//! Commands that void, delete or decide something ask first; here without a terminal.
+
+use super::harness::{Ran, Server, run, server};
+use serde_json::json;
+
+const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
+const BOOK: &str = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{}}"#;
+const SIGNED: [&str; 4] = ["--who", "jo", "--why", "a test"];
+
+fn ask(server: &Server, words: &[&str], more: &[&str]) -> Ran {
+    server.ask(&[words, &SIGNED[..], more].concat())
+}
+
+/// The position of the run's record with this id, `PARTITION:OFFSET`.
+fn position(server: &Server, run_id: &str, record_id: &str) -> String {
+    let lines = server.ask(&["show", run_id]).lines();
+    let line = lines.iter().find(|line| line["record_id"] == record_id).unwrap();
+    format!("{}:{}", line["position"]["partition"], line["position"]["offset"])
+}
+
+#[test]
+fn without_a_terminal_and_without_yes_nothing_happens() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    let skipped = position(&server, "r", "q");
+    let before = server.ask(&["show", "r"]).stdout;
+    for words in [
+        &["effects", "resolve", "r", "q", "--give-up"][..],
+        &["retention", "conversation_turn", "--until", "2020-01-01T00:00:00Z"],
+        &["cancel", "r"],
+        &["dead-letter", "skip", &skipped, "--force"],
+    ] {
+        let refused = ask(&server, words, &[]);
+        assert_eq!(refused.error(2), "usage", "{words:?}");
+        assert!(refused.stdout.contains("--yes") && refused.stdout.contains("Nothing happened"), "{refused:?}");
+        assert!(!refused.stderr.is_empty(), "{words:?} shows what it would do");
+    }
+    assert_eq!(server.ask(&["show", "r"]).stdout, before);
+    assert_eq!(server.ask(&["retention"]).is(0)["horizons"], json!([]));
+    assert_eq!(ask(&server, &["effects", "resolve", "r", "q", "--give-up"], &["--yes"]).is(0)["outcome"], "applied");
+    assert_eq!(server.ask(&["lookup", "r", "--tool", "book", "--args", "{}"]).is(0)["status"], "failed");
+}
+
+#[test]
+fn a_record_that_can_be_read_is_skipped_only_by_force() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    let healthy = position(&server, "r", "q");
+    let refused = ask(&server, &["dead-letter", "skip", &healthy], &["--yes"]);
+    assert_eq!(refused.error(3), "invalid");
+    assert!(refused.stdout.contains("--force"), "{refused:?}");
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
+    assert_eq!(ask(&server, &["dead-letter", "skip", &healthy], &["--yes", "--force"]).is(0)["outcome"], "applied");
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 1);
+}
+
+#[test]
+fn a_cancelled_run_is_cancelled_once_and_takes_nothing_more() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED)]);
+    assert_eq!(ask(&server, &["cancel", "r"], &["--yes"]).is(0)["outcome"], "applied");
+    let runs = server.ask(&["runs", "--status", "cancelled", "--consistency", "latest"]).is(0);
+    assert_eq!(runs["runs"][0]["run_id"], "r");
+    let last = server.ask(&["show", "r", "--raw"]).lines().pop().unwrap();
+    assert_eq!((&last["payload"]["status"], &last["payload"]["reason"]), (&json!("cancelled"), &json!("jo: a test")));
+    assert_eq!(ask(&server, &["cancel", "r"], &["--yes"]).error(3), "conflict");
+    assert_eq!(ask(&server, &["cancel", "nobody"], &["--yes"]).error(1), "not_found");
+    let late = server.publish(&format!(r#"{{"run_id":"r","record_id":"late","payload":{BOOK}}}"#));
+    assert_eq!(late.is(1)["outcome"], "refused");
+}
+
+#[test]
+fn conformance_runs_only_against_a_server_that_was_named() {
+    let (_folder, server) = server();
+    let refused = server.ask(&["conformance", "--rule", "gap"]);
+    assert_eq!(refused.error(2), "usage");
+    assert!(refused.stdout.contains("--server") && refused.stdout.contains("cannot be removed"), "{refused:?}");
+    assert_eq!(server.ask(&["runs"]).is(0)["runs"], json!([]));
+    let named = run(&["conformance", "--rule", "gap", "--json", "--server", &server.url]).is(0);
+    assert_eq!((&named["passed"], &named["failed"]), (&json!(1), &json!(0)));
+}
+
+#[test]
+fn a_pending_call_is_named_with_its_request_and_class() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED), ("q", BOOK)]);
+    let lookup = ["lookup", "r", "--tool", "book", "--args", "{}"];
+    let found = server.ask(&lookup).is(6);
+    assert_eq!((&found["status"], &found["id"]), (&json!("pending"), &json!("q")));
+    assert_eq!((&found["class"], &found["evidence"]), (&json!("reconcile_required"), &json!([])));
+    let text = server.command(&lookup).output().unwrap();
+    let shown = String::from_utf8(text.stdout).unwrap();
+    assert_eq!(text.status.code(), Some(6));
+    assert!(shown.lines().any(|line| line.starts_with("request id") && line.ends_with(" q")), "{shown}");
+    assert!(shown.contains("reconcile_required"), "{shown}");
+}
+
+#[test]
+fn what_does_not_exist_is_no_command_and_what_exists_is_documented() {
+    for word in ["rebuild", "bench", "snapshot"] {
+        assert_eq!(run(&[word, "--json"]).error(2), "usage", "{word}");
+    }
+    let help = run(&["--help"]);
+    for part in ["Exit codes:", "6  `lookup` found the call pending", "Config file", "\"consistency\": \"latest\""] {
+        assert!(help.code == 0 && help.stdout.contains(part), "{part}: {}", help.stdout);
+    }
+    let script = run(&["completions", "bash"]);
+    assert!(script.code == 0 && script.stdout.contains("dead-letter"), "{script:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    assert_eq!(run(&["man", pages.to_str().unwrap()]).code, 0);
+    let page = std::fs::read_to_string(pages.join("runlog-lookup.1")).unwrap();
+    assert!(page.contains("idempoten") || page.contains("occurrence"), "{page}");
+    assert!(!pages.join("runlog-demo-agent.1").exists(), "hidden commands have no page");
+}

@@ -1,0 +1,63 @@
+//! Lists and streams: long ids, unknown runs, reconnecting.
+
+use super::harness::{Server, server};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+
+const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
+const TURN: &str = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"hi"}"#;
+
+fn text(server: &Server, words: &[&str]) -> String {
+    String::from_utf8(server.command(words).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_long_run_id_does_not_widen_the_table() {
+    let (_folder, server) = server();
+    let long = format!("run-{}-end", "x".repeat(180));
+    server.applied(&long, &[("s", STARTED)]);
+    server.applied("short", &[("s", STARTED)]);
+    let table = text(&server, &["runs"]);
+    assert!(table.lines().all(|line| line.chars().count() < 130), "{table}");
+    assert!(table.contains("…") && table.contains("-end") && table.contains("-v prints them whole"), "{table}");
+    assert!(text(&server, &["runs", "-v"]).contains(&long));
+    assert_eq!(server.ask(&["runs"]).is(0)["runs"][0]["run_id"], long.as_str());
+}
+
+#[test]
+fn an_unknown_run_is_told_from_one_without_anomalies() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED)]);
+    assert_eq!(server.ask(&["anomalies", "r"]).is(0)["anomalies"], json!([]));
+    assert_eq!(server.ask(&["anomalies", "typo"]).error(1), "not_found");
+    assert_eq!(server.ask(&["tail", "typo", "--until-end"]).error(1), "not_found");
+}
+
+#[test]
+fn the_verdict_of_verify_is_the_first_line() {
+    let (_folder, server) = server();
+    server.applied("r", &[("s", STARTED)]);
+    let short = text(&server, &["verify"]);
+    assert!(short.starts_with("equal ") && short.lines().count() == 1, "{short}");
+    let long = text(&server, &["verify", "-v"]);
+    assert!(long.starts_with("equal ") && long.lines().count() > 20, "{long}");
+}
+
+#[test]
+fn a_tail_goes_on_where_it_was_when_the_server_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(&data, &[]);
+    let address = server.url.trim_start_matches("http://").to_owned();
+    server.applied("r", &[("s", STARTED)]);
+    let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap()["record_id"].clone();
+    assert_eq!(next(), "s");
+    assert_eq!(server.signal("TERM").0, 0);
+    let server = Server::start_at(&data, &address);
+    server.applied("r", &[("t", TURN)]);
+    assert_eq!(next(), "t");
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+}

@@ -1,10 +1,15 @@
-//! What the documents show works as written: the protocol page is replayed request by request.
+//! What the documents show works as written: the README's quick starts are run, the protocol page is replayed request by
+//! request.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its document does")]
 
-use runlog_tests::server::{Launch, Server};
+use runlog_tests::{
+    command,
+    programs::output,
+    server::{Launch, Server},
+};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, env, net::TcpListener, os::unix::fs::symlink, process::Command};
 
 /// Values that a document names: `$NAME`.
 type Values = BTreeMap<String, Value>;
@@ -88,4 +93,45 @@ fn the_protocol_page_is_what_a_server_answers() {
     let server = Launch::local(dir.path()).start().unwrap();
     let exchanges = replay(&server, &document("docs/protocol.md"));
     assert!(exchanges > 20, "the page has {exchanges} exchanges");
+}
+
+#[test]
+fn the_readmes_quick_start_with_curl_works_as_written() {
+    let dir = tempfile::tempdir().unwrap();
+    symlink(command::binary().unwrap().canonicalize().unwrap().parent().unwrap(), dir.path().join("bin")).unwrap();
+    // Free now; the server of the script is the next to ask for it.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let readme = document("README.md");
+    let [script] = blocks(&readme, "sh")[..] else { panic!("the README has one block of sh") };
+    let mut bash = Command::new("timeout");
+    bash.args(["--kill-after=5", "60", "bash", "-euo", "pipefail", "-c"])
+        .arg(format!("trap 'kill $(jobs -p)' EXIT\n{script}"))
+        .current_dir(&dir)
+        .env("RUNLOG_LISTEN", address.to_string())
+        .env("RUNLOG_SERVER", format!("http://{address}"))
+        .env("NO_PROXY", "127.0.0.1");
+    let said = output(&mut bash).unwrap();
+    for expected in [r#""ready":true"#, r#""outcome":"applied""#, "completed", "B-1009", "HAT136"] {
+        assert!(said.contains(expected), "{expected} is missing in:\n{said}");
+    }
+    assert_eq!(said.matches(r#""outcome":"applied""#).count(), 2, "{said}");
+}
+
+#[test]
+fn the_readmes_quick_start_in_rust_books_once() {
+    let readme = document("README.md");
+    let [shown] = blocks(&readme, "rust")[..] else { panic!("the README has one block of rust") };
+    let example = document("producer/examples/quickstart.rs");
+    assert!(example.trim_end().ends_with(shown), "producer/examples/quickstart.rs ends with the README's code");
+    let dir = tempfile::tempdir().unwrap();
+    let server = Launch::local(dir.path()).start().unwrap();
+    // A test is in TARGET/debug/deps.
+    let built = env::current_exe().unwrap().ancestors().nth(2).unwrap().join("examples/quickstart");
+    assert!(built.is_file(), "{}: `cargo build --workspace --examples` makes it", built.display());
+    let run = || output(Command::new(&built).env("RUNLOG_SERVER", &server.url).env("NO_PROXY", "127.0.0.1")).unwrap();
+    let (first, second) = (run(), run());
+    assert!(first.starts_with("booking with the key trip-2-flight\n"), "{first}");
+    assert!(first.contains("B-1009") && first.ends_with("from the journal: false"), "{first}");
+    assert!(second.contains("B-1009") && second.ends_with("from the journal: true"), "{second}");
+    assert!(!second.contains("booking with"), "{second}");
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the image runlog/runlog:dev of ./bin/runlog and the shared libraries it needs, and nothing else.
+# Builds the image runlog/runlog:dev of what is in ./bin and the shared libraries it needs, and nothing else.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/../../scripts/env.sh"
@@ -8,7 +8,7 @@ image=runlog/runlog:dev
 [ -x "$top/bin/runlog" ] || die "bin/runlog is not there; make build makes it"
 
 label=org.runlog.binary
-binary=$(sha256sum "$top/bin/runlog" | cut -c 1-16)
+binary=$(cat "$top"/bin/* | sha256sum | cut -c 1-16)
 built=$(timeout 60 docker image inspect -f "{{index .Config.Labels \"$label\"}}" "$image" 2>/dev/null || true)
 if [ "$built" = "$binary" ]; then exit 0; fi
 
@@ -16,8 +16,8 @@ say "building the image $image"
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 mkdir -p "$stage"/root/{bin,etc} "$stage"/owned/{data,tmp}
-cp "$top/bin/runlog" "$stage/root/bin/runlog"
-"$top/scripts/copy-libraries.sh" "$stage/root" "$top/bin/runlog"
+cp "$top"/bin/* "$stage/root/bin/"
+"$top/scripts/copy-libraries.sh" "$stage/root" "$stage/root/bin/runlog"
 # To verify other servers' certificates by, where this machine has them.
 if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
   mkdir -p "$stage/root/etc/ssl/certs"

@@ -5,9 +5,6 @@ set -euo pipefail
 . "$(dirname "$0")/env.sh"
 cd "$top"
 
-deny_version=0.20.2
-tools=$cache/tools
-
 for component in fmt clippy; do
   cargo "$component" --version >/dev/null 2>&1 || die "cargo $component is missing. With rustup: rustup component add rustfmt clippy"
 done
@@ -30,14 +27,7 @@ step cargo clippy --locked --manifest-path schemas/bench/Cargo.toml -- -D warnin
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
 step scripts/model-alone.sh
 
-if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" != "cargo-deny $deny_version" ]; then
-  say "installing cargo-deny $deny_version into $tools (some minutes, once)"
-  # A folder of its own, gone afterwards; and not optimised as its release is, which takes longer than it saves.
-  CARGO_TARGET_DIR=$tools/build CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
-    timeout --foreground 2400 cargo install cargo-deny --locked --version "$deny_version" --root "$tools" --force </dev/null
-  rm -rf "$tools/build"
-fi
+scripts/tools.sh cargo-deny
 # The advisories are not checked: their database is not reachable from everywhere.
 step "$tools/bin/cargo-deny" --all-features --workspace check bans licenses sources
 # The vectors that other languages take, by rules written down a second time.

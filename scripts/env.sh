@@ -7,6 +7,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$top/target}
 case $CARGO_TARGET_DIR in /*) ;; *) CARGO_TARGET_DIR=$top/$CARGO_TARGET_DIR ;; esac
 # Tools that the checks install, and what fuzzing found: kept for other clones.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/runlog
+tools=$cache/tools
 
 # deploy/kafka builds this image; under any other name an image is used as it is, apache/kafka:4.3.0 for one.
 kafka_image_ours=runlog/kafka:4.3.0

@@ -23,13 +23,8 @@ fi
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__
 has clippy-driver || die "clippy is missing. With rustup: rustup component add clippy"
 
-# Licences and sources of what it pulls in: `make checks` installs the tool.
-deny=$cache/tools/bin/cargo-deny
-if [ -x "$deny" ]; then
-  timeout --foreground 600 "$deny" --manifest-path "$manifest" --locked --all-features check bans licenses sources </dev/null
-else
-  say "cargo-deny is not there, so licences and sources are not checked; make checks installs it"
-fi
+scripts/tools.sh cargo-deny
+timeout --foreground 600 "$tools/bin/cargo-deny" --manifest-path "$manifest" --locked --all-features check bans licenses sources </dev/null
 
 without=()
 ours=

@@ -1,6 +1,6 @@
 //! A customer at the desk's counter.
 
-use super::{Booking, LINE_BYTES_MAX, Moment, Reply, Request, Totals};
+use super::protocol::{Booking, LINE_BYTES_MAX, Moment, Reply, Request, Totals};
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
 use serde::de::DeserializeOwned;

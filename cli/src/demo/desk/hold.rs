@@ -1,6 +1,6 @@
 //! Bookings that are held back: what the desk is told to do to one customer, once.
 
-use super::Moment;
+use super::protocol::Moment;
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},

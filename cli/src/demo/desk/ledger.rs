@@ -3,7 +3,7 @@
 //! One thread has the file. It takes what waits, writes it, syncs once, and only then answers; that it is one thread is
 //! why two requests under one key cannot both be booked.
 
-use super::{Booking, Line};
+use super::protocol::{Booking, Line};
 use std::{
     collections::HashMap,
     fs::{File, OpenOptions},

@@ -1,9 +1,9 @@
 //! The desk's counter: connections, each a line of JSON and its answer, again and again.
 
 use super::{
-    LINE_BYTES_MAX, Moment, Reply, Request, Totals,
     hold::{Holds, Stage},
     ledger::Ledger,
+    protocol::{LINE_BYTES_MAX, Moment, Reply, Request, Totals},
     stock,
 };
 use serde_json::{Value, json};

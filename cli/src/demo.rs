@@ -14,6 +14,7 @@ use crate::{
     Error,
     args::{self, Global},
     exit::Answer,
+    listen,
     output::Output,
     text::Cell,
 };
@@ -24,10 +25,7 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use tokio::{
-    net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 mod agent;
 mod audit;
@@ -45,6 +43,7 @@ mod process;
 mod rebuild;
 mod site;
 mod story;
+mod undecided;
 
 pub(crate) use agent::run as run_agent;
 pub(crate) use desk::run as run_desk;
@@ -62,11 +61,10 @@ use process::Process;
 use rebuild::Rebuild;
 use site::Site;
 use story::{Story, grouped};
+use undecided::Undecided;
 
 /// Agents when nobody says how many.
 const AGENTS: u32 = 300;
-/// Where `--serve` serves, unless somebody else does.
-const LISTEN: &str = "127.0.0.1:7070";
 /// The desk's ledger in the demo's folder.
 const LEDGER: &str = "desk-ledger.jsonl";
 /// How long the desk may take to open.
@@ -78,7 +76,8 @@ const END_WAIT: Duration = Duration::from_secs(5);
 pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
     let output = Output::new(global.json, global.quiet);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime for the demo").because(error))?;
+    let runtime =
+        runtime.map_err(|error| Error::new(ErrorKind::Internal, "cannot start the async runtime").because(error))?;
     let folder = Folder::new(args)?;
     let played = runtime.block_on(until_ended(args, &folder, &output));
     // Whatever is still at work is called back, and its processes are killed.
@@ -91,14 +90,14 @@ async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Res
     let mut ending = Ending::listen()?;
     let played = tokio::select! {
         played = play(args, folder, output) => played,
-        () = ending.told() => return Err(Error::new(ErrorKind::Unavailable, "the demo was ended before it was through")),
+        () = ending.told() => return Err(Error::new(ErrorKind::Unavailable, "the demo was interrupted")),
     };
     let (answer, journal) = match played {
         Ok(played) => played,
         Err(error) if error.is_output_closed() => return Err(error),
         Err(error) => {
             folder.keep();
-            let what = format!("the demo came to an end too early; what it wrote is in {}", folder.path().display());
+            let what = format!("the demo failed; its log, index and ledger are in {}", folder.path().display());
             return Err(Error::new(error.kind(), what).because(error));
         }
     };
@@ -114,6 +113,10 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     let begun = Instant::now();
     let agents = args.agents.unwrap_or(AGENTS);
     let seed = args.seed.unwrap_or_else(|| dice::Dice::of(&crate::random_id()).below(1_000_000_000).into());
+    if let Some(address) = &args.listen {
+        // Fail now rather than after the demo; the port is taken again at its end.
+        drop(listen::bind(address).await?);
+    }
     let mut story = Story::new(output);
     let stays = if folder.stays() { "stays" } else { "goes in the end; --keep leaves it" };
     story.say(
@@ -137,7 +140,9 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     let again = lookups::in_process(seed, &journal, "eventual", &known, &mut differences).await?;
     story
         .fact("calls", format!("{} of {} found in the new index", grouped(again.found), grouped(known.len() as u64)))?;
-    let (journal, serving) = if args.serve { serve(journal, folder).await? } else { (journal, None) };
+    let (journal, served) =
+        if args.serve { serve(journal, folder, args.listen.as_deref()).await? } else { (journal, None) };
+    let (serving, undecided) = served.unzip();
     if !differences.is_empty() {
         folder.keep();
     }
@@ -163,6 +168,7 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
         seconds: begun.elapsed().as_secs_f64(),
         data: folder.stays().then(|| folder.path().to_owned()),
         serving,
+        undecided,
     };
     tell(&story, output, &figures)?;
     Ok((if figures.proved { Answer::Yes } else { Answer::No }, journal))
@@ -282,17 +288,26 @@ async fn throw_away(
     Ok((journal, rebuild))
 }
 
-/// Serves the journal where it is looked for, or where there is room.
-async fn serve(journal: Journal, folder: &Folder) -> Result<(Journal, Option<String>), Error> {
+/// Serves the journal at `address`, otherwise at the default address or, where that is in use, at a free port. Leaves a
+/// call to decide.
+async fn serve(
+    journal: Journal,
+    folder: &Folder,
+    address: Option<&str>,
+) -> Result<(Journal, Option<(String, Undecided)>), Error> {
     journal.end().await?;
-    let listener = match TcpListener::bind(LISTEN).await {
-        Ok(listener) => listener,
-        Err(_) => journal::any_port().await?,
+    let listener = match address {
+        Some(address) => listen::bind(address).await?,
+        None => match listen::bind(listen::DEFAULT).await {
+            Ok(listener) => listener,
+            Err(_) => journal::any_port().await?,
+        },
     };
     let journal = Journal::start(folder.path(), listener).await?;
     journal.caught_up().await?;
     let url = journal.url();
-    Ok((journal, Some(url)))
+    let undecided = undecided::leave(&url).await?;
+    Ok((journal, Some((url, undecided))))
 }
 
 /// The end of the story, or its figures.
@@ -321,7 +336,7 @@ struct Ending {
 
 impl Ending {
     fn listen() -> Result<Self, Error> {
-        let unheard = |error| Error::new(ErrorKind::Internal, "signals cannot be listened for").because(error);
+        let unheard = |error| Error::new(ErrorKind::Internal, "cannot listen for signals").because(error);
         let listen = |kind| signal(kind).map_err(unheard);
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }

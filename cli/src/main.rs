@@ -13,6 +13,7 @@ mod error;
 mod exit;
 mod import;
 mod limits;
+mod listen;
 mod output;
 mod registry;
 mod render;

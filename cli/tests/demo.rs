@@ -52,6 +52,25 @@ fn the_demo_proves_what_it_says() {
 }
 
 #[test]
+fn a_served_demo_leaves_one_call_to_decide() {
+    let mut command = runlog(&["demo", "--agents", "13", "--serve", "--listen", "127.0.0.1:0", "--json"]);
+    let mut demo = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(demo.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let figures: Value = serde_json::from_str(&line).unwrap();
+    let (url, undecided) = (figures["serving"].as_str().unwrap(), &figures["undecided"]);
+    let ask = |words: &[&str]| document(&runlog(&[words, &["--json", "--server", url]].concat()).output().unwrap());
+    let pending = ask(&["effects", "--pending", "--unsafe", "--consistency", "latest"])["effects"].clone();
+    assert_eq!(pending.as_array().unwrap().len(), 1, "{pending}");
+    assert_eq!((&pending[0]["run_id"], &pending[0]["id"]), (&undecided["run_id"], &undecided["id"]));
+    let (run_id, id) = (undecided["run_id"].as_str().unwrap(), undecided["id"].as_str().unwrap());
+    let decision = ["effects", "resolve", run_id, id, "--not-done", "--who", "jo", "--why", "a test", "--yes"];
+    assert_eq!(ask(&decision)["outcome"], "applied");
+    assert!(Command::new("kill").args(["-s", "TERM", &demo.id().to_string()]).status().unwrap().success());
+    assert!(demo.wait().unwrap().success());
+}
+
+#[test]
 fn a_booking_that_the_journal_does_not_know_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");

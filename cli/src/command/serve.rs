@@ -1,26 +1,16 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
-use crate::{Error, args, config::Config, exit::Answer, limits, output, registry};
+use crate::{Error, args, config::Config, exit::Answer, limits, listen, output, registry};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{Projector, open, serve::serve};
 use runlog_schemas::answer::ErrorKind;
-use std::{
-    collections::BTreeMap,
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
-    net::TcpListener,
     signal::unix::{SignalKind, signal},
     sync::watch,
 };
 
-/// Where HTTP is served when nothing says otherwise.
-const LISTEN: &str = "127.0.0.1:7070";
 /// How long a server that was told to end may take; past it the process ends, and what was committed stays.
 const END_WAIT: Duration = Duration::from_secs(8);
 /// How long requests under way may take of that.
@@ -81,7 +71,7 @@ impl Settings {
             log,
             registry: registry::settings(args.registry.registry.as_deref(), &config.registry, &topic, Some(kept))?,
             data,
-            listen: args.listen.or(file.listen).unwrap_or_else(|| LISTEN.to_owned()),
+            listen: args.listen.or(file.listen).unwrap_or_else(|| listen::DEFAULT.to_owned()),
             topic,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
@@ -135,10 +125,10 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
 /// Runs the projector and its HTTP interface until `ended` turns true.
 async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result<(), Error> {
     // First, since an address that is taken is the mistake that is made most.
-    let listener = listen(&settings.listen).await?;
-    let address = listener.local_addr().map_err(|error| unusable(&settings.listen, error))?;
+    let listener = listen::bind(&settings.listen).await?;
+    let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
     let projector = Arc::new(projector(settings).await?);
-    let listening = format!("http://{}", reachable(address));
+    let listening = format!("http://{}", listen::reachable(address));
     output::document(&serde_json::json!({ "listening": listening, "partitions": projector.journal().partitions }))?;
     let end = async move {
         // An error means that nobody can say so any more.
@@ -176,35 +166,6 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
     })
 }
 
-async fn listen(address: &str) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|error| unusable(address, error))
-}
-
-fn unusable(address: &str, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            let what = format!(
-                "address {address} is in use; stop the process that listens there, or choose another address with --listen"
-            );
-            Error::new(ErrorKind::Unavailable, what).because(error)
-        }
-        _ => Error::usage(format!(
-            "cannot listen at {address}; expected HOST:PORT of this machine, such as 127.0.0.1:7070"
-        ))
-        .because(error),
-    }
-}
-
-/// Where a client on this machine finds a server that listens there.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,24 +180,12 @@ mod tests {
     #[test]
     fn local_wins_over_brokers_that_nobody_typed() {
         let local = settings("runlog serve --local --data d", Some("env:1"), Config::default()).unwrap();
-        assert_eq!((local.log, local.listen.as_str(), local.topic.as_str()), (Log::Local, LISTEN, "runlog.journal"));
+        assert_eq!(
+            (local.log, local.listen.as_str(), local.topic.as_str()),
+            (Log::Local, listen::DEFAULT, "runlog.journal")
+        );
         let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();
         assert_eq!(kafka.log, Log::Brokers("env:1".into()));
-    }
-
-    #[test]
-    fn the_url_that_is_printed_can_be_asked() {
-        for (bound, url) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.0.0.1:3", "10.0.0.1:3")] {
-            assert_eq!(reachable(bound.parse().unwrap()).to_string(), url);
-        }
-    }
-
-    #[tokio::test]
-    async fn an_address_that_is_taken_and_one_that_is_none_are_told_apart() {
-        let taken = listen("127.0.0.1:0").await.unwrap();
-        let again = listen(&taken.local_addr().unwrap().to_string()).await.unwrap_err();
-        assert_eq!(again.kind(), ErrorKind::Unavailable);
-        assert_eq!(listen("nonsense").await.unwrap_err().kind(), ErrorKind::Usage);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a demo came to: with `--json` its one document.
 
-use super::{audit::Audit, crash::Takeover, lookups::Way, rebuild::Rebuild};
+use super::{audit::Audit, crash::Takeover, lookups::Way, rebuild::Rebuild, undecided::Undecided};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -40,4 +40,6 @@ pub(super) struct Figures {
     pub(super) data: Option<PathBuf>,
     /// Where the journal is served now, with `--serve`.
     pub(super) serving: Option<String>,
+    /// The call that was left pending, with `--serve`.
+    pub(super) undecided: Option<Undecided>,
 }

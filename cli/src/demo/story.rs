@@ -1,6 +1,6 @@
 //! What a person sees, step by step. With `--json` nothing of it.
 
-use super::{crash::Takeover, figures::Figures, lookups::Way};
+use super::{crash::Takeover, figures::Figures, lookups::Way, undecided::Undecided};
 use crate::{
     Error,
     output::Output,
@@ -142,6 +142,11 @@ impl<'a> Story<'a> {
             (format!("{indent}{program} show {run}{at}"), "one that was killed and taken over"),
             (format!("{indent}{program} import tau-bench FILE{at}"), "runs that another framework recorded"),
         ]);
+        if let Some(Undecided { run_id, id }) = figures.undecided {
+            let decide = "--not-done --who you --why 'the desk has no such booking'";
+            tries.push((format!("{program} effects --pending{at}"), "a booking that nobody knows the outcome of"));
+            tries.push((format!("{program} effects resolve {run_id} {id} {decide}{at}"), "decide it"));
+        }
         tries.push(("make kafka-up".into(), "Apache Kafka in Docker; it says HOST:PORT"));
         tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on it"));
         let width = tries.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);

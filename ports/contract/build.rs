@@ -39,6 +39,8 @@ const DOUBLES: [(&str, &str); 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let root = sources()?;
+    // The tests read fixtures there.
+    println!("cargo:rustc-env=AGENT_SDK_CORE_SOURCES={root}");
     let out = env::var("OUT_DIR")?;
     let (mut modules, mut reduced, mut total, mut of_reduced) = (String::new(), String::new(), 0, 0);
     for (file, tests) in FILES {

@@ -20,7 +20,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
     path::Path,
-    process::Command,
     thread,
 };
 
@@ -293,13 +292,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
 
 /// The records among the fixtures that the SDK publishes.
 fn fixtures() -> anyhow::Result<Vec<(String, JournalRecord)>> {
-    let told =
-        Command::new(env!("CARGO")).args(["metadata", "--format-version", "1", "--locked", "--offline"]).output()?;
-    let told: Value = serde_json::from_slice(&told.stdout)?;
-    let sdk =
-        told["packages"].as_array().context("packages")?.iter().find(|package| package["name"] == "agent-sdk-core");
-    let manifest = sdk.and_then(|sdk| sdk["manifest_path"].as_str()).context("its manifest")?;
-    let mut folders = vec![Path::new(manifest).with_file_name("tests").join("fixtures")];
+    let mut folders = vec![Path::new(env!("AGENT_SDK_CORE_SOURCES")).join("tests/fixtures")];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {

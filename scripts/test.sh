@@ -48,7 +48,6 @@ tests_of() {
     name=${name#ports/contract/tests/}
     name=${name%.rs}
     name=${name%/main}
-    if [ "$mode" = fast ] && [ "$name" = port_instructions ]; then continue; fi
     case $name in kafka_*) tier=kafka ;; recorded_*) tier=recorded ;; foreign_*) tier=foreign ;; disk_*) tier=disk ;; *) tier=plain ;; esac
     if [ "$tier" = "$1" ]; then printf -- '--test %s ' "$name"; fi
   done

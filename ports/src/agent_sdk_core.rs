@@ -61,9 +61,7 @@ mod append;
 mod checkpoints;
 mod failure;
 mod numbers;
-mod plain;
 mod record;
-mod tape;
 
 use failure::failure;
 use numbers::Numbers;

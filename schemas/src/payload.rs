@@ -317,14 +317,6 @@ macro_rules! payloads {
                     other => Err(serde::de::Error::custom(format!("unknown payload type {other:?}"))),
                 }
             }
-
-            /// Reads the members of a payload of this type, but for its `type`.
-            pub fn of_type<'de, D: serde::Deserializer<'de>>(payload_type: &str, members: D) -> Result<Self, D::Error> {
-                match payload_type {
-                    $($tag => $name::deserialize(members).map(Self::$name),)*
-                    other => Err(serde::de::Error::custom(format_args!("unknown payload type {other:?}"))),
-                }
-            }
         }
 
         impl Datum for Payload {

@@ -1,4 +1,4 @@
-//! Where the journal is, and how long to wait for it.
+//! Which journal to use, and the limits on time and memory.
 
 use crate::{
     error::{Action, Error, SideEffect},
@@ -14,7 +14,7 @@ use runlog_schemas::{
 };
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-/// Where a journal is reached.
+/// How a journal is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Journal {
@@ -32,7 +32,7 @@ pub enum Journal {
 }
 
 impl Journal {
-    /// Reads `http://…`, `local:DIR`, or `kafka:BROKERS` with the query server beside it.
+    /// Parses `http://…`, `local:DIR`, or `kafka:BROKERS` with the URL of its query server. `None` for other text.
     pub fn parse(url: &str, server: Option<&str>) -> Option<Self> {
         if url.starts_with("http://") {
             return Some(Self::Http(url.trim_end_matches('/').to_owned()));
@@ -45,46 +45,45 @@ impl Journal {
     }
 }
 
-/// What a producer is made of.
+/// The configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the journal is.
+    /// The journal to use.
     pub journal: Journal,
     /// The `agent_id` of every record.
     pub agent_id: String,
-    /// Who claims, for people: a host and process.
+    /// Names the claiming process for people: its host and process id. Default `process PID`.
     pub claimed_by: String,
-    /// Where payloads go that are too large for a record: the store that the server reads from. Default none: `local:`
+    /// The store for payloads that are too large for a record; the server must read from the same store. Default none: `local:`
     /// uses its folder's `content/`, `http:` leaves it to the server, and with `kafka:` such a record is `TooLarge`.
     pub content: Option<runlog_content::Config>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
-    /// How long the gate waits for its intent to be read back as applied; past it the effect does not run. Default 10 s.
+    /// How long the gate waits for its intent to be read back as applied. After that the effect does not run. Default 10 s.
     pub read_back: Duration,
-    /// Calls of one handle that may be under way at a time, from before their intent until their result is recorded; held
-    /// results count. One more waits. Default 256.
+    /// Calls of one handle in flight, from before their intent until their result is recorded; held results count. One more
+    /// call waits. Default 256.
     pub calls_max: usize,
-    /// How long one operation of a handle may take in all, however many appends and questions it comes to; the effect of a
-    /// call does not count. Past it the operation is cancelled, and its error says what it may have left behind. Default 120 s.
+    /// How long one operation of a handle may take, with all its appends and reads; the effect of a call does not count. After
+    /// that it is cancelled, and its error says what it may have left behind. Default 120 s.
     pub operation: Duration,
-    /// Records that may be on their way at a time, of all handles of a connection: sent, and not acknowledged. One more waits,
-    /// up to `deadline`. Default 4096.
+    /// Records of all handles of a connection that are sent and not acknowledged. One more waits, up to `deadline`. Default 4096.
     pub buffer_records: usize,
-    /// Their bytes, as they are encoded, in steps of a KiB. One that is larger goes alone. Default 32 MiB.
+    /// Their encoded bytes, each record rounded up to a KiB. A larger record is sent alone. Default 32 MiB.
     pub buffer_bytes: usize,
-    /// Milliseconds since the Unix epoch.
+    /// The clock: milliseconds since the Unix epoch. Default the system's.
     pub clock: fn() -> u64,
-    /// Random ids.
+    /// Makes unique ids. Default random UUIDs.
     pub ids: fn() -> String,
-    /// What is taken out of records before they are encoded. Default nothing.
+    /// What is removed from records before they are encoded. Default nothing.
     pub redaction: Option<Redaction>,
-    /// Takes what is counted. Default none.
+    /// Receives metrics. Default none.
     pub meter: Option<Arc<dyn Meter>>,
-    /// The W3C `traceparent` of the operation that asks, which goes with its records as a header: with OpenTelemetry, that of
-    /// the current span. What is no `traceparent` is left out. Default none.
+    /// The W3C `traceparent` of the current operation, with OpenTelemetry that of the current span. It is added to records as a
+    /// header, unless it is malformed. Default none.
     pub traceparent: fn() -> Option<String>,
-    /// Called at the points that [`failpoint`] names, so that a test can stop this process, or let another go first,
-    /// exactly there. It holds up the call that comes by. Default: does nothing.
+    /// Called at the points named in [`failpoint`], so that a test can stop this process there, or let another one go first. It
+    /// blocks the operation that calls it. Default does nothing.
     pub failpoints: fn(&'static str),
 }
 
@@ -92,13 +91,13 @@ pub struct Config {
 pub mod failpoint {
     /// `open` has read the run's head and has not claimed the run yet.
     pub const HEAD_READ: &str = "head_read";
-    /// A record has its numbers and is about to be sent. Claims do not come by here.
+    /// A record is numbered and about to be sent. Not reached by claims.
     pub const RECORD_NUMBERED: &str = "record_numbered";
-    /// A payload is in the content store, and the record that names it not yet appended.
+    /// A payload is in the content store, and the record that refers to it is not appended yet.
     pub const CONTENT_STORED: &str = "content_stored";
-    /// An intent, or another attempt, is acknowledged and not yet read back.
+    /// An intent or attempt is acknowledged, and not read back yet.
     pub const INTENT_ACKNOWLEDGED: &str = "intent_acknowledged";
-    /// A read-back was answered, and the answer not yet looked at.
+    /// The answer of a read-back has arrived, and is not evaluated yet.
     pub const READ_BACK_ANSWERED: &str = "read_back_answered";
 }
 

@@ -1,7 +1,7 @@
-//! What must not reach the journal, replaced before a record is encoded. Pure.
+//! Replaces what must not reach the journal, before a record is encoded. Pure.
 //!
-//! Fingerprints and argument hashes are those of the true arguments: a call is known again though its arguments are not
-//! there any more. What comes back from the journal (a recorded result, a checkpoint) is what was let through.
+//! Fingerprints and argument hashes are those of the original arguments, so a call is recognised although its arguments are
+//! redacted. What is read from the journal (a recorded result, a checkpoint) is redacted.
 
 use runlog_schemas::json::{Json, members};
 use serde_json::value::RawValue;
@@ -9,14 +9,14 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 mod records;
 
-/// What stands in the place of a value that was taken out.
+/// Replaces a removed value.
 pub const REDACTED: &str = "[redacted]";
 
 type Texts = Arc<dyn Fn(&str) -> Cow<'_, str> + Send + Sync>;
 
-/// What is taken out of what records hold: arguments, results, failures, turns, checkpoints, the payloads that a host brings,
-/// and what other records say for people to read. Never what a record is found, judged or known again by: ids, references,
-/// hashes, keys, statuses and names. Bytes that are no text, and what is encrypted, are not looked into.
+/// What to remove from the content of records: arguments, results, failures, turns, checkpoints, host payloads, and the text
+/// for people in other records. Ids, references, hashes, keys, statuses and names are never changed: records are found,
+/// judged and recognised by them. Bytes that are not text, and encrypted content, are not searched.
 #[derive(Clone, Default)]
 pub struct Redaction {
     policy_id: String,
@@ -25,15 +25,15 @@ pub struct Redaction {
 }
 
 impl Redaction {
-    /// Takes nothing out yet. `policy_id` names the policy in every record (`redaction_policy_id`).
+    /// Removes nothing yet. `policy_id` names the policy in every record (`redaction_policy_id`).
     pub fn new(policy_id: impl Into<String>) -> Self {
         Self { policy_id: policy_id.into(), ..Self::default() }
     }
 
-    /// Takes out what the JSON pointer names (RFC 6901; a segment `*` stands for every member or element) in arguments and
-    /// results of `tool`; without one in those of all tools, in the content of turns and proposals, in JSON that a host brings,
-    /// and in each message and the state of a checkpoint. A pointer that names nothing takes nothing out. A result that is
-    /// written as a record of its own does not say of which tool it is: there all pointers count.
+    /// Removes the value at a JSON pointer (RFC 6901; a segment `*` matches every member or element) from arguments and results
+    /// of `tool`. Without a tool: from those of all tools, the content of turns and proposals, JSON host payloads, and each
+    /// message and the state of a checkpoint. A result that is written as a record of its own does not name its tool: all
+    /// pointers apply to it.
     #[must_use]
     pub fn pointer(mut self, tool: Option<&str>, pointer: &str) -> Self {
         let segments = pointer.split('/').skip(1).map(|segment| segment.replace("~1", "/").replace("~0", "~"));
@@ -41,8 +41,8 @@ impl Redaction {
         self
     }
 
-    /// Changes every string value, and the text of every failure: what a pattern finds in it. Names of members are not
-    /// looked at. With the `regex` crate: `.texts(move |text| pattern.replace_all(text, REDACTED))`.
+    /// Applies a pattern to every string value and to the text of every failure. Names of members are not changed. With the
+    /// `regex` crate: `.texts(move |text| pattern.replace_all(text, REDACTED))`.
     #[must_use]
     pub fn texts(mut self, pattern: impl Fn(&str) -> Cow<'_, str> + Send + Sync + 'static) -> Self {
         self.texts.push(Arc::new(pattern));
@@ -54,13 +54,12 @@ impl Redaction {
         &self.policy_id
     }
 
-    /// The value as it may be recorded; the very same where nothing is to be taken out. What stays keeps its text, digits and
-    /// order.
+    /// The value as it may be recorded; the same value if nothing is removed. The rest keeps its text, digits and order.
     pub(crate) fn json(&self, tool: Option<&str>, json: &Json) -> Json {
         self.json_where(|only| only.is_none() || only == tool, json)
     }
 
-    /// The same of a tool that nobody names.
+    /// The same for an unknown tool: all pointers apply.
     pub(crate) fn json_of_some_tool(&self, json: &Json) -> Json {
         self.json_where(|_| true, json)
     }
@@ -84,7 +83,7 @@ impl Redaction {
         self.texts.iter().fold(text.to_owned(), changed)
     }
 
-    /// A JSON text without what the pointers name, each from here on; none where it stays as it is.
+    /// A JSON text without the values at the pointers, which are relative to it. `None` if nothing changes.
     fn change(&self, text: &str, pointers: &[&[String]]) -> Option<String> {
         if pointers.iter().any(|pointer| pointer.is_empty()) {
             return serde_json::to_string(REDACTED).ok();
@@ -111,7 +110,7 @@ impl Redaction {
         }
     }
 
-    /// A JSON string as it may be recorded; none where it stays as it is.
+    /// A JSON string as it may be recorded. `None` if nothing changes.
     fn string(&self, text: &str) -> Option<String> {
         let old: String = serde_json::from_str(text).ok()?;
         let new = self.text(&old);
@@ -119,13 +118,13 @@ impl Redaction {
     }
 }
 
-/// A member's name, and what stands behind it.
+/// A member's name and the colon.
 fn named(name: &str) -> String {
     let quoted = serde_json::to_string(name).unwrap_or_default();
     format!("{quoted}:")
 }
 
-/// The parts in a row, each as it was or as it became; none where all are as they were.
+/// Joins the parts, changed or unchanged. `None` if nothing changed.
 fn join<'a>(open: char, parts: impl Iterator<Item = (String, &'a str, Option<String>)>, close: char) -> Option<String> {
     let (mut out, mut changed) = (String::from(open), false);
     for (index, (before, old, new)) in parts.enumerate() {
@@ -140,7 +139,7 @@ fn join<'a>(open: char, parts: impl Iterator<Item = (String, &'a str, Option<Str
     changed.then_some(out)
 }
 
-/// Patterns have nothing to show.
+/// Patterns are functions, which have no `Debug`.
 impl fmt::Debug for Redaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Redaction")

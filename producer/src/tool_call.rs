@@ -180,7 +180,10 @@ impl<'a> Tool<'a> {
     }
 
     fn request(&self) -> Result<(ToolCallRequested, Fingerprint), Error> {
-        let args = self.args.clone().map_err(|error| invalid(&format!("the arguments do not serialise: {error}")))?;
+        let args = self
+            .args
+            .clone()
+            .map_err(|error| invalid(&format!("the arguments of {} do not serialise: {error}", self.name)))?;
         let request = ToolCallRequested {
             request_id: (self.session.config.ids)(),
             call_id: "1".into(),
@@ -203,8 +206,8 @@ impl<'a> Tool<'a> {
         self.key.clone().map(|key| (self.name.clone(), key))
     }
 
-    /// Takes what is recorded, or appends the intent: one step under the handle's lock. Then, without it, reads the intent
-    /// back.
+    /// Finds the recorded call or appends the intent, in one step under the handle's lock. Then reads the intent back without
+    /// the lock.
     async fn admit(
         &self,
         request: ToolCallRequested,
@@ -215,7 +218,7 @@ impl<'a> Tool<'a> {
         let mut guard = session.lock().await?;
         session.make_ready(&mut guard).await?;
         if guard.replay.unresolved().is_some() {
-            // Somebody may have decided meanwhile.
+            // An operator may have decided it in the meantime.
             if let Some(now) = session.transport.pending_recovery(session.run_id.borrow()).await? {
                 guard.replay.refresh(&now);
             }
@@ -244,7 +247,7 @@ impl<'a> Tool<'a> {
         Ok(Admission::Run(in_flight, attempt))
     }
 
-    /// A pending call: run it again only where that is safe, behind an attempt that is read back as applied.
+    /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.
     async fn again(
         &self,
         state: &mut SessionState,
@@ -292,7 +295,7 @@ impl<'a> Tool<'a> {
         if !session.allow_unresolved
             && let Some(id) = state.replay.unresolved()
         {
-            let why = "nothing new runs before it is resolved";
+            let why = "no new effect runs before it is resolved";
             return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
         }
         let acked = state.appender.append(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
@@ -309,12 +312,12 @@ impl<'a> Tool<'a> {
         AnswerFetch { outbox: self.session.outbox.clone(), id, recorded: self.key.is_none().then_some(recorded) }
     }
 
-    /// The answer that the journal has.
+    /// Reads the recorded answer.
     async fn recorded(&self, mut fetch: AnswerFetch) -> Result<Answer, Error> {
         let session = self.session;
         let id = fetch.id.clone();
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
-        // The arguments are the caller's own; an answer that is not there must not look like an empty one.
+        // The caller has the arguments itself. A missing answer must not look like an empty one.
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
             return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
         }
@@ -327,7 +330,7 @@ impl<'a> Tool<'a> {
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
 
-    /// Appends how the effect ended. From its first line on that is held, until it is in the log.
+    /// Appends the result of the effect, which is held until it is in the log.
     async fn record(&self, in_flight: &mut InFlightCall, ended: Ended) -> Result<Answer, Error> {
         let session = self.session;
         let (payload, result, error) = match self.outcome(in_flight.id(), ended) {
@@ -335,7 +338,7 @@ impl<'a> Tool<'a> {
             Err(why) => return Err(self.unknown(in_flight, &why)),
         };
         if let Err(too_deep) = depth::of_payload(&payload) {
-            // Not even held: it could be recorded at no time.
+            // Not held either, because it can never be recorded.
             let ran = |why: &str| {
                 format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())
             };
@@ -348,7 +351,7 @@ impl<'a> Tool<'a> {
                 session.config.count(metric::HELD);
             }
             let what = match side_effect {
-                SideEffect::Held => "its result is held, to be recorded when the handle goes on",
+                SideEffect::Held => "its result is held, and recorded by the next operation or by reopening the run",
                 SideEffect::Evidence => "its result was left as evidence",
                 _ => "its result could not be recorded",
             };
@@ -376,7 +379,7 @@ impl<'a> Tool<'a> {
                 guard.replay.mark_answered(in_flight.id().borrow());
                 Ok(Answer { result, error, recorded: false, position: Some(acked.position) })
             }
-            // The way told that it was refused: it stands in the log.
+            // The backend reported that it was refused: it is in the log.
             Err(failed) if failed.kind() == ErrorKind::Fenced => {
                 let failed = ran(failed, SideEffect::Evidence);
                 in_flight.mark_recorded();
@@ -391,7 +394,7 @@ impl<'a> Tool<'a> {
         }
     }
 
-    /// How an effect ended, or why that is unknown. The caller gets what it came to, the record what may be recorded of that.
+    /// The record of how an effect ended, redacted, and the answer for the caller; or why that is unknown.
     fn outcome(&self, request: &RecordId, ended: Ended) -> Result<Outcome, String> {
         let (config, request_record_id) = (&self.session.config, request.clone());
         match ended {
@@ -410,12 +413,12 @@ impl<'a> Tool<'a> {
     }
 
     fn conflict(&self, id: &RecordId) -> Error {
-        let message = format!("the idempotency key stands for call {id} of {} with other arguments", self.name);
+        let message = format!("the idempotency key belongs to call {id} of {}, which has other arguments", self.name);
         Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
     }
 
     fn running(&self, id: &RecordId) -> Error {
-        let message = format!("call {id} of {} is running in this process; ask again when it has ended", self.name);
+        let message = format!("call {id} of {} is running in this process; retry when it has ended", self.name);
         Error::new(ErrorKind::Unavailable, Action::Retry, message)
     }
 
@@ -424,7 +427,7 @@ impl<'a> Tool<'a> {
         let id = in_flight.id();
         let error = if in_flight.has_key() {
             let message = format!(
-                "nobody knows whether the effect of call {id} of {} happened: {why}; its key makes it safe to ask again",
+                "the effect of call {id} of {} may have happened: {why}; its key makes it safe to retry",
                 self.name
             );
             Error::new(ErrorKind::Unavailable, Action::Retry, message)
@@ -438,12 +441,12 @@ impl<'a> Tool<'a> {
 /// The record of how an effect ended, its result and its failure.
 type Outcome = (Payload, Option<Json>, Option<CallError>);
 
-/// Bytes that holding it takes.
+/// The bytes that a held result counts for.
 fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
     result.map_or(0, |result| result.as_str().len()) + error.map_or(0, |error| error.kind.len() + error.message.len())
 }
 
-/// A call whose intent, or attempt, is acknowledged; which attempt it is; that record.
+/// A call whose intent or attempt is acknowledged, the number of the attempt, and its record.
 type Admitted = (InFlightCall, u32, AckedRecord);
 
 enum Admission {
@@ -451,7 +454,7 @@ enum Admission {
     Run(InFlightCall, u32),
 }
 
-/// The call ended, and what it answered cannot be had: it is not run again for that.
+/// The call ended, and the content of its answer is missing: its effect does not run again.
 fn answer_lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, missing: &MissingContent) -> Error {
     let MissingContent { sha256, bytes, reason, .. } = missing;
     let (kind, action) = match reason.as_str() {
@@ -465,11 +468,11 @@ fn answer_lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str
     Error::new(kind, action, message)
 }
 
-/// The call ended, and retention took its answer away: it is not run again for that.
+/// The call ended, and retention removed its answer: its effect does not run again.
 fn answer_dropped(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, dropped: &Dropped) -> Error {
     let horizon = &dropped.dropped;
     let message = format!(
-        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer was dropped by the \
+        "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer was removed by the \
          retention horizon at partition {}, offset {}",
         horizon.partition, horizon.offset
     );

@@ -1,14 +1,14 @@
-//! Writing records as they are given, for whoever has a journal protocol of their own: no gate, no record that the caller did
-//! not ask for but the claim.
+//! Writes given records, for clients with a journal protocol of their own: no gate, and no record except the claim that the
+//! caller did not ask for.
 //!
 //! ```text
-//!   write(record) ─▶ appended ─▶ acknowledged ─▶ read back as applied ─▶ its place
-//!                       └─ unknown ─▶ the next write claims the run's next epoch, and behind the claim it is known:
-//!                                     it landed ─▶ written again, it is found;  it did not ─▶ it never will
+//!   write(record) ─▶ appended ─▶ acknowledged ─▶ read back as applied ─▶ its position
+//!                       └─ unknown ─▶ the next write claims the run's next epoch. After that claim:
+//!                                     in the log ─▶ written again, it is a repeat;  not in the log ─▶ it never will be
 //! ```
 //!
-//! So a record that was written without an answer can be written again, whatever was written between, and is in the log
-//! once; and what is written instead of it is written only once it is certain that the former never takes effect.
+//! So a record whose write got no answer can be written again, whatever was written in between, and is in the log once. A
+//! record that replaces it is written only when it is certain that the first one never takes effect.
 
 use crate::{
     config::Config,
@@ -34,10 +34,10 @@ use runlog_schemas::{
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{Mutex, MutexGuard};
 
-/// The writer of a run's records. Dropping it ends nothing; another process may take the run over at any time, and this one
-/// is told so by the next write.
+/// Writes the records of a run. Dropping it does not end the run. Another process may take the run over at any time; the next
+/// write fails then.
 ///
-/// Its methods take `&self` and may be called concurrently: records are in the log in the order in which they got their turn.
+/// The methods take `&self` and may be called concurrently; records are in the log in the order of the calls.
 #[derive(Debug)]
 pub struct Writer {
     transport: Arc<Transport>,
@@ -59,12 +59,12 @@ struct WriterInner {
 /// A record that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordMetadata {
-    /// Where it stands; where it had been written before, where the first one stands.
+    /// Its position; of a repeat, that of the first record.
     pub position: Position,
-    /// Its number within the run; where it had been written before, that of the first one. 0 for kinds that have none, and of a
-    /// repeat where the server is of a version that does not tell it.
+    /// Its number within the run; of a repeat, that of the first record. 0 for kinds that have none, and for a repeat if the
+    /// server's version does not report it.
     pub journal_seq: JournalSeq,
-    /// Whether it had been written before, by whichever process: nothing happened now.
+    /// A process had written the record before, and nothing was applied now.
     pub repeat: bool,
 }
 
@@ -88,8 +88,8 @@ impl Writer {
         &self.run_id
     }
 
-    /// The epoch that it writes in. It grows where a write claims the run again behind one that failed; what is applied was
-    /// written in the epoch of then. That another process took the run over is not seen here.
+    /// The current epoch. It grows when a write claims the run again after a failed one; earlier records keep the epoch in which
+    /// they were written. A takeover by another process does not show here.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,10 +100,10 @@ impl Writer {
         Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
     }
 
-    /// The number that the next numbered record gets, and the `checkpoint_seq` that the next loop checkpoint may have. Another
-    /// write of this handle may be faster.
+    /// The `journal_seq` of the next numbered record, and the `checkpoint_seq` of the next loop checkpoint. A concurrent write of
+    /// this handle may use them first.
     ///
-    /// Errors: as [`Writer::write`], of settling what came before.
+    /// Errors: as [`Writer::write`], from settling an earlier write.
     pub async fn next(&self) -> Result<(JournalSeq, u64), Error> {
         let ask = async {
             let mut inner = self.lock().await?;
@@ -113,25 +113,26 @@ impl Writer {
         self.config.time_limited(self.run_id.borrow(), SideEffect::None, ask).await
     }
 
-    /// Writes a record as it is and waits until it is applied. Its place is given here; a `journal_seq` that it brings is the
-    /// one that it must get. Written before, by whichever process, with the same id and content: nothing happens, and it says
-    /// where that one stands.
+    /// Writes a record and waits until it is applied. It is numbered here; if it already has a `journal_seq`, it must be the next
+    /// one. If any process wrote the same id and content before, nothing happens, and the first record's position is returned.
     ///
-    /// Errors: `Invalid` for a record of another run or of a kind that is not written so, `Conflict` for a `journal_seq` that
-    /// is not the next one, `TooLarge`: nothing was appended. `Conflict` where the journal refused the record: it has no effect,
-    /// and the next write goes on, behind the number that the refused one was given ([`Writer::next`] says which). `Fenced` or `ClaimLost` where another process has the run: nothing that follows is taken.
-    /// Everything with [`SideEffect::Unknown`], and cancellation: write the same record again to find out.
+    /// Errors: `Invalid` for a record of another run or of a kind that cannot be written this way, `Conflict` for a
+    /// `journal_seq` that is not the next one, `TooLarge`; in these cases nothing was appended. `Conflict` if the journal
+    /// refused the record: it has no effect, and the next write continues after the number that the refused record was given
+    /// ([`Writer::next`] returns it). `Fenced` or `ClaimLost` if another process has the run: every later write fails. After
+    /// any error with [`SideEffect::Unknown`], or a cancellation, write the same record again to find out.
     ///
-    /// What needs no claim (resolutions, retractions) is not held back by a later one either: an append of that kind whose answer
-    /// was lost may land at any time, until it is written again.
+    /// Records that need no claim (resolutions, retractions) are not fenced by a later claim either: if the answer to such an
+    /// append was lost, it may arrive at any time until it is written again.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let record = self.writable(record)?;
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.put(record)).await
     }
 
-    /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all: one record of the log, `record_id` its
-    /// id. Where they stand, in order. Errors and cancellation as with [`Writer::write`]; numbers are not asked for here.
+    /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all, as one record of the log with the id
+    /// `record_id`. Returns their positions, in order. Errors and cancellation as with [`Writer::write`]; a `journal_seq` of
+    /// the records is ignored.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn batch(&self, record_id: RecordId, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
@@ -146,12 +147,12 @@ impl Writer {
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 
-    /// Records where a loop stands, covering all that is numbered so far, and waits until that is applied. As with
-    /// [`Run::checkpoint`](crate::Run::checkpoint) the message list is given whole, and only what the last checkpoint of the
-    /// run did not have is written; it may have been another process's. Requests that are unanswered are not listed in it.
+    /// Records the state of a loop, covering all numbered records so far, and waits until that is applied. As with
+    /// [`Run::checkpoint`](crate::Run::checkpoint), pass the whole message list; only what the run's last checkpoint, also one
+    /// of another process, does not have is written. Unanswered requests are not listed in it.
     ///
-    /// Errors and cancellation as with [`Writer::write`], but for that it need not be written again: the next one has
-    /// everything. `TooLarge` also for a list that no reader takes.
+    /// Errors and cancellation as with [`Writer::write`], but a failed checkpoint need not be written again: the next one
+    /// contains everything. `TooLarge` also for a list that readers refuse.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn checkpoint(&self, state: &LoopState) -> Result<RecordMetadata, Error> {
         self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.save(state)).await
@@ -169,18 +170,18 @@ impl Writer {
         let base = inner.checkpoint_base.as_ref().unwrap_or(&whole);
         let (checkpoint, next) =
             base.next_checkpoint(&self.config, self.run_id.borrow(), &id, numbers, Vec::new(), state)?;
-        // Its content is redacted already: what it brings, and what its hash is of.
+        // Its content is already redacted, and its hash is that of the redacted content.
         let mut record = self.draft(Some(id), checkpoint)?;
         self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
-        // What it builds on stays what the next one builds on until it is known to be applied.
-        match self.put_behind(&mut inner, record).await {
+        // The next checkpoint builds on the old base until this one is known to be applied.
+        match self.put_settled(&mut inner, record).await {
             Ok(wrote) => {
                 inner.checkpoint_base = Some(next);
                 Ok(wrote)
             }
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
-                    // What it builds on may be at fault.
+                    // The base may be wrong.
                     inner.checkpoint_base = Some(whole);
                 }
                 Err(error)
@@ -188,12 +189,12 @@ impl Writer {
         }
     }
 
-    /// The run's last checkpoint. Where it cannot be had, the next one is written whole, and the one after it asks no more.
+    /// The run's last checkpoint. If it cannot be read, the next one is written whole, and builds the base of those after it.
     async fn base(&self) -> Option<CheckpointBase> {
         match self.transport.checkpoint(self.run_id.borrow(), None).await {
             Ok(checkpoint) => Some(CheckpointBase::from_recovered(checkpoint.as_ref())),
             Err(error) => {
-                tracing::debug!(run = self.run_id.as_str(), %error, "the last checkpoint is not built on");
+                tracing::debug!(run = self.run_id.as_str(), %error, "the last checkpoint cannot be read; the next one is written whole");
                 None
             }
         }
@@ -206,19 +207,19 @@ impl Writer {
     async fn put(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let mut inner = self.lock().await?;
         if let Err(error) = self.settle(&mut inner).await {
-            // Sent before, and what became of it is not known yet.
+            // This record was sent before, and its outcome is still unknown.
             let sent =
                 inner.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
             return Err(if sent { error.with_side_effect(SideEffect::Unknown) } else { error });
         }
-        self.put_behind(&mut inner, record).await
+        self.put_settled(&mut inner, record).await
     }
 
-    /// Writes a record behind what came before, which is settled.
-    async fn put_behind(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<RecordMetadata, Error> {
-        self.expected(inner, &record).await?;
+    /// Writes a record, once earlier writes are settled.
+    async fn put_settled(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<RecordMetadata, Error> {
+        self.check_journal_seq(inner, &record).await?;
         if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
-            // It may take away what the next one would build on.
+            // It may hide the checkpoint that the next one would build on.
             inner.checkpoint_base = None;
         }
         let saves = |record: &&JournalRecord| record.body.record_kind == RecordKind::LoopCheckpoint;
@@ -230,13 +231,13 @@ impl Writer {
         let (position, repeat) = (acked.position.clone(), acked.repeat.is_some());
         let mut wrote = RecordMetadata { position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat };
         if !acked.applied {
-            // Until somebody says what it came to. Cancelled here, or not told, it is for the next write to settle.
+            // Until its outcome is known. If this is cancelled or gets no answer, the next write settles it.
             inner.appender.unacknowledged = Some(sent);
             let deadline = self.config.read_back;
             let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &acked, deadline).await;
             let answer = match answer {
                 Ok(answer) => answer,
-                // A word on the record itself.
+                // The outcome of the record itself.
                 Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
                     inner.appender.unacknowledged = None;
                     return Err(inner.appender.stop_or_lose(error));
@@ -245,9 +246,9 @@ impl Writer {
             };
             inner.appender.unacknowledged = None;
             if let Some(journal_seq) = repeat_of(&answer.outcome) {
-                // It took no number of the run, which is known only now. How many a batch has is asked for again.
+                // Only now it is known that it used no number of the run. A batch's numbers are read from the journal again.
                 if acked.journal_seq == JournalSeq::ZERO {
-                    inner.appender.stop(again(&self.run_id));
+                    inner.appender.stop(renumber(&self.run_id));
                 } else {
                     inner.appender.next_journal_seq = acked.journal_seq;
                 }
@@ -260,8 +261,8 @@ impl Writer {
         Ok(wrote)
     }
 
-    /// Whether the record may get the number that comes next; one that was written before is judged by the journal.
-    async fn expected(&self, inner: &WriterInner, record: &JournalRecord) -> Result<(), Error> {
+    /// Checks a `journal_seq` that the record already has. The journal decides about a record that was written before.
+    async fn check_journal_seq(&self, inner: &WriterInner, record: &JournalRecord) -> Result<(), Error> {
         let (wanted, next) = (record.place.journal_seq, inner.appender.next_journal_seq);
         if wanted == JournalSeq::ZERO || wanted == next || !record.body.record_kind.numbered() {
             return Ok(());
@@ -270,12 +271,11 @@ impl Writer {
         if wanted < next && self.transport.landed(self.run_id.borrow(), id).await?.is_some() {
             return Ok(());
         }
-        let message =
-            format!("record {id} of run {} has journal_seq {wanted}, and the next one is {next}", self.run_id);
+        let message = format!("record {id} of run {} has journal_seq {wanted}; the next one is {next}", self.run_id);
         Err(Error::new(ErrorKind::Conflict, Action::FixTheInput, message))
     }
 
-    /// Makes the handle usable again behind a failed, unknown, cancelled or refused append.
+    /// Makes the handle ready again after a failed, unknown, cancelled or refused append.
     async fn settle(&self, inner: &mut WriterInner) -> Result<(), Error> {
         if inner.appender.check_ready().is_ok() {
             return Ok(());
@@ -291,8 +291,8 @@ impl Writer {
         }
     }
 
-    /// Claims the run behind the epoch that this handle knows, and takes its numbers from there. Behind the claim the record
-    /// whose append was unknown cannot land any more; whether it did is judged when it is written again.
+    /// Claims the epoch after this handle's own and continues from the run's head. After the claim a record whose append was
+    /// unknown cannot arrive any more; writing it again shows whether it did.
     async fn take_over(&self, inner: &mut WriterInner) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;
         let behind = self.transport.run(self.run_id.borrow());
@@ -302,7 +302,7 @@ impl Writer {
         Ok(())
     }
 
-    /// The record as it may be written, or why it may not.
+    /// The record as it may be written, redacted, or why it may not.
     fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id, kind) = (&self.run_id, &record.body.record_id, record.body.record_kind);
         let invalid = |what: String| {
@@ -313,18 +313,20 @@ impl Writer {
             return invalid(format!("is of run {:?}, not of {run_id}", record.body.run_id.as_str()));
         }
         if matches!(kind, RecordKind::RunClaim | RecordKind::Batch) || kind.of_partition() {
-            return invalid(format!("of run {run_id} is a {}, which is not written so", kind.as_str()));
+            return invalid(format!("of run {run_id} is a {}, which Writer::write does not accept", kind.as_str()));
         }
         if matches!(record.payload, Payload::StoredPayload(_)) {
-            return invalid(format!("of run {run_id} is a claim check, which is made of what is too large"));
+            return invalid(format!(
+                "of run {run_id} is a stored_payload, which Runlog makes from a payload that is too large"
+            ));
         }
         self.config.redact_record(&mut record)?;
         Ok(record)
     }
 }
 
-fn again(run_id: &RunId) -> Error {
+fn renumber(run_id: &RunId) -> Error {
     let message =
-        format!("a record of run {run_id} had been written before: the numbers behind it are asked for again");
+        format!("a record of run {run_id} was a repeat: the run's next numbers must be read from the journal again");
     Error::new(ErrorKind::Conflict, Action::Reopen, message)
 }

@@ -1,7 +1,7 @@
-//! What of a record is content, and is redacted before the record is encoded. Pure.
+//! Which parts of a record are content and are redacted before the record is encoded. Pure.
 //!
-//! Ids, references, hashes, keys, numbers, statuses and names stay, whatever a pattern finds in them: by these a record is
-//! found, judged and known again.
+//! Ids, references, hashes, keys, numbers, statuses and names are never changed: records are found, judged and recognised by
+//! them.
 
 use super::{Redaction, join};
 use crate::error::{Action, Error};
@@ -17,18 +17,18 @@ use runlog_schemas::{
 };
 use serde_json::value::RawValue;
 
-/// What the names of members end in that are for people to read.
+/// Members whose names end like this are text for people.
 const PROSE: [&str; 6] = ["summary", "reason", "detail", "why", "label", "replacement"];
-/// A member whose name ends so and that is a symbol.
+/// An exception: a symbol.
 const SYMBOL: &str = "stop_reason";
-/// What the names of members end in by which something is found.
+/// Members whose names end like this are used to find something.
 const NAMES: [&str; 9] = ["_id", "_ids", "_ref", "_refs", "_key", "_keys", "_hash", "_seq", "fingerprint"];
 
 impl Redaction {
-    /// Takes out of a record what must not reach the journal. Facts, and with them fingerprints, stay those of the true content.
+    /// Removes from a record what must not reach the journal. Facts, and so fingerprints, stay those of the original content.
     ///
-    /// Errors: `Invalid` where that would make the record another one: a checkpoint with a base, whose hash is that of a list
-    /// that nobody has here.
+    /// Errors: `Invalid` for a checkpoint with a base, if something is to be removed: its hash is that of the whole list, which
+    /// is not available here.
     pub(crate) fn record(&self, record: &mut JournalRecord) -> Result<(), Error> {
         let sized = matches!(record.payload, Payload::LoopCheckpoint(_));
         self.payload(&mut record.payload).map_err(|what| {
@@ -36,7 +36,7 @@ impl Redaction {
             Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
         })?;
         if sized {
-            // The sizes of its messages are among them.
+            // They contain the sizes of its messages.
             record.body.facts = Facts::of(&record.payload);
         }
         self.envelope(record)?;
@@ -56,7 +56,7 @@ impl Redaction {
 
     fn payload(&self, payload: &mut Payload) -> Result<(), String> {
         let content = |json: &mut Json| *json = self.json(None, json);
-        // A result does not say whose it is.
+        // A result does not name its tool.
         let result = |json: &mut Json| *json = self.json_of_some_tool(json);
         match payload {
             Payload::ConversationTurn(turn) => content(&mut turn.content),
@@ -83,7 +83,7 @@ impl Redaction {
                     self.record(record).map_err(|error| error.to_string())?;
                 }
             }
-            // What is hidden, here or elsewhere, cannot be looked into.
+            // Their content is not readable here.
             Payload::Encrypted(_) | Payload::StoredPayload(_) => {}
             other => self.contract(other)?,
         }
@@ -104,7 +104,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// JSON as JSON, other text as a text; what is no text cannot be looked into.
+    /// JSON as JSON, other text as text. Bytes that are not text are left as they are.
     fn host(&self, host: &mut HostPayload) {
         let Ok(text) = std::str::from_utf8(&host.bytes.0) else { return };
         let essence = host.content_type.split(';').next().unwrap_or_default().trim();
@@ -128,7 +128,7 @@ impl Redaction {
         *detail = self.text(detail);
     }
 
-    /// A payload that holds content by reference: its texts for people.
+    /// A payload that refers to its content: only its text for people.
     fn contract(&self, payload: &mut Payload) -> Result<(), String> {
         let text = Json::of(payload).map_err(|error| error.to_string())?;
         let Some(changed) = self.prose(text.as_str(), false) else { return Ok(()) };
@@ -137,7 +137,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// What the envelope says of sources, destinations and subjects for people to read.
+    /// The envelope's text for people about sources, destinations and subjects.
     fn envelope(&self, record: &mut JournalRecord) -> Result<(), Error> {
         let failed = |error: serde_json::Error| {
             let message = format!("the envelope of a record cannot be redacted: {error}");
@@ -150,7 +150,7 @@ impl Redaction {
         Ok(())
     }
 
-    /// A JSON text with the patterns' work done on what is for people to read; none where it stays as it is.
+    /// A JSON text with the patterns applied to the text for people. `None` if nothing changes.
     fn prose(&self, text: &str, here: bool) -> Option<String> {
         match text.as_bytes().first()? {
             b'"' if here => self.string(text),
@@ -170,7 +170,7 @@ impl Redaction {
         }
     }
 
-    /// Members that no field takes, by their pointers.
+    /// Members without a field, by their pointers.
     fn unknown(&self, kept: &str) -> Option<String> {
         let members = members(kept).ok()?;
         let parts = members.iter().map(|(pointer, value)| {

@@ -13,7 +13,7 @@ use runlog_schemas::{
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-/// How much longer than the server's deadline the client waits.
+/// The client waits this much longer than the deadline that it sends to the server.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// A server.
@@ -43,7 +43,7 @@ impl Http {
     pub(crate) async fn connect(server: &str, deadline: Duration, content: Option<Store>) -> Result<Self, Error> {
         let built = reqwest::Client::builder().connect_timeout(deadline).no_proxy().build();
         let client = built.map_err(|error| {
-            Error::new(ErrorKind::Internal, Action::Operator, format!("no HTTP client could be made: {error}"))
+            Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
         })?;
         let http = Self { client, server: server.to_owned(), deadline, content };
         http.journal().await?;
@@ -59,7 +59,7 @@ impl Http {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Error {
-        let message = format!("{} does not answer: {error:#}; is `runlog serve` running there?", self.server);
+        let message = format!("no answer from {}: {error:#}; is `runlog serve` running there?", self.server);
         Error::new(ErrorKind::Unavailable, Action::Retry, message)
     }
 
@@ -77,23 +77,23 @@ impl Http {
                 Err(error) => error,
             }
         };
-        Err(self.strange(status, &not_ours))
+        Err(self.foreign_answer(status, &not_ours))
     }
 
-    /// An answer that is not the server's own, or not all of it. What stands between here and there says by its status that it is
-    /// to be asked again; it knows nothing of what the server did.
-    fn strange(&self, status: StatusCode, error: &serde_json::Error) -> Error {
+    /// An answer that is not Runlog's, or incomplete. A proxy's status says whether to retry; it says nothing about what the
+    /// server did.
+    fn foreign_answer(&self, status: StatusCode, error: &serde_json::Error) -> Error {
         let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS];
         let (kind, action) = if status.is_server_error() || later.contains(&status) || error.is_eof() {
             (ErrorKind::Unavailable, Action::Retry)
         } else {
             (ErrorKind::Internal, Action::Operator)
         };
-        Error::new(kind, action, format!("{} answered {status} with what is not Runlog's: {error}", self.server))
+        Error::new(kind, action, format!("answer {status} from {} is not a Runlog answer: {error}", self.server))
     }
 
-    /// A path and a query at the server. A segment that the client would take out of the path is refused: what is left of the
-    /// path would ask for something else.
+    /// The URL of a path and query. Refuses a segment that the client would remove from the path, which would then name
+    /// something else.
     fn url(&self, path: &str) -> Result<String, Error> {
         let mut segments = path.split('?').next().unwrap_or_default().split('/');
         match segments.find_map(id::dots) {
@@ -108,7 +108,7 @@ impl Http {
         self.answer(response).await
     }
 
-    /// The same for what may not be there.
+    /// As [`Http::get`], with `None` for `not_found`.
     async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
         match self.get(path).await {
             Ok(found) => Ok(Some(found)),
@@ -121,7 +121,11 @@ impl Http {
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
         let body = serde_json::to_string(record).map_err(|error| {
             failed(
-                Error::new(ErrorKind::Internal, Action::Operator, format!("a record does not serialise: {error}")),
+                Error::new(
+                    ErrorKind::Internal,
+                    Action::Operator,
+                    format!("record {} does not serialise: {error}", record.body.record_id),
+                ),
                 true,
             )
         })?;
@@ -131,7 +135,7 @@ impl Http {
         let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
         let response = request.send().await.map_err(|error| {
-            // What could not even connect was not sent; anything later may have landed.
+            // Without a connection nothing was sent; after that the record may be in the log.
             failed(self.unreachable(&error), error.is_connect())
         })?;
         let outcome: Outcome = self.answer(response).await.map_err(|error| {

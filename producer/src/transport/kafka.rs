@@ -1,4 +1,4 @@
-//! Append to Kafka, query a server. Nothing is created here: topic and partition count are the server's.
+//! Appends to Kafka, queries a server. The server names topic and partition count; nothing is created here.
 
 use super::{
     http::Http,
@@ -25,7 +25,7 @@ use runlog_schemas::{
 };
 use std::time::Duration;
 
-/// A topic and the server that answers for it.
+/// A topic and its query server.
 #[derive(Debug)]
 pub(crate) struct Kafka {
     log: KafkaLog,
@@ -35,7 +35,7 @@ pub(crate) struct Kafka {
     deadline: Duration,
 }
 
-/// A log's error as ours; whether nothing landed.
+/// Converts a log's error, and tells whether the record may be in the log.
 pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
     let (kind, action, untouched) = match error.kind() {
         Kind::Retry => (ErrorKind::Unavailable, Action::Retry, true),
@@ -43,10 +43,10 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
         Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
         Kind::OutOfRange | Kind::Fatal | Kind::Damaged => (ErrorKind::Unavailable, Action::Reopen, false),
     };
-    AppendFailed { error: Error::new(kind, action, format!("the log did not take the record: {error}")), untouched }
+    AppendFailed { error: Error::new(kind, action, format!("log append failed: {error}")), untouched }
 }
 
-/// The log's entry for a record; too large a one is refused before it is numbered by anybody.
+/// The log's entry for a record. Refuses a record that is too large.
 pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str>) -> Result<Entry, AppendFailed> {
     let value = codec::encode_as(record, framing);
     let size = codec::size(&value);
@@ -70,7 +70,7 @@ impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
         let http = Http::connect(server, config.deadline, config.content_store()?).await?;
         let journal = http.journal().await?;
-        // The server speaks with the registry, where the journal has one; both framings are read.
+        // If the journal has a schema registry, the server knows the schema id. Readers accept both framings.
         let id = journal.schema_ids.get(&hex(&schema::fingerprint())).copied();
         let framing = id.map_or(Framing::SingleObject, Framing::Confluent);
         let kafka = KafkaConfig::new(brokers, journal.topic);
@@ -94,7 +94,10 @@ impl Kafka {
             error: Error::new(
                 ErrorKind::Unavailable,
                 Action::Reopen,
-                format!("no acknowledgement within {:?}; the record may have landed", self.deadline),
+                format!(
+                    "timed out after {:?} waiting for the acknowledgement; the record may be in the log",
+                    self.deadline
+                ),
             ),
             untouched: false,
         };

@@ -18,7 +18,7 @@ use runlog_schemas::{
 };
 use std::{path::Path, sync::Arc, time::Duration};
 
-/// A journal in a folder. One process at a time has it.
+/// A journal in a folder, which one process at a time can open.
 #[derive(Debug)]
 pub(crate) struct Local {
     projector: Arc<Projector>,
@@ -56,7 +56,10 @@ impl Local {
             error: Error::new(
                 ErrorKind::Unavailable,
                 Action::Reopen,
-                format!("no acknowledgement within {:?}; the record may have landed", self.deadline),
+                format!(
+                    "timed out after {:?} waiting for the acknowledgement; the record may be in the log",
+                    self.deadline
+                ),
             ),
             untouched: false,
         })?;
@@ -106,7 +109,7 @@ impl Local {
         .await
     }
 
-    /// Answers from one view, where blocking is allowed.
+    /// Answers from one view, on a thread that may block.
     async fn query<T: Send + 'static>(
         &self,
         query: impl FnOnce(&Projector) -> Result<T, runlog_projector::Error> + Send + 'static,
@@ -135,7 +138,7 @@ impl Local {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
             let place = query::Place { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
-            // All pages are of one state of the run: where it went on, the next ones are of what it was.
+            // All pages are of one state of the run: if the run has gone on, later pages are read as of the first.
             let behind = cursor.map(|cursor| query::recovery::behind(&view, run, cursor)).transpose()?.flatten();
             let Some(offset) = behind else {
                 return query::recovery::one(&view, &contents, place, run, ask, cursor);

@@ -135,3 +135,14 @@ fn the_readmes_quick_start_in_rust_books_once() {
     assert!(second.contains("B-1009") && second.ends_with("from the journal: true"), "{second}");
     assert!(!second.contains("booking with"), "{second}");
 }
+
+#[test]
+fn the_operators_configuration_file_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = document("docs/operate.md");
+    let [config] = blocks(&page, "json")[..] else { panic!("the page has one block of json") };
+    let file = dir.path().join("runlog.json");
+    std::fs::write(&file, config).unwrap();
+    let server = Launch::local(dir.path()).start().unwrap();
+    server.runlog().plain(&["--config", file.to_str().unwrap(), "runs"]).unwrap().exits(0).unwrap();
+}

@@ -104,6 +104,40 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
+/// The earliest time of interest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// Milliseconds since the Unix epoch.
+    Time(u64),
+    /// This long before now.
+    Ago(Duration),
+}
+
+impl Since {
+    /// Milliseconds since the Unix epoch, given those of now.
+    pub(crate) fn millis(self, now: u64) -> u64 {
+        match self {
+            Self::Time(millis) => millis,
+            Self::Ago(ago) => now.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// An RFC 3339 time, or a duration with its unit.
+pub(crate) fn since(text: &str) -> Result<Since, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        return Ok(Since::Ago(ago));
+    }
+    let time = millis(text).map(Since::Time);
+    time.ok_or_else(|| "expected a duration, such as 2h, or a time, such as 2026-11-22T10:00:00Z".to_owned())
+}
+
+/// An RFC 3339 time in UTC as milliseconds since the Unix epoch.
+pub(crate) fn millis(text: &str) -> Option<u64> {
+    let since = humantime::parse_rfc3339_weak(text).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    u64::try_from(since.as_millis()).ok()
+}
+
 /// A count of at least 1.
 pub(crate) fn positive(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number, at least 1".to_owned())
@@ -193,6 +227,16 @@ mod tests {
         assert_eq!(duration("1500ms"), Ok(Duration::from_millis(1500)));
         for text in ["", "10", "0s", "-1s", "25h", "soon"] {
             assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn since_is_a_time_or_a_duration_before_now() {
+        assert_eq!(since("2h").map(|since| since.millis(10_000_000)), Ok(2_800_000));
+        assert_eq!(since("1970-01-01T00:00:07Z").map(|since| since.millis(10_000_000)), Ok(7000));
+        assert_eq!(since("1d").map(|since| since.millis(5)), Ok(0));
+        for text in ["", "soon", "10", "2026"] {
+            assert!(since(text).is_err(), "{text}");
         }
     }
 

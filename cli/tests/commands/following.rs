@@ -61,3 +61,27 @@ fn a_tail_goes_on_where_it_was_when_the_server_comes_back() {
     tail.kill().unwrap();
     tail.wait().unwrap();
 }
+
+#[test]
+fn runs_are_found_by_time_and_by_what_they_wait_for() {
+    let (_folder, server) = server();
+    let book = r#"{"type":"tool_call_requested","request_id":"m","call_id":"c","tool_name":"book","arguments":{}}"#;
+    server.applied("c-waits", &[("s1", STARTED), ("q1", book)]);
+    server.applied("a-retries", &[("s2", STARTED)]);
+    let keyed = format!(r#"{{"run_id":"a-retries","record_id":"q2","idempotency_key":"k","payload":{book}}}"#);
+    assert_eq!(server.publish(&keyed).is(0)["outcome"], "applied");
+    server.applied("b-last", &[("s3", STARTED)]);
+    let ids = |more: &[&str]| -> Vec<String> {
+        let page = server.ask(&[&["runs", "--consistency", "latest"], more].concat()).is(0);
+        page["runs"].as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&[]), ["a-retries", "b-last", "c-waits"]);
+    assert_eq!(ids(&["--newest"]), ["b-last", "a-retries", "c-waits"]);
+    assert_eq!(ids(&["--newest", "--limit", "1"]), ["b-last"]);
+    assert_eq!(ids(&["--stuck"]), ["c-waits"]);
+    assert_eq!((ids(&["--since", "1h"]).len(), ids(&["--since", "2100-01-01T00:00:00Z"]).len()), (3, 0));
+    assert_eq!(server.ask(&["runs", "--since", "yesterday"]).error(2), "usage");
+    let newest = server.ask(&["runs", "--newest"]).is(0);
+    let at = newest["runs"][1]["updated_at"].as_str().unwrap().to_owned();
+    assert!(ids(&["--since", &at]).contains(&"a-retries".to_owned()), "since is inclusive");
+}

@@ -11,6 +11,8 @@ use tokio::{
     sync::watch,
 };
 
+mod data_folder;
+
 /// How long a server that was told to end may take; past it the process ends, and what was committed stays.
 const END_WAIT: Duration = Duration::from_secs(8);
 /// How long requests under way may take of that.
@@ -89,6 +91,7 @@ fn file_url(folder: &str) -> String {
 pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
     let settings = Settings::new(args, brokers, config)?;
+    let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
     limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
@@ -161,7 +164,9 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         Log::Local => open::local(config).await?,
         Log::Brokers(brokers) => {
             let kafka = KafkaConfig { properties: settings.kafka, ..KafkaConfig::new(brokers, settings.topic) };
-            open::kafka(config, kafka).await?
+            let what = format!("cannot open the journal in topic {} at {}", kafka.topic, kafka.brokers);
+            let opened = open::kafka(config, kafka).await.map_err(Error::from);
+            opened.map_err(|error| Error::new(error.kind(), what).with_details_of(&error).because(error))?
         }
     })
 }

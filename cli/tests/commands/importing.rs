@@ -146,3 +146,23 @@ fn an_import_that_was_killed_halfway_completes_unless_the_run_was_claimed_since(
         }
     }
 }
+
+#[test]
+fn a_folder_and_stdin_are_imported_like_files() {
+    let (folder, server) = server();
+    let runs = folder.path().join("runs");
+    std::fs::create_dir_all(runs.join("more")).unwrap();
+    file(&runs, "a.json", &format!("[{}]", trajectory(1, "no")));
+    file(&runs, "more/b.json", &format!("[{}]", trajectory(2, "no")));
+    file(&runs, "notes.txt", "no run");
+    assert_eq!(import(&server, &runs, &[]).is(0)["runs"], 2);
+    let mut command = server.command(&["import", "tau-bench", "-", "--json"]);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let text = format!("[{},{}]", trajectory(2, "no"), trajectory(3, "no"));
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+    let report: Value = serde_json::from_slice(&child.wait_with_output().unwrap().stdout).unwrap();
+    assert_eq!(report["runs"], 2);
+    assert!(report["duplicates"].as_u64() > Some(0) && report["duplicates"] == report["records"], "{report}");
+    assert_eq!(server.ask(&["import", "tau-bench", runs.join("nothing").to_str().unwrap()]).error(3), "invalid");
+    assert_eq!(server.ask(&["import", "swe-agent", "-"]).error(3), "invalid");
+}

@@ -172,3 +172,18 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
         "nothing was appended behind the genesis"
     );
 }
+
+#[test]
+fn a_data_folder_serves_one_server() {
+    let (folder, _server) = server();
+    let data = folder.path().join("data");
+    let serve = |more: &[&str]| {
+        run(&[&["serve", "--listen", "127.0.0.1:0", "--json", "--data", data.to_str().unwrap()], more].concat())
+    };
+    let second = serve(&["--local"]);
+    assert_eq!(second.error(4), "unavailable");
+    assert!(second.stdout.contains("another server uses data folder"), "{second:?}");
+    let other = serve(&["--brokers", "127.0.0.1:9"]);
+    assert_eq!(other.error(3), "invalid");
+    assert!(other.stdout.contains("holds a local journal"), "{other:?}");
+}

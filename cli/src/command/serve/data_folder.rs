@@ -1,0 +1,77 @@
+//! The folder of `--data`: created, checked, and claimed for one server.
+
+use crate::Error;
+use runlog_schemas::answer::ErrorKind;
+use std::{
+    fs::{File, TryLockError},
+    io,
+    path::Path,
+};
+
+/// What a server keeps in its folder.
+const OURS: [&str; 5] = ["content", "index", "log", "lock", "registry"];
+/// What a file system or an editor may have put there.
+const HARMLESS: [&str; 1] = ["lost+found"];
+
+/// Claims the folder. The claim lasts as long as the returned file is open, and ends with the process.
+///
+/// Errors: `Invalid` for a folder that cannot be written, that holds other files or, without `local`, a local journal;
+/// `Unavailable` where another server has it.
+pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
+    let named = folder.display();
+    let unusable = |error: io::Error| {
+        let what = format!("cannot use data folder {named}; choose a folder that you may write to with --data");
+        Error::new(ErrorKind::Invalid, what).because(error)
+    };
+    std::fs::create_dir_all(folder).map_err(unusable)?;
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(unusable)? {
+        names.push(entry.map_err(unusable)?.file_name().to_string_lossy().into_owned());
+    }
+    let ours = names.iter().any(|name| OURS.contains(&name.as_str()));
+    let foreign = names.iter().find(|name| !name.starts_with('.') && !HARMLESS.contains(&name.as_str()));
+    if let Some(foreign) = foreign.filter(|_| !ours) {
+        let what =
+            format!("data folder {named} holds other files, such as {foreign}; choose an empty folder with --data");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    if !local && names.iter().any(|name| name == "log") {
+        let what = format!("data folder {named} holds a local journal; choose another folder for a journal on Kafka");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock")).map_err(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            let what =
+                format!("another server uses data folder {named}; stop it, or choose another folder with --data");
+            Err(Error::new(ErrorKind::Unavailable, what))
+        }
+        Err(TryLockError::Error(error)) => Err(unusable(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_serves_one_server_and_holds_nothing_else() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("new/data");
+        let first = claim(&folder, true).unwrap();
+        assert_eq!(claim(&folder, true).unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(first);
+        std::fs::create_dir(folder.join("log")).unwrap();
+        assert!(claim(&folder, true).is_ok());
+        assert_eq!(claim(&folder, false).unwrap_err().kind(), ErrorKind::Invalid);
+        let foreign = root.path().join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        std::fs::write(foreign.join("thesis.txt"), "x").unwrap();
+        let error = claim(&foreign, true).unwrap_err();
+        assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains("thesis.txt"), "{error}");
+        let file = root.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(claim(&file, true).unwrap_err().kind().exit_code(), 3);
+    }
+}

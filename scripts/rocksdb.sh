@@ -38,7 +38,7 @@ if [ ! -e "$library" ] || [ ! -e "$folder/librocksdb.so" ]; then
   say "fetching RocksDB $version (92 MB) with Maven"
   stage=$(mktemp -d)
   trap 'rm -rf "$stage"' EXIT
-  if ! printed=$(timeout 900 mvn -B -q -ntp dependency:unpack -Dartifact="org.rocksdb:rocksdbjni:$version" \
+  if ! printed=$(timeout 900 env --chdir="$stage" mvn -B -q -ntp dependency:unpack -Dartifact="org.rocksdb:rocksdbjni:$version" \
     -Dmdep.unpack.includes="$file" -DoutputDirectory="$stage" </dev/null 2>&1); then
     die "Maven could not fetch org.rocksdb:rocksdbjni:$version. ROCKSDB=source compiles it instead. Maven printed: $printed"
   fi

@@ -80,7 +80,7 @@ impl Launch {
     /// Starts it, and waits until it listens.
     pub fn start(&self) -> anyhow::Result<Server> {
         std::fs::create_dir_all(&self.dir)?;
-        let complaints = self.dir.join("stderr.txt");
+        let complaints = self.dir.join(".stderr.txt");
         let stderr = File::options().create(true).append(true).open(&complaints)?;
         let mut command = self.command()?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);

@@ -143,6 +143,6 @@ fn the_operators_configuration_file_is_accepted() {
     let [config] = blocks(&page, "json")[..] else { panic!("the page has one block of json") };
     let file = dir.path().join("runlog.json");
     std::fs::write(&file, config).unwrap();
-    let server = Launch::local(dir.path()).start().unwrap();
+    let server = Launch::local(&dir.path().join("data")).start().unwrap();
     server.runlog().plain(&["--config", file.to_str().unwrap(), "runs"]).unwrap().exits(0).unwrap();
 }

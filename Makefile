@@ -55,13 +55,17 @@ fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 fo
 .PHONY: verify
 verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
 
+.PHONY: from-nothing
+from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a new machine would see
+	@scripts/from-nothing.sh
+
 .PHONY: model
 model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
 	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace --test model_agrees -- --nocapture
 
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
-	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka_connections_cut -- --nocapture
+	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka -- connections_cut:: --nocapture
 
 .PHONY: power-cuts
 power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
@@ -70,11 +74,6 @@ power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as ro
 .PHONY: bench
 bench: kafka-image build ## the figures
 	@scripts/bench.sh </dev/null
-
-.PHONY: codec
-codec: ## our codec beside apache-avro and serde_avro_fast, on the recorded runs of tau-bench in RUNLOG_SAMPLES
-	@scripts/setup.sh build
-	@scripts/codec.sh </dev/null
 
 .PHONY: checkpoints
 checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)

@@ -21,5 +21,14 @@ needed=$(readelf --dynamic "$CARGO_TARGET_DIR/release/runlog" | sed -n 's/.*NEED
 for library in bin/librocksdb.so.*; do
   if [ -e "$library" ] && [ "${library#bin/}" != "$needed" ]; then rm "$library"; fi
 done
-if [ -n "$needed" ]; then place ".cargo/rocksdb/${needed#librocksdb.so.}/$needed" "$needed"; fi
+# The command and the library hold LZ4, Zstandard and zlib in different versions. A function that one took from the other
+# would mix two versions while it compresses users' data.
+names() { nm --dynamic --without-symbol-versions "$@" | awk '{ print $NF }' | sort -u; }
+compressor='^(LZ4|ZSTD|ZDICT|XXH|HUF|FSE|HIST|BZ2|snappy|(un)?compress|(in|de)flate|adler32|crc32)'
+if [ -n "$needed" ]; then
+  library=.cargo/rocksdb/${needed#librocksdb.so.}/$needed
+  shared=$(comm -12 <(names "$CARGO_TARGET_DIR/release/runlog") <(names --defined-only "$library") | grep -E "$compressor" || true)
+  [ -z "$shared" ] || die "runlog and $library share compression functions; build with ROCKSDB=source: ${shared//$'\n'/ }"
+  place "$library" "$needed"
+fi
 place "$CARGO_TARGET_DIR/release/runlog" runlog

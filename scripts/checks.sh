@@ -16,14 +16,11 @@ step() {
 
 step cargo fmt --all --check
 step cargo fmt --manifest-path schemas/fuzz/Cargo.toml --check
-step cargo fmt --manifest-path schemas/bench/Cargo.toml --check
 step cargo clippy --workspace --all-targets --all-features -- -D warnings
 # Whoever takes one port takes nothing of the others.
 for port in agent-sdk-core bob-core codetether observability; do
   step cargo clippy --package runlog-ports --features "$port" -- -D warnings
 done
-# What is measured beside us is no dependency of ours, and has to compile with us all the same.
-step cargo clippy --locked --manifest-path schemas/bench/Cargo.toml -- -D warnings
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
 step scripts/model-alone.sh
 

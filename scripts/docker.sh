@@ -34,8 +34,7 @@ if [ -d /run/systemd/system ]; then
   systemctl start docker </dev/null >&2
 else
   say "starting Docker's daemon (log: $log)"
-  # The daemon outlives us, so it must hold neither our lock nor a pipe that somebody reads to its end,
-  # and none of our variables, by which scripts/reap.sh would take it for a part of a test.
+  # The daemon outlives us, so it must hold neither our lock nor a pipe that somebody reads to its end.
   (
     for fd in /proc/self/fd/*; do
       fd=${fd##*/}

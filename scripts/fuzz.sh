@@ -3,7 +3,7 @@
 # executions per second and edge coverage. Only the schemas crate is compiled, in a folder of its own.
 #
 # The stable compiler instruments with the flags below; only the address sanitizer would need another one, and the code
-# under test has no `unsafe`. A finding is left in schemas/fuzz/artifacts/ and becomes a test in schemas/tests/hostile.rs.
+# under test has no `unsafe`. A finding is left in schemas/fuzz/artifacts/ and becomes a test in schemas/tests/claims/hostile.rs.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"

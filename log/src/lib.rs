@@ -10,7 +10,7 @@
 //! on the next offset being there. An acknowledged append survives `kill -9` of every process involved.
 //!
 //! Adapters: `kafka` (feature `kafka`), `local` (feature `local`, RocksDB) and [`memory`] for tests. They pass one shared
-//! contract suite, `tests/tests/log_contract.rs`.
+//! contract suite, `tests/tests/local/log_contract.rs`.
 
 #![deny(missing_docs)]
 

@@ -2,7 +2,7 @@
 //!
 //! The format is the Avro 1.12 specification's "Binary Encoding": zigzag varints, length-prefixed strings, arrays in
 //! blocks, unions as a branch index and its value, records as their fields in order. Hand-shaped because the projector
-//! reads an envelope in place, hashes a suffix of the same bytes and leaves the payload alone; `tests/oracle.rs` proves
+//! reads an envelope in place, hashes a suffix of the same bytes and leaves the payload alone; `tests/claims/oracle.rs` proves
 //! it equal to `apache-avro` on generated values, and the `.avsc` file stays the contract.
 //!
 //! Every length is checked against the bytes that are there *before* anything is allocated for it. Caps: a datum's size

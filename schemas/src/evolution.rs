@@ -12,7 +12,7 @@
 //! Avro and registries call `BACKWARD_TRANSITIVE`.
 //!
 //! Written here because the verdicts of `apache-avro` 0.22's `SchemaCompatibility` are not the specification's on seven
-//! rows of `tests/evolution.json`. It compares two references to a named type by name only, and so takes a changed type
+//! rows of `tests/claims/evolution.json`. It compares two references to a named type by name only, and so takes a changed type
 //! for the same one; it takes a definition and a reference to that very type for different ones; it knows no aliases of
 //! types; it lets defaults pass that most readers refuse; and it names the first thing that is wrong only.
 

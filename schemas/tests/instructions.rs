@@ -4,7 +4,7 @@
 //!   this test ─▶ valgrind ─▶ this test again, 10 rounds over the records ──▶ a ─┐
 //!            └─▶ valgrind ─▶ this test again, 110 rounds ──────────────────▶ b ─┴─▶ (b - a) / 100 / records
 //! ```
-//! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write cargo test --workspace --test instructions` writes
+//! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write cargo test --package runlog-schemas --test instructions` writes
 //! it. Counts depend on the compiler, so with another one than wrote the file there is more slack.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
@@ -171,7 +171,7 @@ fn a_record_takes_no_more_instructions_than_are_accepted() {
     assert!(
         over.is_empty(),
         "{over}accepted by {}, counted with {}. If it is meant, accept it and commit {}:\n  \
-         RUNLOG_INSTRUCTIONS=write cargo test --workspace --test instructions",
+         RUNLOG_INSTRUCTIONS=write cargo test --package runlog-schemas --test instructions",
         accepted["compiler"],
         compiler(),
         file.display()

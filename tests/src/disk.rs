@@ -1,7 +1,6 @@
 //! A small disk that can be full: a file system in memory, mounted over a folder. Only root may do that.
 
 use std::{
-    env,
     fs::{self, File},
     io::{ErrorKind, Write},
     path::{Path, PathBuf},
@@ -25,8 +24,8 @@ impl Disk {
     /// Mounts one of so many bytes at `dir`, which is made where it is missing.
     pub fn mount(dir: &Path, bytes: u64) -> anyhow::Result<Self> {
         fs::create_dir_all(dir)?;
-        // By this name the scripts unmount what a killed run left behind.
-        let owner = env::var("RUNLOG_TEST_OWNER").unwrap_or(process::id().to_string());
+        // By this name scripts/test.sh unmounts the disks of test processes that are gone.
+        let owner = process::id();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes}"), &format!("runlog-test-{owner}")]).arg(dir);
         let ran = mount.output().context("mount does not run")?;

@@ -1,4 +1,5 @@
-//! A real broker in a container, one per test binary where tests do not break it.
+//! A real broker in a container: one for all tests that do not break it, which `scripts/test.sh` starts and names in
+//! `RUNLOG_TEST_BROKER`; and brokers of their own for tests that stop, kill or cut theirs off.
 //!
 //! The container goes with the process that started it, however that ends: a watcher holds the other end of a pipe and
 //! removes the container when the pipe breaks. Statics are never dropped, and `kill -9` drops nothing at all.
@@ -7,7 +8,7 @@ use std::{
     env,
     net::TcpListener,
     os::unix::process::CommandExt,
-    process::{self, ChildStdin, Command, Stdio},
+    process::{ChildStdin, Command, Stdio},
     sync::OnceLock,
     thread,
     time::{Duration, Instant},
@@ -27,19 +28,25 @@ use crate::cable::Cable;
 /// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
 const IMAGE: &str = "runlog/kafka:4.3.0";
 
-/// By this label the scripts remove what a test run left behind.
-const OWNER_LABEL: &str = "org.runlog.test";
+/// `HOST:PORT` of the broker that all tests of a run share.
+pub const SHARED_BROKER: &str = "RUNLOG_TEST_BROKER";
 
 /// How long a broker may take to start.
 const START_WAIT: Duration = Duration::from_secs(120);
 
-/// A broker, removed when it is dropped and when this process ends.
+/// A broker. One that this process started is removed when it is dropped and when this process ends.
 #[derive(Debug)]
 pub struct Broker {
-    container: String,
     port: u16,
     /// The port that clients are told.
     advertised: u16,
+    /// None of a broker that another process started.
+    container: Option<Container>,
+}
+
+#[derive(Debug)]
+struct Container {
+    id: String,
     /// Breaks when this process ends.
     _watcher: ChildStdin,
 }
@@ -65,9 +72,9 @@ impl Broker {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
             let advertised = proxy.unwrap_or(port);
             match create(port, advertised) {
-                Ok(container) => {
-                    let _watcher = watch(&container)?;
-                    return Ok(Self { container, port, advertised, _watcher });
+                Ok(id) => {
+                    let container = Some(Container { _watcher: watch(&id)?, id });
+                    return Ok(Self { port, advertised, container });
                 }
                 Err(error) => failure = Some(error),
             }
@@ -75,12 +82,25 @@ impl Broker {
         Err(failure.context("no attempt")?.context("the broker's container does not start"))
     }
 
-    /// The broker that the tests of this binary share. They must not stop it, and use topics of their own.
+    /// The broker that tests share: the one that [`SHARED_BROKER`] names, otherwise one of this process. Tests must not
+    /// stop it, and use topics of their own.
     ///
-    /// Panics where it does not start.
+    /// Panics where it does not start, and where the variable is no `127.0.0.1:PORT`.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Broker> = OnceLock::new();
-        SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error:?}")))
+        SHARED.get_or_init(|| match env::var(SHARED_BROKER) {
+            Ok(address) => {
+                let port = address.strip_prefix("127.0.0.1:").and_then(|port| port.parse().ok());
+                let port = port.unwrap_or_else(|| panic!("{SHARED_BROKER}={address} is not 127.0.0.1:PORT"));
+                Self { port, advertised: port, container: None }
+            }
+            Err(_) => Self::start().unwrap_or_else(|error| panic!("{error:?}")),
+        })
+    }
+
+    fn container(&self) -> anyhow::Result<&str> {
+        let container = self.container.as_ref().context("a shared broker must not be stopped")?;
+        Ok(&container.id)
     }
 
     /// `HOST:PORT`, of the proxy where there is one.
@@ -112,12 +132,12 @@ impl Broker {
 
     /// Kills the broker with SIGKILL.
     pub fn kill(&self) -> anyhow::Result<()> {
-        docker(&["kill", "-s", "KILL", &self.container])
+        docker(&["kill", "-s", "KILL", self.container()?])
     }
 
     /// Starts the killed broker again, with what is on its disk, and waits until it serves.
     pub fn restart(&self) -> anyhow::Result<()> {
-        docker(&["start", &self.container])?;
+        docker(&["start", self.container()?])?;
         let begun = Instant::now();
         while let Err(error) = admin::describe(&self.unique_topic()) {
             if begun.elapsed() > START_WAIT {
@@ -132,10 +152,10 @@ impl Broker {
     /// docker does fails now and then on a busy machine. The signal is only sent when docker says so: a broker that still
     /// runs may acknowledge what comes next, so this waits until it stands still.
     pub fn pause(&self) -> anyhow::Result<()> {
-        docker(&["kill", "-s", "STOP", &self.container])?;
+        docker(&["kill", "-s", "STOP", self.container()?])?;
         let begun = Instant::now();
         loop {
-            let output = Command::new("docker").args(["top", &self.container, "-o", "pid,stat"]).output()?;
+            let output = Command::new("docker").args(["top", self.container()?, "-o", "pid,stat"]).output()?;
             let shown = String::from_utf8_lossy(&output.stdout).into_owned();
             let mut states = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
             if states.any(|state| state.starts_with('T')) {
@@ -148,14 +168,14 @@ impl Broker {
 
     /// Ends [`Broker::pause`].
     pub fn unpause(&self) -> anyhow::Result<()> {
-        docker(&["kill", "-s", "CONT", &self.container])
+        docker(&["kill", "-s", "CONT", self.container()?])
     }
 }
 
-impl Drop for Broker {
+impl Drop for Container {
     fn drop(&mut self) {
         // The watcher does it again where this fails.
-        let _ = docker(&["rm", "-f", "-v", &self.container]);
+        let _ = docker(&["rm", "-f", "-v", &self.id]);
     }
 }
 
@@ -166,7 +186,6 @@ fn create(port: u16, advertised: u16) -> anyhow::Result<String> {
     let image = GenericImage::new(name, tag).with_exposed_port(9092.tcp()).with_wait_for(started);
     let mut request: ContainerRequest<GenericImage> = image.with_mapped_port(port, 9092.tcp());
     request = request.with_startup_timeout(START_WAIT);
-    request = request.with_label(OWNER_LABEL, env::var("RUNLOG_TEST_OWNER").unwrap_or(process::id().to_string()));
     // To this machine only.
     request = request.with_host_config_modifier(|host| {
         for binding in host.port_bindings.iter_mut().flat_map(|ports| ports.values_mut()).flatten().flatten() {

@@ -39,11 +39,14 @@ pub struct Call {
     pub outcome: Option<Result<Value, String>>,
 }
 
-/// The sample files of a format (`tau-bench`, `swe-agent`), sorted; none where there are no samples.
+/// The sample files of a format (`tau-bench`, `swe-agent`), sorted.
+///
+/// Errors: where there are none. scripts/test.sh leaves the tests on them out then.
 pub fn samples(format: &str) -> anyhow::Result<Vec<PathBuf>> {
     let folder = env::var_os("RUNLOG_SAMPLES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"), PathBuf::from);
-    let Ok(entries) = fs::read_dir(folder.join(format)) else { return Ok(Vec::new()) };
+    let entries = fs::read_dir(folder.join(format))
+        .with_context(|| format!("set RUNLOG_SAMPLES to a folder with {format}/: {}", folder.display()))?;
     let mut files = Vec::new();
     for entry in entries {
         let path = entry?.path();
@@ -52,6 +55,7 @@ pub fn samples(format: &str) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
     files.sort();
+    ensure!(!files.is_empty(), "{} holds no samples", folder.join(format).display());
     Ok(files)
 }
 

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 pub(super) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runlog"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("RUNLOG_") && name != "RUNLOG_TEST_OWNER" {
+        if name.to_string_lossy().starts_with("RUNLOG_") {
             command.env_remove(name);
         }
     }

@@ -1,6 +1,6 @@
 //! What must hold of any bytes: checked by the fuzz targets, and by `replay` over a corpus without a fuzzer.
 
-#[path = "../../tests/memory/counting.rs"]
+#[path = "../../tests/claims/counting.rs"]
 mod counting;
 
 use runlog_schemas::{

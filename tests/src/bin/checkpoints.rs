@@ -1,5 +1,5 @@
 //! What checkpoints after every turn cost, `make checkpoints`: for ways of keeping a conversation and numbers of turns, and
-//! for recorded runs where there are samples (`RUNLOG_SAMPLES`). Every checkpoint is loaded and compared.
+//! for the recorded runs in `RUNLOG_SAMPLES`. Every checkpoint is loaded and compared.
 
 use runlog_tests::{
     checkpoints::{Costs, Recorded, measure, recorded_file, stories::Story},

@@ -1,0 +1,21 @@
+//! What the port promises, and what the SDK's tests of journals and checkpoint stores ask of it, on Kafka.
+
+use anyhow::Context;
+use runlog_tests::site::Site;
+
+#[path = "../local/guarantees.rs"]
+mod guarantees;
+#[path = "../local/theirs_run.rs"]
+mod theirs_run;
+
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "theirs")]
+mod theirs {
+    include!(concat!(env!("OUT_DIR"), "/reduced.rs"));
+}
+
+#[test]
+fn their_journal_tests_pass_on_kafka() -> anyhow::Result<()> {
+    let site = Site::kafka()?;
+    let brokers = &site.topic().context("a topic")?.brokers;
+    theirs_run::run("kafka", &format!("kafka:{brokers}"), &site.server.url, &["theirs::"], theirs::REDUCED)
+}

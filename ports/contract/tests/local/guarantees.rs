@@ -1,0 +1,469 @@
+//! What the port promises, on a local log and over `http:`; as a part of the tests on Kafka, there.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where its store does")]
+
+use agent_sdk_core::{
+    AgentErrorKind, AgentId, CheckpointPrunePolicy, CheckpointStore, EffectId, EffectIntent, EffectKind, EffectResult,
+    EntityKind, EntityRef, JournalRecord, JournalRecordBase, RecoveryMarker, RetryClassification, RunCheckpoint, RunId,
+    RunJournal, RunJournalReader, SourceKind, SourceRef, append_result_or_recovery, replay::journal_cursor_for_seq,
+};
+use anyhow::{Context, ensure};
+use runlog_ports::{
+    agent_sdk_core::Journal,
+    producer::{self, Config, Runlog},
+};
+use runlog_tests::{random::Random, site::Site};
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+const RUN: &str = "run.guarantees";
+
+fn run() -> RunId {
+    RunId::new(RUN)
+}
+
+fn base(seq: u64, id: &str) -> JournalRecordBase {
+    let source = SourceRef::with_kind(SourceKind::Host, "source.test");
+    let mut base = JournalRecordBase::new(seq, id, run(), AgentId::new("agent"), source);
+    base.timestamp_millis = 7 * seq;
+    base
+}
+
+fn intent(seq: u64, effect: &str) -> JournalRecord {
+    let subject = EntityRef::new(EntityKind::ToolCall, "call");
+    let source = SourceRef::with_kind(SourceKind::Host, "source.test");
+    let intent = EffectIntent::new(EffectId::new(effect), EffectKind::ToolExecution, subject, source, "an effect");
+    JournalRecord::effect_intent(base(seq, &format!("intent.{effect}")), intent)
+}
+
+fn result(seq: u64, effect: &str, summary: &str) -> JournalRecord {
+    JournalRecord::effect_result(
+        base(seq, &format!("result.{effect}.{summary}")),
+        EffectResult::completed(EffectId::new(effect), summary),
+    )
+}
+
+fn marker(seq: u64) -> JournalRecord {
+    let marker = RecoveryMarker {
+        unsafe_pending: Vec::new(),
+        recovery_reason: "a result failed".into(),
+        policy_refs: Vec::new(),
+    };
+    JournalRecord::recovery(base(seq, &format!("marker.{seq}")), marker)
+}
+
+/// Whether this is compiled as a part of the tests on Kafka.
+fn on_kafka() -> bool {
+    module_path!().starts_with("kafka")
+}
+
+/// A journal behind a server: on the server's own log, or on a topic.
+fn site() -> anyhow::Result<Site> {
+    if on_kafka() { Site::kafka() } else { Site::http() }
+}
+
+/// Its URL, and the server's.
+fn urls(site: &Site) -> (String, String) {
+    let server = site.server.url.clone();
+    (site.topic().map_or(server.clone(), |topic| format!("kafka:{}", topic.brokers)), server)
+}
+
+/// A local log, gone with its folder, and one over `http:`; or one on Kafka.
+fn on_each(claim: impl Fn(&dyn Fn() -> Config) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    if !on_kafka() {
+        let folder = tempfile::tempdir()?;
+        claim(&|| Config::new(producer::Journal::Local(folder.path().join("log")), "test")).context("local")?;
+    }
+    let site = site()?;
+    claim(&|| site.config(&site.server.url).expect("a journal's URL")).context("behind a server")
+}
+
+#[test]
+fn what_was_appended_is_read_as_it_was_and_only_the_next_number_is_taken() -> anyhow::Result<()> {
+    on_each(|config| {
+        let journal = Journal::connect(config())?;
+        ensure!(journal.records_for_run(&run())?.is_empty(), "a run without records");
+        let refused = journal.append(intent(2, "early")).expect_err("the first one is 1");
+        ensure!(refused.kind() == AgentErrorKind::InvalidStateTransition, "{refused}");
+        let records = [intent(1, "a"), intent(2, "b"), result(3, "a", "done")];
+        for record in &records {
+            ensure!(journal.append(record.clone())? == journal_cursor_for_seq(record.journal_seq), "its cursor");
+        }
+        ensure!(journal.records_for_run(&run())? == records, "as they were");
+        ensure!(journal.records_after(&run(), 1)? == records[1..], "behind the first");
+        for other in [intent(5, "gap"), intent(2, "other"), intent(3, "a"), intent(0, "none")] {
+            let refused = journal.append(other).expect_err("not next");
+            ensure!(refused.kind() == AgentErrorKind::InvalidStateTransition, "{refused}");
+        }
+        let mut next_schema = intent(4, "schema");
+        next_schema.journal_schema_version += 1;
+        ensure!(journal.append(next_schema).is_err(), "another schema version");
+        // Sent again, by whatever process.
+        drop(journal);
+        let journal = Journal::connect(config())?;
+        for record in &records {
+            ensure!(journal.append(record.clone())? == journal_cursor_for_seq(record.journal_seq), "the same cursor");
+        }
+        journal.append(intent(4, "c"))?;
+        ensure!(journal.records_for_run(&run())?.len() == 4, "nothing twice");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_marker_follows_a_result_that_failed_and_is_refused_where_the_result_landed() -> anyhow::Result<()> {
+    on_each(|config| {
+        let journal = Journal::connect(config())?;
+        journal.append(intent(1, "a"))?;
+        journal.append(result(2, "a", "done"))?;
+        journal.append(intent(3, "b"))?;
+        // The effect ended otherwise: the journal refuses it, and the marker takes its number.
+        let cursor = append_result_or_recovery(&journal, result(4, "a", "otherwise"), marker(4))?;
+        ensure!(cursor == journal_cursor_for_seq(4), "the marker's");
+        ensure!(journal.records_for_run(&run())?.last() == Some(&marker(4)), "the marker");
+        // Acknowledged, and not read back in time: whoever has no patience is told that it may be there.
+        drop(journal);
+        let hasty = Config { read_back: Duration::ZERO, ..config() };
+        let journal = Journal::connect(hasty)?.with_patience(Duration::ZERO);
+        match journal.append(result(5, "b", "done")) {
+            // This way tells what came of it with the acknowledgement.
+            Ok(_) => {}
+            Err(unknown) => {
+                ensure!(unknown.kind() == AgentErrorKind::JournalFailure, "{unknown}");
+                ensure!(unknown.retry() == RetryClassification::RepairNeeded, "{unknown}");
+                let late = journal.append(marker(5)).expect_err("the result landed");
+                ensure!(late.kind() == AgentErrorKind::InvalidStateTransition, "{late}");
+            }
+        }
+        drop(journal);
+        let journal = Journal::connect(config())?;
+        ensure!(journal.append(result(5, "b", "done"))? == journal_cursor_for_seq(5), "the same again is found");
+        ensure!(journal.records_for_run(&run())?.len() == 5, "nothing twice");
+        Ok(())
+    })
+}
+
+#[test]
+fn it_works_inside_a_runtime_of_one_thread_and_of_several() -> anyhow::Result<()> {
+    on_each(|config| {
+        let connect = config();
+        let (tell, told) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let mut one = tokio::runtime::Builder::new_current_thread();
+            let mut several = tokio::runtime::Builder::new_multi_thread();
+            let runtimes = [one.enable_all().build().unwrap(), several.worker_threads(1).enable_all().build().unwrap()];
+            for (nth, runtime) in (0..).zip(runtimes) {
+                runtime.block_on(async {
+                    let journal = Journal::connect(connect.clone()).unwrap();
+                    let inside = tokio::spawn(async move {
+                        journal.append(intent(2 * nth + 1, &format!("{nth}.a"))).unwrap();
+                        journal.append(intent(2 * nth + 2, &format!("{nth}.b"))).unwrap();
+                        journal.records_for_run(&run()).unwrap().len()
+                    });
+                    tell.send(inside.await.unwrap()).unwrap();
+                });
+            }
+        });
+        for read in [2, 4] {
+            ensure!(told.recv_timeout(Duration::from_secs(120))? == read, "all of them are read");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn of_eight_threads_each_append_is_kept_and_numbers_are_dense() -> anyhow::Result<()> {
+    on_each(|config| {
+        let journal = Journal::connect(config())?;
+        let next = AtomicU64::new(1);
+        thread::scope(|scope| {
+            for thread in 0..8 {
+                let (journal, next) = (journal.clone(), &next);
+                scope.spawn(move || {
+                    for nth in 0..5 {
+                        // Whoever's number is taken tries the next one.
+                        loop {
+                            let number = next.load(Ordering::SeqCst);
+                            match journal.append(intent(number, &format!("{thread}.{nth}"))) {
+                                Ok(_) => {
+                                    next.fetch_max(number + 1, Ordering::SeqCst);
+                                    break;
+                                }
+                                Err(error) => {
+                                    assert_eq!(error.kind(), AgentErrorKind::InvalidStateTransition, "{error}")
+                                }
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let records = journal.records_for_run(&run())?;
+        ensure!(records.len() == 40, "{} records", records.len());
+        ensure!((1..).zip(&records).all(|(number, record)| record.journal_seq == number), "dense");
+        Ok(())
+    })
+}
+
+/// A process that appends until it is told that the run is another one's, and says each answer.
+#[test]
+#[ignore = "started by other tests"]
+fn a_writer() {
+    let at = config(&env::var("WRITER_JOURNAL").unwrap(), &env::var("WRITER_SERVER").unwrap()).unwrap();
+    let journal = Journal::connect(at).unwrap();
+    let (who, mut out) = (std::process::id(), std::io::stdout());
+    let mut number = journal.records_for_run(&run()).unwrap().len() as u64;
+    for nth in 0_u64.. {
+        number += 1;
+        let (effect, save) = (format!("{who}.{nth}"), nth % 3 == 2);
+        match journal.append(intent(number, &effect)) {
+            Ok(cursor) => writeln!(out, "took {} {effect}", cursor.as_str()).unwrap(),
+            Err(error) if error.retry() == RetryClassification::NotRetryable => {
+                writeln!(out, "lost").unwrap();
+                return;
+            }
+            // Another one's record has that number.
+            Err(error) => {
+                assert_eq!(error.kind(), AgentErrorKind::InvalidStateTransition, "{error}");
+                number = journal.records_for_run(&run()).unwrap().len() as u64;
+            }
+        }
+        if save && journal.save(checkpoint(&effect, number, nth), number).is_ok() {
+            writeln!(out, "saved {effect}").unwrap();
+        }
+        out.flush().unwrap();
+    }
+}
+
+fn config(journal: &str, server: &str) -> anyhow::Result<Config> {
+    Ok(Config::new(producer::Journal::parse(journal, Some(server)).context("a journal's URL")?, "writer"))
+}
+
+fn writer((journal, server): &(String, String)) -> anyhow::Result<std::process::Child> {
+    let mut writer = Command::new(env::current_exe()?);
+    writer.args(["--ignored", "--exact", "--nocapture", "guarantees::a_writer"]).env("WRITER_JOURNAL", journal);
+    Ok(writer.env("WRITER_SERVER", server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
+}
+
+/// What a killed writer said is there: its records, and its last checkpoint.
+fn kept(journal: &Journal, said: &[String]) -> anyhow::Result<()> {
+    let records = journal.records_for_run(&run())?;
+    for line in said {
+        if let Some((cursor, effect)) = line.strip_prefix("took ").and_then(|line| line.split_once(' ')) {
+            let id = format!("intent.{effect}");
+            let found =
+                records.iter().find(|record| record.record_id == id).with_context(|| format!("{id} is lost"))?;
+            ensure!(journal_cursor_for_seq(found.journal_seq).as_str() == cursor, "{line}");
+        }
+    }
+    if let Some(saved) = said.iter().rev().find_map(|line| line.strip_prefix("saved ")) {
+        let latest = journal.load_latest(&run())?.context("a checkpoint")?;
+        ensure!(latest.checkpoint_id == saved, "{saved} was saved, and {} is the latest", latest.checkpoint_id);
+    }
+    ensure!((1..).zip(&records).all(|(number, record)| record.journal_seq == number), "dense");
+    Ok(())
+}
+
+#[test]
+fn what_a_killed_process_was_told_is_read_by_the_next_one() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let local = (format!("local:{}", folder.path().display()), String::new());
+    let site = site()?;
+    let journals = if on_kafka() { vec![urls(&site)] } else { vec![local, urls(&site)] };
+    for at in journals {
+        let mut all = Vec::new();
+        for lines in [1_usize, 2, 3, 5, 8, 13] {
+            let mut writer = writer(&at)?;
+            let mut reader = BufReader::new(writer.stdout.take().context("its answers")?).lines();
+            let mut said = Vec::new();
+            for line in reader.by_ref() {
+                let line = line?;
+                if line.starts_with("took") || line.starts_with("saved") {
+                    said.push(line);
+                }
+                if said.len() == lines {
+                    break;
+                }
+            }
+            writer.kill()?;
+            writer.wait()?;
+            // What it had said by then, too.
+            let rest: Result<Vec<_>, _> = reader.collect();
+            said.extend(rest.unwrap_or_default().into_iter().filter(|line| line.split(' ').count() > 1));
+            ensure!(said.len() >= lines, "it said {said:?}");
+            all.extend(said);
+            kept(&Journal::connect(config(&at.0, &at.1)?)?, &all)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn of_eight_processes_one_has_the_run_and_the_others_are_told() -> anyhow::Result<()> {
+    let site = site()?;
+    let mut writers = (0..8).map(|_| writer(&urls(&site))).collect::<anyhow::Result<Vec<_>>>()?;
+    let (tell, told) = std::sync::mpsc::channel();
+    for (nth, writer) in writers.iter_mut().enumerate() {
+        let (tell, out) = (tell.clone(), writer.stdout.take().context("its answers")?);
+        thread::spawn(move || {
+            let said = |line: &String| ["took", "saved", "lost"].iter().any(|word| line.starts_with(word));
+            for line in BufReader::new(out).lines().map_while(Result::ok).filter(said) {
+                let _ = tell.send((nth, line));
+            }
+        });
+    }
+    let (mut said, mut lost) = (Vec::new(), Vec::new());
+    while lost.len() < 7 {
+        let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
+        if line == "lost" {
+            lost.push(nth);
+        }
+        said.push(line);
+    }
+    let winner = (0..8).find(|nth| !lost.contains(nth)).context("one has it")?;
+    // It goes on.
+    for _ in 0..5 {
+        let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
+        ensure!(nth == winner, "{nth} goes on, and {winner} has the run");
+        said.push(line);
+    }
+    writers.iter_mut().try_for_each(|writer| writer.kill().and_then(|()| writer.wait().map(drop)))?;
+    said.retain(|line| line.starts_with("took"));
+    kept(&Journal::connect(site.config(&site.server.url)?)?, &said)
+}
+
+fn checkpoint(id: &str, covers: u64, seq: u64) -> RunCheckpoint {
+    let states = ["awaiting_model", "terminal:completed", "awaiting_tool", "Completed", "failed"];
+    RunCheckpoint {
+        checkpoint_id: id.into(),
+        run_id: run(),
+        checkpoint_seq: seq,
+        covers_journal_seq: covers,
+        loop_state: states[usize::try_from(seq).unwrap() % states.len()].into(),
+        turn_id: None,
+        attempt_id: None,
+        runtime_package_fingerprint: "fingerprint".into(),
+        pending_side_effects: Vec::new(),
+        pending_approvals: vec!["approval".into()],
+        content_ref_manifest: Vec::new(),
+        state_hash: "hash".into(),
+        created_at_millis: seq / 2,
+        writer_id: "writer".into(),
+    }
+}
+
+#[test]
+fn the_checkpoint_store_answers_as_theirs_does_behind_any_restart() -> anyhow::Result<()> {
+    on_each(|config| {
+        // Their own, as the measure of what is right.
+        let theirs = sdk::InMemoryCheckpointStore::new();
+        let mut random = Random::new(7);
+        let mut ours = Journal::connect(config())?;
+        (1..=6).try_for_each(|number| ours.append(intent(number, &number.to_string())).map(drop))?;
+        for step in 0..80_u64 {
+            let (covers, latest) = (random.between(0, 8), random.between(0, 8));
+            match random.between(0, 5) {
+                0 => {
+                    drop(ours);
+                    ours = Journal::connect(config())?;
+                }
+                1 if step % 3 == 0 => {
+                    let preserve_latest_terminal = random.between(0, 2) == 0;
+                    let policy = CheckpointPrunePolicy { prune_covered_before: covers, preserve_latest_terminal };
+                    let (mine, right) = (ours.prune(&run(), policy)?, theirs.prune(&run(), policy)?);
+                    ensure!(mine == right, "step {step}: {mine:?} is not {right:?}");
+                }
+                _ => {
+                    let saved =
+                        checkpoint(&format!("checkpoint.{}", random.between(0, 9)), covers, random.between(0, 20));
+                    let (mine, right) = (ours.save(saved.clone(), latest), theirs.save(saved, latest));
+                    ensure!(mine == right, "step {step}: {mine:?} is not {right:?}");
+                }
+            }
+            let (mine, right) = (ours.load_latest(&run())?, theirs.load_latest(&run())?);
+            ensure!(mine == right, "step {step}: {mine:?} is not {right:?}");
+            let cursor = journal_cursor_for_seq(random.between(0, 8));
+            let (mine, right) = (ours.load_at_or_before(&run(), &cursor)?, theirs.load_at_or_before(&run(), &cursor)?);
+            ensure!(mine == right, "step {step}: {mine:?} is not {right:?}");
+        }
+        ensure!(ours.records_for_run(&run())?.len() == 6, "checkpoints are no records of the run's");
+        ours.append(intent(7, "7"))?;
+        // What Runlog itself says of a run whose checkpoints grow.
+        let grown = checkpoint("checkpoint.last", 7, 100);
+        ours.save(grown.clone(), 7)?;
+        drop(ours);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let found = runtime.block_on(async { Runlog::connect(config()).await?.checkpoint(RUN, None).await })?;
+        let found = found.context("a checkpoint")?;
+        ensure!(found.checkpoint_id == "checkpoint.last" && found.covers_journal_seq.get() == 7, "{found:?}");
+        ensure!(found.state.map(|state| state.to_value()) == Some(serde_json::to_value(&grown)?), "its state");
+        Ok(())
+    })
+}
+
+/// One whose record has hardly any room left, so that no batch holds it beside another.
+fn large(id: &str, covers: u64) -> RunCheckpoint {
+    let loop_state = format!("terminal:{}", "x".repeat(1_047_200));
+    RunCheckpoint { loop_state, ..checkpoint(id, covers, covers) }
+}
+
+/// What Runlog itself answers.
+fn answered(config: Config, at_or_before: u32) -> anyhow::Result<Option<serde_json::Value>> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let asked = async { Runlog::connect(config).await?.checkpoint(RUN, Some(at_or_before.into())).await };
+    Ok(runtime.block_on(asked)?.and_then(|found| found.state).map(|state| state.to_value()))
+}
+
+/// Two small ones, and between them one that is terminal and kept.
+fn with_a_large_one(journal: &Journal) -> anyhow::Result<RunCheckpoint> {
+    for seq in 1..=4 {
+        journal.append(intent(seq, &seq.to_string()))?;
+    }
+    let large = large("large", 2);
+    journal.save(checkpoint("first", 1, 0), 4)?;
+    journal.save(large.clone(), 4)?;
+    journal.save(checkpoint("last", 4, 5), 4)?;
+    Ok(large)
+}
+
+const BEFORE_THREE: CheckpointPrunePolicy =
+    CheckpointPrunePolicy { prune_covered_before: 3, preserve_latest_terminal: true };
+
+#[test]
+fn a_prune_keeps_a_terminal_checkpoint_that_is_too_large_for_a_batch() -> anyhow::Result<()> {
+    on_each(|config| {
+        let journal = Journal::connect(config())?;
+        let large = with_a_large_one(&journal)?;
+        let report = journal.prune(&run(), BEFORE_THREE)?;
+        ensure!((report.pruned_count, report.retained_count) == (1, 2), "{report:?}");
+        ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
+        ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "nothing more");
+        drop(journal);
+        ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and Runlog itself answers with it");
+        Ok(())
+    })
+}
+
+#[test]
+fn a_prune_that_broke_off_is_brought_to_its_end_by_the_next_one() -> anyhow::Result<()> {
+    let site = Site::http()?;
+    let relay = runlog_tests::cut::Relay::start(&site.server.url, "/records?deadline_ms")?;
+    let journal = Journal::connect(site.config(&relay.url)?)?.with_patience(Duration::ZERO);
+    let large = with_a_large_one(&journal)?;
+    // Together they are refused, and then only the prune itself arrives.
+    relay.pass(2);
+    relay.swallow_next();
+    journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");
+    ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
+    let config = || site.config(&site.server.url).expect("a journal's URL");
+    ensure!(answered(config(), 3)?.is_none(), "Runlog itself does not know that yet");
+    ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "all that was to be is pruned");
+    ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The SDK's own contract tests, on our journal and our checkpoint store: all of them on a local log, some over `http:`.
+//! Beside them what the port promises beyond these.
+
+mod agreement;
+mod example;
+mod guarantees;
+mod theirs_run;
+
+use runlog_tests::site::Site;
+use theirs_run::run;
+
+#[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "theirs")]
+mod theirs {
+    include!(concat!(env!("OUT_DIR"), "/theirs.rs"));
+}
+
+#[test]
+fn all_of_their_tests_pass_on_a_local_log() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let journal = format!("local:{}", folder.path().display());
+    run("local", &journal, "", &["theirs::"], theirs::TESTS)
+}
+
+#[test]
+fn their_journal_tests_pass_over_http() -> anyhow::Result<()> {
+    let site = Site::http()?;
+    let which = ["records_journal_contract", "replay_recovery", "runtime_runtime_contract", "p0_p0_text_run"];
+    run("http", &site.server.url, &site.server.url, &which, theirs::REDUCED)
+}

@@ -1,0 +1,71 @@
+//! What reading a record allocates: the envelope's facts, each once, and nothing for any other field.
+
+use crate::{counting, vocabulary::full};
+use runlog_schemas::{
+    codec::{self, Envelope},
+    id::{Fingerprint, RecordId},
+    record::Facts,
+    schema,
+};
+
+/// Memory is asked for once per string that is there and not empty, and once per list.
+fn kept(facts: &Facts) -> usize {
+    // All of them, so that one that is added is thought of here.
+    let Facts {
+        payload_type,
+        status,
+        tool_name,
+        fingerprint,
+        answers,
+        checkpoint_id,
+        covers_journal_seq: _,
+        checkpoint_seq: _,
+        created_at_millis: _,
+        base,
+        key,
+        spans,
+        message_bytes,
+    } = facts;
+    assert!(spans.len() <= 4 && message_bytes.len() <= 4, "lists that do not grow while they are read");
+    let ids = [fingerprint.as_ref().map(Fingerprint::as_str), answers.as_ref().map(RecordId::as_str)];
+    let texts = [status, tool_name, checkpoint_id, base, key].map(Option::as_deref).into_iter().chain(ids).flatten();
+    let texts = texts.chain([payload_type.as_str()]).filter(|text| !text.is_empty());
+    texts.count() + usize::from(!spans.is_empty()) + usize::from(!message_bytes.is_empty())
+}
+
+#[test]
+fn an_envelope_allocates_for_its_facts_and_for_no_other_field() {
+    // Computed once, from the schema.
+    schema::fingerprint();
+    for (name, record) in full::records() {
+        let framed = codec::encode(&record);
+        let datum = codec::unframe(&framed).unwrap();
+        let (envelope, allocated) = counting::during(|| Envelope::read(datum).unwrap());
+        let claim_check = usize::from(envelope.stored().is_some());
+        assert_eq!(envelope.facts, record.body.facts);
+        assert_eq!(allocated.count, kept(&envelope.facts) + claim_check, "{name}");
+        // Its strings are as long as they are in the datum, and its lists have room for four.
+        assert!(allocated.bytes < framed.len() + 256, "{name}: {} bytes", allocated.bytes);
+        // The payload is checked to its last byte, and nothing of it is kept: a text that holds JSON takes a byte per open
+        // bracket, which are given back.
+        let (_, checked) = counting::during(|| codec::read(&framed).unwrap());
+        // The records of a batch are checked as if they stood alone, one at a time.
+        let checks = if envelope.facts.payload_type == "batch" { framed.len() } else { 8 };
+        assert!(checked.peak <= allocated.peak + checks, "{name}: {checked:?}, the envelope {allocated:?}");
+    }
+}
+
+#[test]
+fn a_field_that_is_not_kept_costs_no_memory_however_long_it_is() {
+    schema::fingerprint();
+    for (name, mut record) in full::records() {
+        let read = |framed: &[u8]| counting::during(|| codec::read(framed).map(drop).unwrap()).1;
+        let before = read(&codec::encode(&record));
+        record.body.tags = vec!["tag".repeat(100); 300];
+        record.body.unknown_fields = Some(format!("{{\"/\":\"{}\"}}", "x".repeat(100_000)));
+        record.body.redaction_policy_id = "policy".repeat(1000);
+        record.body.subject_ref.id = "subject".repeat(1000);
+        record.body.idempotency_key = Some("key".repeat(1000));
+        assert_eq!(read(&codec::encode(&record)), before, "{name}");
+    }
+}

@@ -1,0 +1,82 @@
+//! An allocator that counts what each thread asks for: whoever takes this file in has it as its allocator. The tests on
+//! hostile bytes and on allocations do, and the fuzz targets.
+
+#![allow(unsafe_code, reason = "an allocator that counts has no other way")]
+#![allow(dead_code, reason = "who takes it in looks at some of the figures")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+struct Counting;
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+thread_local! {
+    static TOTAL: Cell<Allocated> = const { Cell::new(Allocated { count: 0, bytes: 0, peak: 0 }) };
+    static HELD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What one thread allocated meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Allocated {
+    /// How often it asked for memory, or for what it had to grow.
+    pub(crate) count: usize,
+    /// How much it asked for, bytes, what it gave back included.
+    pub(crate) bytes: usize,
+    /// The most that it held at a time, bytes, without what it held before.
+    pub(crate) peak: usize,
+}
+
+/// Runs `run` and says what this thread allocated for it.
+pub(crate) fn during<T>(run: impl FnOnce() -> T) -> (T, Allocated) {
+    let (before, held) = (TOTAL.get(), HELD.get());
+    TOTAL.set(Allocated { peak: held, ..before });
+    let out = run();
+    let after = TOTAL.get();
+    TOTAL.set(Allocated { peak: after.peak.max(before.peak), ..after });
+    let (count, bytes) = (after.count - before.count, after.bytes - before.bytes);
+    (out, Allocated { count, bytes, peak: after.peak - held })
+}
+
+fn add(size: usize) {
+    let (held, total) = (HELD.get() + size, TOTAL.get());
+    HELD.set(held);
+    TOTAL.set(Allocated { count: total.count + 1, bytes: total.bytes + size, peak: total.peak.max(held) });
+}
+
+/// What one thread allocated another one may give back.
+fn give_back(size: usize) {
+    HELD.set(HELD.get().saturating_sub(size));
+}
+
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        add(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    // Old and new are there at once while one is copied into the other.
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        add(size);
+        give_back(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        give_back(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}

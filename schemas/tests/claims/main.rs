@@ -1,0 +1,15 @@
+//! What the vocabulary claims: one module per claim.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+mod allocations;
+mod contracts;
+mod counting;
+mod evolution;
+mod examples;
+mod golden;
+mod hostile;
+mod oracle;
+mod round_trips;
+mod stored;
+mod vocabulary;

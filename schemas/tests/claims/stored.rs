@@ -1,0 +1,98 @@
+//! A payload that is held elsewhere: what is judged does not change, and only the content that was named is taken.
+
+use crate::vocabulary::full;
+use runlog_schemas::{
+    codec::{self, Unreadable},
+    datum::Datum,
+    draft::{self, Draft},
+    id::OrEmpty,
+    payload::{NotTheContent, Payload, StoredPayload},
+    record::{JournalRecord, RecordKind},
+};
+
+/// Every record whose payload may be elsewhere: as it was, as it is then, and the content.
+fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
+    let detached = |whole: JournalRecord| {
+        let mut left = whole.clone();
+        left.detach(0).map(|content| (whole, left, content))
+    };
+    full::records().into_iter().filter_map(|(_, record)| detached(record)).collect()
+}
+
+#[test]
+fn a_record_is_judged_alike_wherever_its_payload_is() {
+    let all = taken_out();
+    let stays = |tag: &&&str| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **tag);
+    let stay: Vec<_> = Payload::TYPES.iter().filter(stays).copied().collect();
+    assert_eq!(stay, ["run_claim", "skip", "genesis", "retention_horizon", "batch", "stored_payload"]);
+    for (whole, left, content) in all {
+        let (inline, stored) = (codec::encode(&whole), codec::encode(&left));
+        let (inline, stored) = (codec::read(&inline).unwrap(), codec::read(&stored).unwrap());
+        assert_eq!((inline.kind, &inline.facts), (stored.kind, &stored.facts));
+        // An identity that moved with the limit would make a conflict of a record that is sent again.
+        assert_eq!(inline.content_hash(), stored.content_hash());
+        assert_eq!((inline.content_hash(), stored.content_hash()), (whole.content_hash(), left.content_hash()));
+        assert_eq!(inline.payload_hash(), stored.payload_hash());
+        assert_ne!(inline.record_hash(), stored.record_hash());
+        assert_eq!((inline.stored(), stored.stored().cloned().map(Payload::from)), (None, Some(left.payload.clone())));
+        assert_eq!(stored.stored().unwrap().open(&content), Ok(whole.payload.clone()));
+        assert_eq!(draft::fits(&left, &whole.payload), Ok(()));
+        // Sent as JSON by a producer with a store of its own, it is the same record.
+        assert_eq!(Draft::parse(&serde_json::to_string(&left).unwrap()).unwrap().record, left);
+    }
+}
+
+#[test]
+fn only_what_is_longer_than_the_limit_is_taken_out() {
+    let (whole, _, content) = taken_out().swap_remove(0);
+    let mut record = whole.clone();
+    assert_eq!((record.detach(content.len()), &record), (None, &whole));
+    assert_eq!(record.detach(content.len() - 1), Some(content));
+    let left = record.clone();
+    assert_eq!((record.detach(0), record), (None, left), "a claim check is not taken out again");
+}
+
+#[test]
+fn content_that_is_not_what_was_named_is_refused() {
+    let (whole, _, content) = taken_out().swap_remove(0);
+    let stored = StoredPayload::of(whole.payload.payload_type(), &content);
+    for at in 0..content.len() {
+        let mut flipped = content.clone();
+        flipped[at] ^= 1;
+        assert!(matches!(stored.open(&flipped), Err(NotTheContent::Other { .. })), "{at}");
+    }
+    assert!(stored.open(&content[1..]).is_err() && stored.open(&[&content[..], b"x"].concat()).is_err());
+    let lying = StoredPayload { bytes: stored.bytes + 1, ..stored.clone() };
+    assert!(lying.open(&content).is_err());
+    let other = StoredPayload { payload_type: "loop_checkpoint".into(), ..stored };
+    assert_eq!(other.open(&content), Err(NotTheContent::NotOfType("loop_checkpoint".into())));
+    // Not even one that stands for another.
+    let nested = Payload::from(other).to_bytes();
+    assert!(StoredPayload::of("tool_call_completed", &nested).open(&nested).is_err());
+}
+
+#[test]
+fn what_the_projection_reads_itself_is_never_elsewhere() {
+    let (_, left, _) = taken_out().swap_remove(0);
+    let malformed =
+        |record: &JournalRecord| matches!(codec::read(&codec::encode(record)), Err(Unreadable::Undecodable(_)));
+    for kind in [RecordKind::Skip, RecordKind::Genesis, RecordKind::RunClaim] {
+        let mut record = left.clone();
+        record.body.record_kind = kind;
+        record.body.run_id = if kind.of_partition() { OrEmpty::NONE } else { "r".parse().unwrap() };
+        assert!(malformed(&record), "{kind:?}");
+        assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{kind:?}");
+    }
+    let mut record = left;
+    // The type of a claim check itself is no story that a record may tell, whatever it stands for.
+    for (facts, content) in
+        [("conversation_turn", None), ("stored_payload", None), ("stored_payload", Some("encrypted"))]
+    {
+        record.body.facts.payload_type = facts.into();
+        if let (Payload::StoredPayload(stored), Some(content)) = (&mut record.payload, content) {
+            stored.payload_type = content.into();
+        }
+        assert!(malformed(&record), "facts of {facts} for a {content:?}");
+        assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{facts} for a {content:?}");
+    }
+}

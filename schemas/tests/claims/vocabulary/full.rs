@@ -1,0 +1,299 @@
+//! Records of each payload type, the same on every day: the first of each with every field of the envelope and of the
+//! payload set, then one for each further variant that its payload has.
+
+use super::sample;
+use runlog_schemas::{
+    datum::{Datum, Sha256},
+    id::{Illegal, OrEmpty, PrevHash, RunId},
+    json::Json,
+    messages::MessageSpan,
+    payload::{
+        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
+        StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
+    },
+    record::{Facts, JournalRecord, Place, RecordKind, Validity},
+    refs::{
+        CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
+        SourceKind, SourceRef, TrustClass,
+    },
+};
+use serde_json::Value;
+use std::str::FromStr;
+
+/// Every payload type, in the order of the schema's union, by the stem of its files.
+pub(crate) fn records() -> Vec<(String, JournalRecord)> {
+    let mut records = Vec::new();
+    let mut by_hand = payloads().into_iter();
+    for (index, tag) in Payload::TYPES.iter().enumerate() {
+        let Some(payload) = by_hand.next() else {
+            records.extend(of_schema(index, tag));
+            continue;
+        };
+        assert_eq!(payload.payload_type(), *tag);
+        records.push(((*tag).to_owned(), record(payload)));
+    }
+    records
+}
+
+/// The records of a payload type, made from the schema: one for each variant, the later ones in a plain envelope.
+fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
+    if tag == "batch" {
+        let records = payloads().into_iter().take(3).map(plain).collect();
+        return vec![(tag.to_owned(), record(Batch { records }.into()))];
+    }
+    if tag == Payload::STORED {
+        let stored = StoredPayload::of("tool_call_completed", &completed().to_bytes());
+        return vec![(tag.to_owned(), record(stored.into()))];
+    }
+    let mut records = Vec::new();
+    let mut variants = 1;
+    for round in 0.. {
+        let mut fullest = Fullest { round, variants: 1, next: 0 };
+        let payload = Payload::from_bytes(&sample::payload(index, &mut fullest)).unwrap();
+        variants = variants.max(fullest.variants);
+        records.push(match round {
+            0 => (tag.to_owned(), record(payload)),
+            _ => (format!("{tag}.{round}"), plain(payload)),
+        });
+        if round + 1 == variants {
+            break;
+        }
+    }
+    records
+}
+
+/// Whatever may be there is there, once; symbols and variants by the round.
+struct Fullest {
+    round: usize,
+    /// The most variants that anything had.
+    variants: usize,
+    next: i64,
+}
+
+impl sample::Choose for Fullest {
+    fn symbol(&mut self, _: &str, count: usize) -> usize {
+        count - 1 - self.round % count
+    }
+    fn variant(&mut self, _: &str, count: usize) -> usize {
+        self.variants = self.variants.max(count);
+        // The one that nobody knows comes last.
+        (self.round + 1) % count
+    }
+    fn there(&mut self) -> bool {
+        true
+    }
+    fn items(&mut self) -> usize {
+        1
+    }
+    fn text(&mut self, name: &str) -> String {
+        format!("{name}-1")
+    }
+    fn long(&mut self) -> i64 {
+        self.next += 1;
+        self.next
+    }
+    fn json(&mut self, name: &str) -> Value {
+        serde_json::json!({ name: [1, null] })
+    }
+}
+
+fn record_of(record_id: &str, payload: Payload) -> JournalRecord {
+    let record_id = record_id.parse().unwrap();
+    if RecordKind::of(&payload).of_partition() {
+        return JournalRecord::of_partition(record_id, "agent-1", payload);
+    }
+    JournalRecord::new(RunId::new("run-1").unwrap(), record_id, "agent-1", payload)
+}
+
+fn id<T: FromStr<Err = Illegal>>(text: &str) -> T {
+    text.parse().unwrap()
+}
+
+/// A record with nothing in it that may be left out.
+fn plain(payload: Payload) -> JournalRecord {
+    let mut record = record_of("rec-1", payload);
+    record.place.writer_id = id("writer-1");
+    record
+}
+
+fn json(text: &str) -> Json {
+    Json::parse(text).unwrap()
+}
+
+fn some(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+/// The first of the union, by hand.
+fn payloads() -> [Payload; 11] {
+    let request = ToolCallRequested {
+        request_id: "req-1".into(),
+        call_id: "call_1".into(),
+        parent_id: some("msg-2"),
+        vendor: some("scripted"),
+        tool_name: "book_flight".into(),
+        args_sha256: String::new(),
+        fingerprint: OrEmpty::NONE,
+        arguments: Some(json(r#"{"to":"LHR","seats":2,"id":12345678901234567890123,"price":1.50,"note":null}"#)),
+    };
+    [
+        RunLifecycle { status: "completed".into(), reason: "reward=1.0".into() }.into(),
+        ConversationTurn {
+            message_id: "msg-1".into(),
+            parent_id: some("msg-0"),
+            thread_id: some("thread-1"),
+            kind: "assistant".into(),
+            content: json(r#"[{"type":"text","text":"Grüße \u2013 1\n"},null,1.0]"#),
+        }
+        .into(),
+        request.seal().unwrap().into(),
+        ToolCallAttempt {
+            request_record_id: id("rec-3"),
+            attempt: 2,
+            reason: "has an idempotency or dedupe key".into(),
+        }
+        .into(),
+        completed(),
+        ToolCallFailed {
+            request_record_id: id("rec-3"),
+            error_kind: "declined".into(),
+            error_message: "no seat left".into(),
+            latency_ms: Some(7),
+        }
+        .into(),
+        checkpoint().into(),
+        RunClaim { writer_id: id("writer-1"), epoch: 3.into(), claimed_by: "host a, process 1".into() }.into(),
+        EffectResolution {
+            request_record_id: id("rec-3"),
+            decision: "done".into(),
+            result: Some(json("null")),
+            who: "jo".into(),
+            why: "the desk has it".into(),
+        }
+        .into(),
+        Skip { offset: 41.into(), who: "jo".into(), why: "written by a reader of schema 9".into() }.into(),
+        Genesis { journal_id: "3f0c3b3e-6a52-4f7e-9d53-2f1f64f2f3aa".into(), partitions: 16 }.into(),
+    ]
+}
+
+fn completed() -> Payload {
+    ToolCallCompleted {
+        request_record_id: id("rec-3"),
+        result: Some(json(r#"{"booking":"B1"}"#)),
+        latency_ms: Some(1234),
+    }
+    .into()
+}
+
+fn checkpoint() -> LoopCheckpoint {
+    let mut checkpoint = LoopCheckpoint {
+        checkpoint_id: "cp-2".into(),
+        checkpoint_seq: 2,
+        covers_journal_seq: 6.into(),
+        base: some("cp-1"),
+        unanswered: vec![id("rec-3"), id("rec-5")],
+        schema_version: 1,
+        session_id: "session-1".into(),
+        turn: 3,
+        messages: vec![json(r#"{"role":"user","content":null}"#), json(r#"{"role":"assistant","content":"1"}"#)],
+        spans: vec![
+            MessageSpan { from_base: true, from: 0, count: 3 },
+            MessageSpan { from_base: false, from: 0, count: 2 },
+        ],
+        total_usage: Some(json(r#"{"input":10,"output":20}"#)),
+        tool_calls_count: 4,
+        verification_reports: vec![json(r#"{"ok":true}"#)],
+        state: Some(json(r#"{"step":4}"#)),
+        state_hash: String::new(),
+        created_at_millis: 1_700_000_000_000,
+    };
+    checkpoint.state_hash = checkpoint.content_hash();
+    checkpoint
+}
+
+fn source() -> SourceRef {
+    let correlation = vec![CorrelationEntry { key: "trace".into(), value: "t-1".into() }];
+    SourceRef {
+        kind: SourceKind::ExternalRuntime,
+        id: "runtime-1".into(),
+        trust: TrustClass::External,
+        privacy: PrivacyClass::Sensitive,
+        correlation,
+        redacted_summary: some("a runtime"),
+    }
+}
+
+fn destination() -> DestinationRef {
+    DestinationRef {
+        kind: DestinationKind::EventStream,
+        id: "stream-1".into(),
+        privacy: PrivacyClass::ContentRefsOnly,
+        retention: RetentionClass::HostPolicy,
+        correlation: vec![CorrelationEntry { key: "k".into(), value: "v".into() }],
+        redacted_summary: some("a stream"),
+    }
+}
+
+fn entity() -> EntityRef {
+    EntityRef {
+        kind: EntityKind::OutputDelivery,
+        id: "delivery-1".into(),
+        source: Some(source()),
+        privacy: PrivacyClass::Secret,
+        redacted_summary: some("a delivery"),
+    }
+}
+
+fn record(payload: Payload) -> JournalRecord {
+    // What is stored was taken out of a whole record.
+    let (whole, stored) = match payload {
+        Payload::StoredPayload(_) => (completed(), Some(payload)),
+        payload => (payload, None),
+    };
+    let mut record = record_of("rec-7", whole);
+    record.payload = stored.unwrap_or(record.payload);
+    if matches!(record.payload, Payload::Encrypted(_)) {
+        // What is hidden says nothing of itself.
+        record.body.record_kind = RecordKind::Message;
+        record.body.facts = Facts { payload_type: "message".into(), key: some("message-1"), ..Facts::default() };
+    }
+    record.place = Place {
+        writer_id: id("writer-1"),
+        writer_epoch: 3.into(),
+        writer_seq: 7.into(),
+        prev_hash: Some(PrevHash(Sha256::of(b"the record before"))),
+        journal_seq: 9.into(),
+        timestamp_millis: 1_700_000_000_123,
+    };
+    let body = &mut record.body;
+    body.session_id = some("session-1");
+    body.turn_id = some("turn-1");
+    body.attempt_id = some("attempt-1");
+    body.subject_ref = entity();
+    body.related_refs = vec![entity(), EntityRef::new(EntityKind::Run, "run-0")];
+    body.causal_refs = vec!["rec-5".into(), "rec-6".into()];
+    body.source = source();
+    body.destination = Some(destination());
+    body.correlation_keys = vec![CorrelationEntry { key: "ticket".into(), value: "T-1".into() }];
+    body.tags = vec!["golden".into(), "ü".into()];
+    body.runtime_package_fingerprint = "package-1".into();
+    body.privacy = PrivacyClass::Sensitive;
+    body.content_refs = vec!["content-1".into(), "content-2".into()];
+    body.idempotency_key = some("key-1");
+    body.dedupe_key = some("dedupe-1");
+    body.checkpoint_ref = some("cp-1");
+    body.key_id = some("key-2024");
+    body.validity = Some(Validity { at: -1, is_valid: true });
+    body.unknown_fields = some(r#"{"/vendor_extension":{"a":[1,null]}}"#);
+    let index = &mut body.event_index;
+    index.session_id = some("session-1");
+    index.turn_id = some("turn-1");
+    index.source = source();
+    index.destination = Some(destination());
+    index.subject_ref = entity();
+    index.related_refs = vec![entity()];
+    index.correlation_keys = vec![CorrelationEntry { key: "ticket".into(), value: "T-1".into() }];
+    index.tags = vec!["golden".into()];
+    index.privacy_class = PrivacyClass::Sensitive;
+    record
+}

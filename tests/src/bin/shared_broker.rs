@@ -1,0 +1,13 @@
+//! Starts the broker that the tests of one run share, prints its address, and removes it when stdin ends: with the script
+//! that started this, however that ends.
+
+use std::io::{Read, Write, stdin, stdout};
+
+use runlog_tests::kafka::Broker;
+
+fn main() -> anyhow::Result<()> {
+    let broker = Broker::start()?;
+    writeln!(stdout(), "{}", broker.bootstrap())?;
+    stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}

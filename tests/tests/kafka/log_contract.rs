@@ -1,0 +1,236 @@
+//! The contract of `Log` on a real broker, and what only Kafka does.
+
+#![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
+
+use std::{any::Any, sync::Arc, time::Duration};
+
+use rdkafka::{
+    ClientConfig, Offset as Place, TopicPartitionList,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    consumer::{BaseConsumer, Consumer},
+    producer::{BaseProducer, BaseRecord, Producer},
+};
+use runlog_log::{
+    Kind, Log,
+    kafka::{KafkaConfig, KafkaLog, admin},
+};
+use runlog_tests::{
+    kafka::Broker,
+    log_contract::{
+        PARTITIONS, PATIENCE, append, assert_drained, bounds,
+        crash::{self, about},
+        kind, place, read, read_up_to, reader, texts, wait,
+    },
+};
+
+fn fresh() -> (Arc<dyn Log>, impl Any) {
+    (Arc::new(Broker::shared().log(PARTITIONS).unwrap()) as Arc<dyn Log>, ())
+}
+
+runlog_tests::log_contract!(fresh);
+
+/// A client that is not ours, with the topic's brokers.
+fn foreign(config: &KafkaConfig) -> ClientConfig {
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", &config.brokers).set("message.max.bytes", "2000000");
+    client
+}
+
+fn connect(config: &KafkaConfig) -> Arc<dyn Log> {
+    Arc::new(KafkaLog::connect(config.clone()).unwrap())
+}
+
+/// A transaction of one record in partition 0, which ends in a control record.
+fn transact(producer: &BaseProducer, topic: &str, value: &str, commit: bool) {
+    producer.begin_transaction().unwrap();
+    producer.send(BaseRecord::<(), str>::to(topic).partition(0).payload(value)).unwrap();
+    let ended = if commit { producer.commit_transaction(PATIENCE) } else { abort(producer) };
+    ended.unwrap();
+}
+
+/// What is aborted before it was sent is not in the log at all.
+fn abort(producer: &BaseProducer) -> Result<(), rdkafka::error::KafkaError> {
+    producer.flush(PATIENCE)?;
+    producer.abort_transaction(PATIENCE)
+}
+
+#[test]
+fn positions_step_over_control_records_up_to_the_high_watermark() {
+    let config = Broker::shared().topic(1).unwrap();
+    let log = connect(&config);
+    let producer: BaseProducer =
+        foreign(&config).set("transactional.id", format!("{}-foreign", config.topic)).create().unwrap();
+    producer.init_transactions(PATIENCE).unwrap();
+    let mut reader = reader(&log, &[(0, 0)]);
+    for (value, commit) in [("a", true), ("b", false), ("c", true)] {
+        transact(&producer, &config.topic, value, commit);
+        let record = read(&mut reader, 1).remove(0);
+        // Uncommitted and aborted records are read like all others.
+        assert_eq!(record.value, value.as_bytes());
+        // The marker of the transaction's end; it may come a little after the answer to it.
+        let end = record.offset.saturating_add(2);
+        assert_eq!(read_up_to(&mut reader, 0, end), []);
+        assert_eq!(bounds(&log, 0).end, end);
+    }
+    // A reader that starts at a control record has nothing to deliver and still gets to the end.
+    let end = bounds(&log, 0).end;
+    let mut at_marker = log.reader(&[place((0, end.saturating_sub(1)))]).unwrap();
+    assert_eq!(read_up_to(&mut at_marker, 0, end), []);
+    // Going back and forth over control records leaves no position behind.
+    at_marker.seek(0.into(), 1.into()).unwrap();
+    assert_eq!(at_marker.position(0.into()), Some(1.into()));
+    assert_eq!(texts(&read(&mut at_marker, 2)), ["b", "c"]);
+    let offset = append(&log, 0, &["ours"]).unwrap()[0];
+    assert_eq!(offset, end);
+    assert_eq!(read(&mut reader, 1)[0].offset, end);
+}
+
+#[test]
+fn a_foreign_record_is_delivered_however_large_or_empty_it_is() {
+    let config = Broker::shared().topic(1).unwrap();
+    let log = connect(&config);
+    let producer: BaseProducer = foreign(&config).create().unwrap();
+    let oversized = vec![7; log.value_bytes_max() + 500_000];
+    producer.send(BaseRecord::<str, [u8]>::to(&config.topic).partition(0).payload(&oversized)).unwrap();
+    producer.send(BaseRecord::<str, [u8]>::to(&config.topic).partition(0).key("gone")).unwrap();
+    producer.flush(PATIENCE).unwrap();
+    let records = read(&mut reader(&log, &[(0, 0)]), 2);
+    assert!(records[0].value == oversized);
+    assert_eq!((&records[1].key[..], &records[1].value[..]), (&b"gone"[..], &b""[..]));
+}
+
+#[test]
+fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
+    // Fetches little ahead, so that most records are gone before they are fetched.
+    let config = Broker::shared().topic(2).unwrap().with("queued.min.messages", "1");
+    let config = config.with("fetch.message.max.bytes", "1000");
+    let log = connect(&config);
+    for number in 0..30 {
+        append(&log, 0, &[&format!("{number} {}", "x".repeat(2000))]).unwrap();
+    }
+    let mut early = reader(&log, &[(0, 0), (1, 0)]);
+    read(&mut early, 1);
+    delete_before(&config, 25);
+    assert_eq!(bounds(&log, 0).start, 25.into());
+    let error = loop {
+        match early.poll(10, PATIENCE) {
+            Ok(records) => assert!(records.iter().all(|record| record.offset < 25.into())),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!((error.kind(), error.partition()), (Kind::OutOfRange, Some(0.into())), "{error:?}");
+    let place = format!("partition 0, offset {}", early.position(0.into()).unwrap());
+    assert!(error.to_string().contains(&place), "{error}");
+    assert_eq!(kind(log.reader(&[(0.into(), 24.into())])), Kind::OutOfRange);
+    // The other partition goes on, and so does this one from where the log begins.
+    append(&log, 1, &["other"]).unwrap();
+    assert_eq!(texts(&read(&mut early, 1)), ["other"]);
+    early.seek(0.into(), 25.into()).unwrap();
+    assert_eq!(read(&mut early, 5)[0].offset, 25.into());
+}
+
+/// Moves the start of partition 0, as an operator can.
+fn delete_before(config: &KafkaConfig, start: i64) {
+    let admin: AdminClient<DefaultClientContext> = foreign(config).create().unwrap();
+    let mut until = TopicPartitionList::new();
+    until.add_partition_offset(&config.topic, 0, Place::Offset(start)).unwrap();
+    wait(admin.delete_records(&until, &AdminOptions::new())).unwrap();
+}
+
+#[test]
+fn a_missing_topic_is_refused_and_asking_for_it_does_not_create_it() {
+    // The broker would create topics by itself for whoever lets it.
+    let config = Broker::shared().unique_topic();
+    let error = KafkaLog::connect(config.clone()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Invalid);
+    assert!(error.to_string().contains("no such topic"), "{error}");
+    assert_eq!(admin::describe(&config).unwrap(), None);
+    let consumer: BaseConsumer = foreign(&config).create().unwrap();
+    let metadata = consumer.fetch_metadata(None, PATIENCE).unwrap();
+    assert!(metadata.topics().iter().all(|topic| topic.name() != config.topic));
+}
+
+#[test]
+fn a_created_topic_has_no_weakness_and_a_topic_of_defaults_has() {
+    let config = Broker::shared().topic(3).unwrap();
+    let info = admin::describe(&config).unwrap().unwrap();
+    assert_eq!((info.partitions, info.replication, info.brokers), (3, 1, 1));
+    assert_eq!(admin::weaknesses(&info), Vec::<String>::new());
+    assert!(!admin::create_topic(&config, 5).unwrap(), "it exists and is left as it is");
+    assert_eq!(KafkaLog::connect(config.clone()).unwrap().partitions(), 3);
+
+    let weak = Broker::shared().unique_topic();
+    let client: AdminClient<DefaultClientContext> = foreign(&weak).create().unwrap();
+    let topic = NewTopic::new(&weak.topic, 1, TopicReplication::Fixed(1)).set("cleanup.policy", "compact");
+    wait(client.create_topics([&topic], &AdminOptions::new())).unwrap().remove(0).unwrap();
+    let info = std::iter::from_fn(|| Some(admin::describe(&weak).unwrap())).flatten().next().unwrap();
+    let found = admin::weaknesses(&info);
+    for name in ["retention.ms", "cleanup.policy", "message.timestamp.type", "max.message.bytes"] {
+        assert!(found.iter().any(|weakness| weakness.starts_with(name)), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn a_told_partition_count_may_be_lower_than_the_live_one_and_never_higher() {
+    let config = Broker::shared().topic(3).unwrap();
+    let log = KafkaLog::connect_with_partitions(config.clone(), 2).unwrap();
+    assert_eq!(log.partitions(), 2);
+    let log: Arc<dyn Log> = Arc::new(log);
+    assert_eq!(kind(append(&log, 2, &["x"])), Kind::Invalid);
+    assert_eq!(kind(KafkaLog::connect_with_partitions(config, 4)), Kind::Invalid);
+}
+
+#[test]
+fn records_carry_the_brokers_time_whatever_the_client_says() {
+    let config = Broker::shared().topic(1).unwrap();
+    let log = connect(&config);
+    append(&log, 0, &["ours"]).unwrap();
+    let producer: BaseProducer = foreign(&config).create().unwrap();
+    producer.send(BaseRecord::<(), str>::to(&config.topic).partition(0).payload("old").timestamp(1)).unwrap();
+    producer.flush(PATIENCE).unwrap();
+    let records = read(&mut reader(&log, &[(0, 0)]), 2);
+    assert!(records[0].timestamp_millis <= records[1].timestamp_millis);
+}
+
+const BROKERS: &str = "RUNLOG_CHILD_BROKERS";
+const TOPIC: &str = "RUNLOG_CHILD_TOPIC";
+
+#[test]
+fn acknowledged_survives_kill_9_of_the_appending_process() {
+    let config = Broker::shared().topic(PARTITIONS).unwrap();
+    let environment = [(BROKERS, &config.brokers[..]), (TOPIC, &config.topic)];
+    let mut acked = Vec::new();
+    for round in 0..3 {
+        acked.extend(crash::kill_after("log_contract::child_appends_to_kafka", &environment, about(200 << round)));
+        crash::assert_holds(&connect(&config), &acked);
+    }
+}
+
+#[test]
+#[ignore = "the process that is killed"]
+fn child_appends_to_kafka() {
+    let [brokers, topic] = [BROKERS, TOPIC].map(|name| std::env::var(name).unwrap());
+    crash::append_until_killed(&connect(&KafkaConfig::new(brokers, topic)));
+}
+
+#[test]
+fn an_unreachable_cluster_is_an_error_in_time() {
+    // Nothing listens on this port; it was reserved for that by RFC 863.
+    let config = KafkaConfig::new("127.0.0.1:9", "t");
+    let begun = std::time::Instant::now();
+    assert_eq!(kind(KafkaLog::connect(config.clone())), Kind::Retry);
+    assert_eq!(kind(admin::describe(&config)), Kind::Retry);
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn an_idle_reader_stays_silent_and_drops_in_time() {
+    let (log, _kept) = fresh();
+    let mut reader = reader(&log, &[(0, 0)]);
+    assert_drained(&mut reader);
+    let begun = std::time::Instant::now();
+    drop(reader);
+    drop(log);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}

@@ -1,0 +1,20 @@
+//! Claims on a real broker: one module per claim.
+
+mod agents;
+mod broker_loss;
+mod confluent;
+mod conformance;
+mod connections_cut;
+mod content_s3;
+mod doctor;
+mod gates_race;
+mod log_contract;
+mod model_agrees;
+mod ports_bob_core;
+mod ports_codetether;
+mod ports_observability;
+mod producer_kill;
+mod projector_kill;
+mod python_decodes;
+mod tail_all;
+mod unreadable_records;

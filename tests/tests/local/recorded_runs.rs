@@ -1,0 +1,155 @@
+//! Recorded runs of other frameworks are found again as they were: every message, call, result and checkpoint.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Mutex,
+    thread,
+};
+
+use anyhow::{Context, ensure};
+use runlog_tests::{
+    command::Runlog,
+    random::Random,
+    recorded::{self, Run, check},
+    server::{Launch, Server},
+};
+use serde_json::Value;
+use tempfile::tempdir;
+
+const FORMATS: [&str; 2] = ["tau-bench", "swe-agent"];
+
+fn import(runlog: &Runlog, format: &str, files: &[PathBuf]) -> anyhow::Result<Value> {
+    let names = files.iter().map(|file| file.to_str().context("a path in UTF-8"));
+    let names = names.collect::<anyhow::Result<Vec<_>>>()?;
+    runlog.answer(&[&["import", format][..], &names].concat())
+}
+
+/// The end of every partition's log: what was ever appended.
+fn ends(server: &Server) -> anyhow::Result<Vec<u64>> {
+    let doctor = server.runlog().answer(&["doctor"])?;
+    let partitions = doctor["partitions"].as_array().context("partitions")?;
+    partitions.iter().map(|partition| partition["end"].as_u64().context("an end")).collect()
+}
+
+/// Checks the runs, two at a time.
+fn check_all(runlog: &Runlog, runs: &[Run], seed: u64) -> anyhow::Result<()> {
+    let work = Mutex::new(runs.iter().zip(seed..));
+    let next = || work.lock().ok().and_then(|mut work| work.next());
+    thread::scope(|scope| {
+        let worker =
+            || std::iter::from_fn(next).try_for_each(|(run, seed)| check::run(runlog, run, &mut Random::new(seed)));
+        let other = scope.spawn(worker);
+        worker()?;
+        other.join().map_err(|_| anyhow::anyhow!("a check panicked"))?
+    })
+}
+
+#[test]
+fn every_recorded_run_is_found_again_and_importing_again_changes_nothing() -> anyhow::Result<()> {
+    let seed = Random::seed();
+    println!("RUNLOG_SEED={seed}");
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let runlog = server.runlog();
+    let mut all = Vec::new();
+    let mut reports = Vec::new();
+    for format in FORMATS {
+        let files = recorded::samples(format)?;
+        let mut runs = Vec::new();
+        for file in &files {
+            runs.extend(recorded::read(format, file)?);
+        }
+        let report = import(&runlog, format, &files)?;
+        let calls: usize = runs.iter().map(|run| run.calls.len()).sum();
+        ensure!(report["runs"] == runs.len() && report["tool_calls"] == calls, "the file's figures: {report}");
+        ensure!(report["duplicates"] == 0 && report["records"].as_u64() > Some(0), "a first import: {report}");
+        reports.push((format, files, report["records"].clone()));
+        all.extend(runs);
+    }
+    check_all(&runlog, &all, seed)?;
+    listed(&runlog, &all)?;
+    ensure!(runlog.answer(&["verify"])?["equal"] == true, "the indices are what the log says");
+
+    let before = ends(&server)?;
+    for (format, files, records) in &reports {
+        let again = import(&runlog, format, files)?;
+        ensure!(again["records"] == 0 && &again["duplicates"] == records, "a second import of {records}: {again}");
+    }
+    ensure!(ends(&server)? == before, "a second import appends nothing");
+    ensure!(runlog.answer(&["anomalies"])?["anomalies"] == Value::Array(Vec::new()), "nothing was refused");
+    Ok(())
+}
+
+/// `runs` names each of them, in order, with its status.
+fn listed(runlog: &Runlog, runs: &[Run]) -> anyhow::Result<()> {
+    let mut expected: Vec<_> = runs.iter().map(|run| (run.id.as_str(), run.status)).collect();
+    expected.sort_unstable();
+    let page = runlog.answer(&["runs", "--limit", "100000"])?;
+    let found = page["runs"].as_array().context("runs")?.iter();
+    let found: Vec<_> =
+        found.map(|run| (run["run_id"].as_str().unwrap_or(""), run["status"].as_str().unwrap_or(""))).collect();
+    ensure!(found == expected, "listed {found:?}");
+    Ok(())
+}
+
+/// A copy of a format's first sample, changed.
+fn changed(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -> anyhow::Result<PathBuf> {
+    let file = recorded::samples(format)?.remove(0);
+    let copy = folder.join(file.file_name().context("a name")?);
+    fs::write(&copy, change(fs::read_to_string(&file)?))?;
+    Ok(copy)
+}
+
+#[test]
+fn a_file_that_is_cut_in_the_middle_writes_nothing_not_even_of_the_files_beside_it() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(&folder.path().join("data")).start()?;
+    let before = ends(&server)?;
+    for format in FORMATS {
+        let cut = |text: String| {
+            let middle = text.floor_char_boundary(text.len() / 2);
+            text[..middle].to_owned()
+        };
+        let cut = changed(folder.path(), format, cut)?;
+        let whole = recorded::samples(format)?.remove(0);
+        let [whole, cut] = [&whole, &cut].map(|path| path.to_string_lossy().into_owned());
+        let refused = server.runlog().json(&["import", format, &whole, &cut])?.exits(3)?;
+        ensure!(refused.error_kind()? == "invalid", "{}", refused.stdout);
+        let error = &refused.json()?["error"];
+        ensure!(
+            error["file"] == cut.as_str() && error["path"].as_str().is_some_and(|path| path.starts_with('$')),
+            "{error}"
+        );
+    }
+    ensure!(ends(&server)? == before, "something was written");
+    Ok(())
+}
+
+#[test]
+fn a_run_that_is_there_with_other_content_is_refused_and_a_prefix_keeps_it_apart() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(&folder.path().join("data")).start()?;
+    let runlog = server.runlog();
+    let format = "swe-agent";
+    let original = changed(folder.path(), format, |text| text)?;
+    import(&runlog, format, std::slice::from_ref(&original))?;
+    let run = recorded::read(format, &original)?.remove(0);
+
+    fs::write(
+        &original,
+        fs::read_to_string(&original)?.replacen("\"observation\": \"", "\"observation\": \"other ", 1),
+    )?;
+    let other = recorded::read(format, &original)?.remove(0);
+    ensure!(run.calls[0].outcome != other.calls[0].outcome, "the copy differs");
+    let before = ends(&server)?;
+    let file = original.to_string_lossy();
+    let refused = runlog.json(&["import", format, &file])?.exits(3)?;
+    ensure!(refused.error_kind()? == "invalid" && ends(&server)? == before, "{}", refused.stdout);
+    check::run(&runlog, &run, &mut Random::new(1))?;
+
+    runlog.answer(&["import", format, &file, "--run-prefix", "other/"])?;
+    let id = format!("other/{}", other.id);
+    check::run(&runlog, &Run { id, ..other }, &mut Random::new(2))?;
+    check::run(&runlog, &run, &mut Random::new(3))
+}

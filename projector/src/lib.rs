@@ -1,34 +1,18 @@
-//! The projector: folds the log into RocksDB indices and answers from them.
+//! The projector: folds the log into RocksDB indices, and serves them over HTTP.
 //!
 //! ```text
-//!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
-//!                                                                                     │
-//!   HTTP ◀── serve ◀── query ◀── views of one position (or past: a run as it was) ◀────┘
+//!   Log ──▶ index ──▶ server ──▶ HTTP
+//!    ▲                  │
+//!    └──── appends ─────┘
 //! ```
 //!
-//! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`] and [`serve`].
+//! Two layers: the [`index`] reads the log and answers; the [`server`] appends, and speaks HTTP. The index never calls the
+//! server. [`open`] puts an index over a folder or a Kafka topic.
 
 #![deny(missing_docs)]
 
-mod append;
-pub mod changes;
-pub mod content;
-mod error;
-pub mod failpoint;
-pub mod fold;
-pub mod follow;
-pub mod journal;
+pub mod index;
 pub mod open;
-pub mod past;
-pub mod pipeline;
-pub mod project;
-pub mod query;
-pub mod replace;
-pub mod serve;
-pub mod service;
-pub mod store;
-mod verify;
+pub mod server;
 
-pub use content::Contents;
-pub use error::Error;
-pub use service::{Clock, Config, Consistency, Projector};
+pub use index::{Clock, Config, Consistency, Contents, Error, Projector};

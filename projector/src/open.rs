@@ -1,6 +1,6 @@
 //! Opening a journal where it is: a folder, or a Kafka topic.
 
-use crate::{Config, Error, Projector};
+use crate::index::{Config, Error, Projector};
 use runlog_content::{self as content, Store};
 use runlog_log::{
     Log,

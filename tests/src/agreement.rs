@@ -29,7 +29,7 @@ use answers::Answers;
 use asked::Asked;
 use difference::Difference;
 use runlog_model::{Event, History, Model, Rule, history};
-use runlog_projector::store::Rows;
+use runlog_projector::index::store::Rows;
 use seeds::number;
 use std::collections::BTreeSet;
 

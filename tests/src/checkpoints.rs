@@ -7,9 +7,11 @@ use rocksdb::Direction;
 use runlog_log::Delivery;
 use runlog_projector::{
     Contents,
-    fold::{Fold, Step},
-    project, query,
-    store::{self, Budget, Index, Mode, Rows, Store, Visit, horizons::Horizons, meta},
+    index::{
+        fold::{Fold, Step},
+        project, query,
+        store::{self, Budget, Index, Mode, Rows, Store, Visit, horizons::Horizons, meta},
+    },
 };
 use runlog_schemas::{
     codec,

@@ -1,7 +1,7 @@
 //! Records of every kind, as their examples have them, with the numbers that are the next.
 
 use anyhow::Context;
-use runlog_projector::store::{Rows, Store, runs};
+use runlog_projector::index::store::{Rows, Store, runs};
 use runlog_schemas::{
     draft::Draft,
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},

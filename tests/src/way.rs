@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context;
 use runlog_log::memory::{AppendFault, MemoryLog, MemoryOptions};
 use runlog_producer::{Action, Config, Error, Journal, Json, LoopState, OpenOptions, Run, Runlog};
-use runlog_projector::{Consistency, Projector, open, query};
+use runlog_projector::{Consistency, Projector, index::query, open};
 use runlog_schemas::{
     id::{Offset, RecordId, RunId},
     payload::ConversationTurn,

@@ -3,7 +3,7 @@
 use crate::{Error, args, config::Config, exit::Answer, limits, listen, output, registry};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
-use runlog_projector::{Projector, open, serve::serve};
+use runlog_projector::{Projector, open, server::serve};
 use runlog_schemas::answer::ErrorKind;
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -158,7 +158,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         clock: crate::now_millis,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
-        failpoints: runlog_projector::failpoint::Failpoints::default(),
+        failpoints: runlog_projector::index::failpoint::Failpoints::default(),
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

@@ -1,7 +1,7 @@
 //! The demo's journal: the local log, the projector and its HTTP interface, in this process.
 
 use crate::Error;
-use runlog_projector::{Config, Consistency, Projector, open, serve::serve};
+use runlog_projector::{Config, Consistency, Projector, open, server::serve};
 use runlog_schemas::{
     answer::{ErrorKind, Verification},
     id::PartitionId,

@@ -11,7 +11,7 @@ use crate::{Error, client::Target};
 use hdrhistogram::Histogram;
 use runlog_projector::{
     Consistency,
-    query::{self, Place},
+    index::query::{self, Place},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Lookup},

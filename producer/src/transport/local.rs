@@ -7,9 +7,13 @@ use crate::{
 };
 use runlog_content::Store;
 use runlog_projector::{
-    Consistency, Projector, journal, open,
-    past::{BYTES_MAX, Limits, Past},
-    query::{self, timeline},
+    Consistency, Projector,
+    index::{
+        journal,
+        past::{BYTES_MAX, Limits, Past},
+        query::{self, timeline},
+    },
+    open,
 };
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},

@@ -1,7 +1,7 @@
 //! What a product is asked, wherever it is: its queries over rows in this process, or a server over HTTP.
 
 use anyhow::ensure;
-use runlog_projector::{query::events::Filter, store::Index};
+use runlog_projector::index::{query::events::Filter, store::Index};
 use runlog_schemas::id::{RecordId, RunId};
 use serde_json::Value;
 

@@ -4,12 +4,14 @@ use super::answers::{Answers, PAGES_MAX, recovered};
 use anyhow::ensure;
 use runlog_projector::{
     Contents, Error,
-    fold::Stop,
-    query::{
-        self, Place, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome, recovery, runs,
-        standing, timeline,
+    index::{
+        fold::Stop,
+        query::{
+            self, Place, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome, recovery, runs,
+            standing, timeline,
+        },
+        store::{Index, Rows},
     },
-    store::{Index, Rows},
 };
 use runlog_schemas::{
     id::{Fingerprint, JournalSeq, Offset, PartitionId, RecordId, RunId},

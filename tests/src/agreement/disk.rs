@@ -22,9 +22,11 @@ use runlog_log::{
 use runlog_model::{Event, History, Model, Step, history};
 use runlog_projector::{
     Config, Projector,
-    failpoint::{self, Failpoints},
-    fold::Stop,
-    pipeline::Progress,
+    index::{
+        failpoint::{self, Failpoints},
+        fold::Stop,
+        shared::Progress,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

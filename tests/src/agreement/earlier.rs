@@ -6,7 +6,7 @@ use super::{
     questions::{Both, Checked},
 };
 use runlog_model::{History, Model};
-use runlog_projector::{
+use runlog_projector::index::{
     past::{Limits, Past},
     store::{Index, Parts, Rows, anomalies, decode},
 };

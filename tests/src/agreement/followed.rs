@@ -2,7 +2,7 @@
 
 use super::{asked::Asked, difference::Found, earlier::all, questions::Checked};
 use runlog_log::Delivery;
-use runlog_projector::{
+use runlog_projector::index::{
     changes::{
         Changed, Deltas,
         shown::{self, Shows},

@@ -3,7 +3,7 @@
 use super::answers::{Answers, PAGES_MAX, recovered};
 use crate::server::{self, Server};
 use anyhow::{Context, bail, ensure};
-use runlog_projector::{query::events::Filter, store::Index};
+use runlog_projector::index::{query::events::Filter, store::Index};
 use runlog_schemas::{
     id::{RecordId, RunId},
     partition::partition_of,
@@ -288,5 +288,5 @@ fn without_writer(mut read_back: Value) -> Value {
 
 /// RFC 3339, as a question has it.
 fn time(millis: i64) -> anyhow::Result<String> {
-    Ok(runlog_projector::query::time(u64::try_from(millis).context("a time before 1970")?))
+    Ok(runlog_projector::index::query::time(u64::try_from(millis).context("a time before 1970")?))
 }

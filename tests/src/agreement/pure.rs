@@ -4,7 +4,7 @@ use super::asked::{Asked, Part};
 use anyhow::ensure;
 use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
-use runlog_projector::{
+use runlog_projector::index::{
     fold::{self, Fold, Step, Stop},
     store::{Memory, meta},
 };

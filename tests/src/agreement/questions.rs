@@ -5,7 +5,7 @@ use super::{
     difference::{Found, as_given, first},
 };
 use runlog_model::{Delivery, Event, EventFilter, History, Model};
-use runlog_projector::{
+use runlog_projector::index::{
     query::{self, events::Filter},
     store::Index,
 };

@@ -12,7 +12,7 @@ use runlog_log::{
     Ack, Entry, Log,
     kafka::{KafkaConfig, KafkaLog, admin},
 };
-use runlog_projector::{Contents, open, query};
+use runlog_projector::{Contents, index::query, open};
 use runlog_schemas::{
     codec,
     id::{JournalSeq, Offset, OrEmpty, PartitionId, RunId, WriterSeq},
@@ -150,7 +150,7 @@ fn main() -> anyhow::Result<()> {
 
 /// Only the fold, from memory to disk: what a profiler should look at. Nothing else runs in this process.
 fn fold(count: u64) -> anyhow::Result<()> {
-    use runlog_projector::{fold::Fold, store};
+    use runlog_projector::index::{fold::Fold, store};
     use runlog_schemas::payload::Genesis;
     let journal = store::meta::Journal { journal_id: "bench".into(), partitions: 1 };
     let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
@@ -175,7 +175,7 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     for batch in deliveries.chunks(4096) {
         let step = fold.take(batch)?;
-        ensure!(step == runlog_projector::fold::Step::Went, "{step:?}");
+        ensure!(step == runlog_projector::index::fold::Step::Went, "{step:?}");
     }
     figure(&mut Vec::new(), "folded", "records/s", count as f64 / begun.elapsed().as_secs_f64());
     Ok(())

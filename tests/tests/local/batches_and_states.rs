@@ -4,8 +4,10 @@
 use anyhow::{Context, ensure};
 use runlog_projector::{
     Contents,
-    query::{self, events::Filter},
-    store::{Index, Rows, effects::Kind},
+    index::{
+        query::{self, events::Filter},
+        store::{Index, Rows, effects::Kind},
+    },
 };
 use runlog_schemas::{
     draft::Draft,
@@ -247,7 +249,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     ensure!(
         journal
             .store()
-            .row(runlog_projector::store::effects::pending(run(), Kind::Effect, id("e1").borrow()).bytes())?
+            .row(runlog_projector::index::store::effects::pending(run(), Kind::Effect, id("e1").borrow()).bytes())?
             .is_none(),
         "not pending"
     );

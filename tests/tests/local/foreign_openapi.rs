@@ -46,7 +46,7 @@ fn a_client_that_goes_by_the_document_finds_the_server_as_it_says() -> anyhow::R
     let (well, report) = schemathesis(folder.path(), &server)?;
     ensure!(well, "{report}\nthe server complained of: {}", server.stderr());
     // One that asked nothing finds nothing.
-    let all = runlog_projector::serve::operations().count();
+    let all = runlog_projector::server::operations().count();
     ensure!(report.contains(&format!("Tested: {all}")), "{all} operations: {report}");
     // Of all that was asked and appended and voided, the indices have what the log says.
     ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "rebuilt as it stands");

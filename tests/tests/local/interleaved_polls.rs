@@ -6,7 +6,7 @@ use runlog_log::{
     Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},
 };
-use runlog_projector::{Config, Projector, service::Consistency};
+use runlog_projector::{Config, Consistency, Projector};
 use runlog_schemas::{codec, id::RunId, payload::Skip, record::JournalRecord};
 use runlog_tests::agent::{Agent, entry, id, run_in};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -51,11 +51,12 @@ async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
     }
     for (agent, partition, records) in [(&stopped, 0, 35), (&other, 1, 60)] {
         let partition = PartitionId::from(partition);
-        let place = runlog_projector::query::Place { topic: "t", partition };
+        let place = runlog_projector::index::query::Place { topic: "t", partition };
         let store = projector.store(partition);
-        let run = runlog_projector::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
-            .unwrap()
-            .unwrap();
+        let run =
+            runlog_projector::index::query::runs::one(&store.view(), place, id::<RunId>(&agent.run_id).borrow(), 0)
+                .unwrap()
+                .unwrap();
         assert_eq!(run.records, records, "of {}", agent.run_id);
     }
     let projector = Arc::new(projector);

@@ -104,7 +104,7 @@ fn every_route_is_described_and_nothing_else_and_no_part_is_left_over() -> anyho
         let methods = item.as_object().context("an item")?.keys().filter(|name| *name != "parameters");
         described.extend(methods.map(|method| (method.as_str(), path.as_str())));
     }
-    let served: BTreeSet<_> = runlog_projector::serve::operations().collect();
+    let served: BTreeSet<_> = runlog_projector::server::operations().collect();
     ensure!(served == described, "served {served:#?}, described {described:#?}");
 
     let (mut wanted, mut parts) = (BTreeSet::new(), BTreeSet::new());

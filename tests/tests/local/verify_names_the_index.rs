@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
-use runlog_projector::store::{Budget, Commit, Index, Mode, Rows, Store};
+use runlog_projector::index::store::{Budget, Commit, Index, Mode, Rows, Store};
 use runlog_schemas::{
     id::PartitionId,
     judge::Head,

@@ -75,7 +75,7 @@ pub(super) async fn send(
             let entry = Entry {
                 key: run.run_id.as_bytes().to_vec(),
                 value: codec::encode_as(&record, framing),
-                headers: runlog_projector::journal::headers(&record),
+                headers: runlog_projector::index::journal::headers(&record),
             };
             if !batch.has_room(&entry) {
                 appends.add(partition, std::mem::take(&mut batch)).await?;

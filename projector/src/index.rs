@@ -1,0 +1,33 @@
+//! The indices: what the log says, kept in RocksDB, and every question to them. Knows nothing of HTTP, and appends nothing but
+//! a new journal's first record.
+//!
+//! ```text
+//!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
+//!                                                                                     │
+//!   answers ◀── query ◀── views of one position (or past: a run as it was) ◀──────────┘
+//! ```
+//!
+//! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]; [`projector`] puts them together.
+
+pub mod changes;
+pub mod config;
+pub mod content;
+pub mod error;
+pub mod failpoint;
+pub mod fold;
+pub mod follow;
+pub mod journal;
+pub mod past;
+pub mod pipeline;
+pub mod project;
+pub mod projector;
+pub mod query;
+pub mod replace;
+pub mod shared;
+pub mod store;
+mod verify;
+
+pub use config::{Clock, Config};
+pub use content::Contents;
+pub use error::Error;
+pub use projector::{Consistency, Projector};

@@ -1,0 +1,121 @@
+//! Where a follower is, in text: what it was given of each partition.
+//!
+//! ```text
+//!   tool_calls : 5 : 17.0.0 : 4.2.1       index, layout of the rows, then partition by partition: the next offset, how many
+//!                                          changes of it were given, and how many skips lie below it
+//! ```
+//!
+//! Rows of another layout are other rows, and a skip that came below the place means that what was given is not what the
+//! index is made of any more: neither can be gone on from.
+
+use crate::index::{
+    Error, query,
+    store::{Index, meta::LAYOUT},
+};
+use runlog_schemas::{answer::ErrorKind, id::Offset};
+use std::{collections::BTreeSet, fmt};
+
+/// Where a follower is in a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct At {
+    /// The next offset.
+    pub next: Offset,
+    /// Changes at that offset that were given.
+    pub given: u64,
+    /// Skips below it.
+    pub skips: u64,
+}
+
+impl At {
+    /// At the beginning of an offset, with the skips that are known.
+    pub fn new(next: Offset, skips: &BTreeSet<Offset>) -> Self {
+        Self { next, given: 0, skips: skips.range(..next).count() as u64 }
+    }
+
+    /// Whether no skip came since below it.
+    pub fn holds(&self, skips: &BTreeSet<Offset>) -> bool {
+        Self::new(self.next, skips).skips == self.skips
+    }
+}
+
+/// Where a follower of an index is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The index.
+    pub index: Index,
+    /// By partition.
+    pub at: Vec<At>,
+}
+
+impl Cursor {
+    /// Reads a cursor of an index of so many partitions.
+    ///
+    /// Errors: `Usage` for what is none, `Conflict` for one of another layout.
+    pub fn parse(text: &str, index: Index, partitions: u32) -> Result<Self, Error> {
+        let foreign = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor of the changes of this index"));
+        let mut parts = text.split(':');
+        let name = parts.next().filter(|name| *name == index.name());
+        let layout: u32 = name.and_then(|_| query::number(parts.next()?)).ok_or_else(foreign)?;
+        let at: Option<Vec<At>> = parts.map(at).collect();
+        let at = at.filter(|at| at.len() == partitions as usize).ok_or_else(foreign)?;
+        if layout != LAYOUT {
+            let message = "the rows of the index are laid out otherwise than when the cursor was given; start from the \
+                           beginning";
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        Ok(Self { index, at })
+    }
+}
+
+fn at(text: &str) -> Option<At> {
+    let mut numbers = text.split('.');
+    let next = query::number(numbers.next()?)?;
+    let (given, skips) = (query::number(numbers.next()?)?, query::number(numbers.next()?)?);
+    numbers.next().is_none().then_some(At { next, given, skips })
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{LAYOUT}", self.index.name())?;
+        self.at.iter().try_for_each(|At { next, given, skips }| write!(f, ":{next}.{given}.{skips}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_reads_as_it_prints_and_no_other_text_is_one() {
+        let at = |next, given, skips| At { next: Offset::new(next).unwrap(), given, skips };
+        let cursor = Cursor { index: Index::ToolCalls, at: vec![at(17, 0, 0), at(4, 2, 1)] };
+        let text = cursor.to_string();
+        assert_eq!(
+            (text.as_str(), Cursor::parse(&text, Index::ToolCalls, 2).unwrap()),
+            (format!("tool_calls:{LAYOUT}:17.0.0:4.2.1").as_str(), cursor)
+        );
+        let kind = |text: &str| Cursor::parse(text, Index::ToolCalls, 2).unwrap_err().kind();
+        for text in [
+            "",
+            "tool_calls",
+            "tool_calls:5",
+            "runs:5:17.0.0:4.2.1",
+            "tool_calls:5:17.0.0",
+            "tool_calls:5:17.0.0:4.2",
+            "tool_calls:5:17.0.0:4.2.1.0",
+            "tool_calls:5:17.0.0:4.2.1:0.0.0",
+            "tool_calls:5:+17.0.0:4.2.1",
+            "tool_calls:x:17.0.0:4.2.1",
+        ] {
+            assert_eq!(kind(text), ErrorKind::Usage, "{text}");
+        }
+        assert_eq!(kind("tool_calls:0:17.0.0:4.2.1"), ErrorKind::Conflict);
+    }
+
+    #[test]
+    fn a_skip_below_a_place_is_noticed_and_one_above_it_is_not() {
+        let set = |offsets: &[u64]| offsets.iter().map(|offset| Offset::new(*offset).unwrap()).collect();
+        let at = At::new(Offset::new(5).unwrap(), &set(&[2]));
+        assert!(at.holds(&set(&[2])) && at.holds(&set(&[2, 5])) && !at.holds(&set(&[2, 4])) && !at.holds(&set(&[])));
+    }
+}

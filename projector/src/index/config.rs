@@ -1,0 +1,45 @@
+//! What a projector is made of.
+
+use crate::index::failpoint::Failpoints;
+use runlog_schemas::codec::{NoRegistry, Schemas};
+use std::{path::PathBuf, sync::Arc};
+
+/// Milliseconds since the Unix epoch.
+pub type Clock = fn() -> u64;
+
+/// What a projector is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Holds `index/`.
+    pub dir: PathBuf,
+    /// RocksDB's cache and memtables, all partitions together, bytes. Default 128 MiB.
+    pub memory_bytes: usize,
+    /// Serve the index and consume nothing. Default false.
+    pub paused: bool,
+    /// The count that the caller expects; none takes the journal's.
+    pub partitions: Option<u32>,
+    /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
+    pub ids: fn() -> String,
+    /// The clock, for records that the projector itself writes.
+    pub clock: Clock,
+    /// Where payloads are that are too large for a record. Default none, and for a local journal its `content/` folder.
+    pub content: Option<runlog_content::Store>,
+    /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
+    pub schemas: Arc<dyn Schemas>,
+    /// Called at the points that [`failpoint`] names. Default: does nothing.
+    pub failpoints: Failpoints,
+}
+
+/// Memory for RocksDB when nobody says otherwise, bytes.
+pub const MEMORY_BYTES: usize = 128 << 20;
+
+impl Config {
+    /// The defaults, with the indices under `dir`.
+    pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
+        let memory_bytes = MEMORY_BYTES;
+        let (dir, schemas) = (dir.into(), Arc::new(NoRegistry));
+        let (paused, partitions, content) = (false, None, None);
+        let failpoints = Failpoints::default();
+        Self { dir, memory_bytes, paused, partitions, ids, clock, content, schemas, failpoints }
+    }
+}

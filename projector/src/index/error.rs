@@ -1,0 +1,92 @@
+//! One error for everything that a projector answers; its kind is what callers act on.
+
+use crate::index::store;
+use runlog_schemas::{
+    answer::{self, ErrorKind, Problem},
+    id::{Illegal, Offset, PartitionId},
+};
+
+/// Why a call was not answered.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    kind: ErrorKind,
+    message: String,
+    lag: Option<u64>,
+    #[source]
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; the message says what, where and what to do.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), lag: None, source: None }
+    }
+
+    /// Names the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// The answer would have been `lag` records old.
+    pub fn stale(partition: PartitionId, applied: Offset, target: Offset) -> Self {
+        let lag = target.since(applied);
+        Self {
+            kind: ErrorKind::Stale,
+            message: format!(
+                "partition {partition} is applied up to offset {applied}, asked for {target} ({lag} behind); \
+                 retry, extend the deadline, or read at eventual"
+            ),
+            lag: Some(lag),
+            source: None,
+        }
+    }
+
+    /// What callers act on.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The error as RFC 9457 problem details, its causes in the detail.
+    pub fn problem(&self) -> Problem {
+        Problem {
+            problem_type: format!("about:blank#{}", self.kind.as_str()),
+            title: self.kind.as_str().replace('_', " "),
+            status: self.kind.http_status(),
+            detail: answer::with_causes(self),
+            kind: self.kind,
+            lag: self.lag,
+        }
+    }
+}
+
+impl From<store::Error> for Error {
+    fn from(source: store::Error) -> Self {
+        let kind = match source {
+            // It may have room again.
+            store::Error::Full { .. } => ErrorKind::Unavailable,
+            _ => ErrorKind::Internal,
+        };
+        Self::new(kind, "the index could not be read or written").because(source)
+    }
+}
+
+impl From<Illegal> for Error {
+    fn from(source: Illegal) -> Self {
+        Self::new(ErrorKind::Invalid, source.to_string())
+    }
+}
+
+impl From<runlog_content::Error> for Error {
+    fn from(source: runlog_content::Error) -> Self {
+        Self::new(source.error_kind(), source.chain())
+    }
+}
+
+impl From<runlog_log::Error> for Error {
+    fn from(source: runlog_log::Error) -> Self {
+        Self::new(source.error_kind(), "the log did not take or give what was asked").because(source)
+    }
+}

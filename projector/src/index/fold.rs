@@ -1,0 +1,291 @@
+//! One partition's fold: deliveries in, one write batch out. The live loop, a rebuild and a verification run this same
+//! code, so they cannot differ.
+//!
+//! ```text
+//!   delivery ─▶ voided? ─▶ restate ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
+//!                                             ├─▶ project::record (a run's)
+//!                                             ├─▶ dead letter (unreadable, goes on)
+//!                                             ├─▶ stop (a schema that nobody here knows)
+//!                                             └─▶ wait (a schema that the registry has not told yet)
+//! ```
+//!
+//! Rows keep a record as an Avro single object, whatever its framing in the log: they name their schema themselves.
+
+use crate::index::{
+    failpoint::{self, Failpoints},
+    project::{self, At, Changes, OfRun},
+    store::{self, Commit, Rows, Store, meta},
+};
+use runlog_log::Delivery;
+use runlog_schemas::{
+    codec::{self, Envelope, Schemas, Unreadable},
+    id::{Offset, PartitionId},
+    payload::{Genesis, Payload, Skip},
+    record::RecordKind,
+};
+use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
+
+/// Why a partition stands still until somebody acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// The record that cannot be taken.
+    pub offset: Offset,
+    /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
+    pub kind: &'static str,
+    /// What, and what to do.
+    pub error: String,
+}
+
+/// What folding a batch came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Everything was taken.
+    Went,
+    /// Everything before the stop was taken.
+    Stopped(Stop),
+    /// Everything before a record was taken whose schema is being asked for: the same batch again, later. With what fails,
+    /// where asking fails.
+    Waiting(Option<Stop>),
+    /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand. The
+    /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
+    Rebuild {
+        /// The skip's own offset.
+        at: Offset,
+        /// The voided offset.
+        offset: Offset,
+        /// Who voided it.
+        row: meta::SkipRow,
+    },
+}
+
+/// A partition's fold and where it is.
+#[derive(Debug)]
+pub struct Fold<S = Store> {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The journal that it belongs to.
+    pub journal: meta::Journal,
+    /// The store that is written.
+    pub store: Arc<S>,
+    /// The next offset to apply.
+    pub next: Offset,
+    /// What the ids of the Confluent framing name.
+    pub schemas: Arc<dyn Schemas>,
+    skips: BTreeSet<Offset>,
+    failpoints: Failpoints,
+}
+
+impl<S: Commit> Fold<S> {
+    /// Goes on from where `store` is.
+    pub fn resume(
+        partition: PartitionId,
+        journal: meta::Journal,
+        store: Arc<S>,
+        schemas: Arc<dyn Schemas>,
+    ) -> Result<Self, store::Error> {
+        let progress: meta::Progress = store.get(&meta::progress())?.unwrap_or_default();
+        let (next, skips, failpoints) = (progress.next_offset, BTreeSet::new(), Failpoints::default());
+        let mut fold = Self { partition, journal, store, next, schemas, skips, failpoints };
+        fold.skips = skips_of(&*fold.store)?;
+        Ok(fold)
+    }
+
+    /// Comes by the points of [`failpoint`].
+    #[must_use]
+    pub fn failing(self, failpoints: Failpoints) -> Self {
+        Self { failpoints, ..self }
+    }
+
+    /// An empty fold of the same partition over another store, which knows the same skips.
+    pub(crate) fn anew(&self, store: Arc<S>) -> Result<Self, store::Error> {
+        let fold = Self::resume(self.partition, self.journal.clone(), store, self.schemas.clone())?;
+        let mut fold = fold.failing(self.failpoints.clone());
+        fold.know_skips_of(self)?;
+        Ok(fold)
+    }
+
+    /// Copies the skips that another store knows: they hold from the first record on.
+    pub fn know_skips_of(&mut self, other: &Self) -> Result<(), store::Error> {
+        for offset in &other.skips {
+            let row: Option<meta::SkipRow> = other.store.get(&meta::skip(*offset))?;
+            self.void(*offset, &row.unwrap_or(meta::SkipRow { who: String::new(), why: String::new() }))?;
+        }
+        Ok(())
+    }
+
+    /// Voids `offset` at once, in a batch of its own.
+    pub fn void(&mut self, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
+        let store = self.store.clone();
+        let mut changes = Changes::new(&*store);
+        changes.put(meta::skip(offset), row);
+        store.commit(changes.rows())?;
+        self.skips.insert(offset);
+        Ok(())
+    }
+
+    /// Takes a batch in offset order; what is below `next` was taken before and is passed over. All rows and the new
+    /// progress are one write batch: after an error nothing changed.
+    pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
+        let store = self.store.clone();
+        let mut changes = Changes::new(&*store);
+        let from = self.next;
+        let mut last: Option<&Delivery> = None;
+        let mut step = Step::Went;
+        for delivery in batch {
+            // A batch may bring a record twice, as one does that begins again behind its own middle.
+            if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
+                continue;
+            }
+            match self.one(delivery, &mut changes)? {
+                Step::Went => last = Some(delivery),
+                other => {
+                    step = other;
+                    break;
+                }
+            }
+        }
+        let next = last.map_or(from, |last| last.offset.saturating_add(1));
+        if let Some(last) = last {
+            project::progress(next, last.offset, &last.value, &mut changes);
+        }
+        if !changes.is_empty() {
+            self.failpoints.at(failpoint::BATCH_FOLDED);
+            store.commit(changes.rows())?;
+            self.failpoints.at(failpoint::BATCH_COMMITTED);
+        }
+        self.next = next;
+        Ok(step)
+    }
+
+    fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<Step, store::Error> {
+        if self.skips.contains(&delivery.offset) {
+            return Ok(Step::Went);
+        }
+        let begun = changes.has(&meta::journal())?;
+        let (framed, restated) = restated(&delivery.value, &*self.schemas);
+        let at = at(delivery, &framed);
+        match restated.and_then(|()| codec::read(&framed)) {
+            Err(why @ Unreadable::Unresolved { failing, .. }) => {
+                Ok(Step::Waiting(failing.then(|| self.stop(at.offset, &why))))
+            }
+            Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
+            Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
+            // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
+            Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            Ok(record) if record.kind == RecordKind::RetentionHorizon => {
+                project::horizons::applied(&record, at, changes)?;
+                Ok(Step::Went)
+            }
+            Ok(record) => {
+                if let Some(record) = OfRun::new(&record) {
+                    project::record(record, at, self.journal.partitions, changes)?;
+                }
+                Ok(Step::Went)
+            }
+            Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
+            Err(why) if why.stops() => Ok(Step::Stopped(self.stop(at.offset, &why))),
+            Err(why) => {
+                project::dead_letter(at, &why, changes);
+                Ok(Step::Went)
+            }
+        }
+    }
+
+    fn stop(&self, offset: Offset, why: &Unreadable) -> Stop {
+        let error = format!("record at partition {}, offset {offset}: {why}", self.partition);
+        Stop { offset, kind: why.reason(), error }
+    }
+
+    /// The first record must be this journal's genesis.
+    fn begin(&self, record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, S>) -> Step {
+        match genesis(record) {
+            Some(found) if found == self.journal => {
+                changes.put(meta::journal(), &found);
+                Step::Went
+            }
+            Some(found) => self.not_a_journal(at.offset, &format!("journal {}", found.journal_id)),
+            None => self.not_a_journal(at.offset, &format!("a {} record", record.kind.as_str())),
+        }
+    }
+
+    fn not_a_journal(&self, offset: Offset, found: &str) -> Step {
+        Step::Stopped(Stop {
+            offset,
+            kind: "not_a_journal",
+            error: format!(
+                "partition {} begins at offset {offset} with {found}, expected the genesis of journal {}; \
+                 serve the topic that the journal was created on",
+                self.partition, self.journal.journal_id
+            ),
+        })
+    }
+
+    fn skip(&self, record: &Envelope<'_>, at: At<'_>) -> Step {
+        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Went };
+        // It can only void what came before it; the genesis is not a record that anybody can do without.
+        if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
+            return Step::Went;
+        }
+        Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
+    }
+}
+
+/// The offsets that a store knows to be voided.
+pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
+    let mut skips = BTreeSet::new();
+    rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
+        skips.extend(store::Parts::new(key).offset());
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(skips)
+}
+
+/// What was delivered as a single object, or as it is and why it is none.
+pub(crate) fn restated<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
+    match codec::restate(value, schemas) {
+        Ok(framed) => (framed, Ok(())),
+        Err(why) => (value.into(), Err(why)),
+    }
+}
+
+/// Where a delivered record stands, which is `framed` so.
+pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> At<'a> {
+    let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
+    At { partition, offset, index: 0, logged_at_millis, framed }
+}
+
+/// The journal that a genesis record names.
+pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
+    match record.payload() {
+        Ok(Payload::Genesis(Genesis { journal_id, partitions })) => Some(meta::Journal { journal_id, partitions }),
+        _ => None,
+    }
+}
+
+/// The skip for `stopped` in a batch, if it is there. `Unresolved` where a record could be it, whose schema is being asked
+/// for.
+pub fn skip_for(
+    stopped: Offset,
+    batch: &[Delivery],
+    schemas: &dyn Schemas,
+) -> Result<Option<meta::SkipRow>, Unreadable> {
+    let mut unresolved = None;
+    for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
+        let framed = match codec::restate(&delivery.value, schemas) {
+            Ok(framed) => framed,
+            Err(why @ Unreadable::Unresolved { .. }) => {
+                unresolved.get_or_insert(why);
+                continue;
+            }
+            Err(_) => continue,
+        };
+        let Ok(record) = codec::read(&framed) else { continue };
+        if record.kind == RecordKind::Skip
+            && let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload()
+            && offset == stopped
+        {
+            return Ok(Some(meta::SkipRow { who, why }));
+        }
+    }
+    unresolved.map_or(Ok(None), Err)
+}

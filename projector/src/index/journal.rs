@@ -1,0 +1,217 @@
+//! Which journal a topic holds: its genesis.
+//!
+//! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what stands
+//! there first (another server may have been faster), and copies that into the partitions that are empty. Where the log's
+//! start has moved past it, what was built from it still knows.
+
+use crate::index::{
+    Config, Error, fold, replace,
+    store::{
+        Budget, Rows,
+        meta::{self, Journal},
+    },
+};
+use runlog_log::{Entry, Log, Offset, PartitionId};
+use runlog_schemas::{
+    answer::ErrorKind,
+    codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
+    id::RecordId,
+    payload::{Genesis, Payload},
+    record::JournalRecord,
+    schema, trace,
+};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// How long opening waits for each answer of the log.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long at a time the registry is waited for.
+const SCHEMA_LOOK: Duration = Duration::from_millis(200);
+/// Memory to read one row of an index with, bytes.
+const READ_BYTES: usize = 1 << 20;
+/// Records read to find the first one that a partition delivers.
+const FIRST_RECORDS: usize = 1;
+
+/// The headers of a record: kind and schema version.
+pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
+    vec![
+        ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
+        ("runlog-schema-version".into(), schema::VERSION.into()),
+    ]
+}
+
+/// The header of a trace that a record belongs to; none for what is no `traceparent`.
+pub fn trace(traceparent: Option<&str>) -> Option<(String, Vec<u8>)> {
+    let traceparent = traceparent.filter(|text| trace::is_traceparent(text))?;
+    Some((trace::TRACEPARENT.into(), traceparent.into()))
+}
+
+/// Finds the journal of `log`, or makes one where the log is empty.
+///
+/// Errors: `Invalid` where `config.partitions` is not the journal's count, where the topic has fewer partitions than its
+/// genesis says, or where it holds something else.
+pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+    let live = log.partitions();
+    let differs = |what: &str, count: u32, wanted: u32| {
+        let message = format!("{what} has {count} partitions, asked for {wanted}; a journal keeps its count for ever");
+        Error::new(ErrorKind::Invalid, message)
+    };
+    let bounds = log.bounds(PartitionId::ZERO, DEADLINE).await?;
+    if bounds.start == bounds.end && bounds.end == Offset::ZERO {
+        if let Some(wanted) = config.partitions.filter(|wanted| *wanted != live) {
+            return Err(differs(&format!("topic {}", log.topic()), live, wanted));
+        }
+        append(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
+    }
+    let journal = if bounds.start == Offset::ZERO {
+        first(log, PartitionId::ZERO, &config.schemas).await?
+    } else {
+        known(log, config).await?
+    };
+    let count = journal.partitions;
+    if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
+        return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
+    }
+    // One that grew keeps serving: a run's partition follows from the genesis, and what others are for nobody knows.
+    if live < count {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "journal {} was created with {count} partitions, topic {} has {live}: it is another topic",
+                journal.journal_id,
+                log.topic()
+            ),
+        ));
+    }
+    for partition in PartitionId::all(count).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.end == Offset::ZERO {
+            append(log, partition, &journal.journal_id, count, config).await?;
+        }
+    }
+    Ok(journal)
+}
+
+async fn append(
+    log: &Arc<dyn Log>,
+    partition: PartitionId,
+    journal_id: &str,
+    partitions: u32,
+    config: &Config,
+) -> Result<(), Error> {
+    let payload = Payload::Genesis(Genesis { journal_id: journal_id.into(), partitions });
+    let mut record = JournalRecord::of_partition(RecordId::new(format!("genesis:{journal_id}"))?, "runlog", payload);
+    record.place.timestamp_millis = (config.clock)();
+    log.append(partition, vec![entry(&record, &*config.schemas)?]).await?;
+    Ok(())
+}
+
+/// A framed record, ready for the log.
+///
+/// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
+    let framing = schemas.framing().map_err(|why| {
+        let message = format!("nothing is appended before the registry has given the schema its id: {why}; retry");
+        Error::new(ErrorKind::Unavailable, message)
+    })?;
+    let value = codec::encode_as(record, framing);
+    let size = codec::size(&value);
+    if size > RECORD_BYTES_MAX {
+        return Err(Error::new(
+            ErrorKind::TooLarge,
+            format!(
+                "record {} of run {} is {size} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+                record.body.record_id, record.body.run_id,
+            ),
+        ));
+    }
+    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers(record) })
+}
+
+/// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another partition
+/// still begins with.
+async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
+    let (index, partitions) = (config.dir.join("index"), log.partitions());
+    let read = tokio::task::spawn_blocking(move || -> Result<Option<Journal>, Error> {
+        let budget = Budget::new(READ_BYTES);
+        for partition in PartitionId::all(partitions) {
+            if !replace::generations(&index, partition).is_empty()
+                && let Some(journal) = replace::open(&index, partition, &budget)?.get(&meta::journal())?
+            {
+                return Ok(Some(journal));
+            }
+        }
+        Ok(None)
+    });
+    let read = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the indices").because(error))?;
+    if let Some(journal) = read? {
+        return Ok(journal);
+    }
+    for partition in PartitionId::all(partitions).skip(1) {
+        if log.bounds(partition, DEADLINE).await?.start == Offset::ZERO {
+            return first(log, partition, &config.schemas).await;
+        }
+    }
+    Err(Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "no partition of topic {} begins with its genesis any more, and no index says which journal it is; \
+             bring an index folder back",
+            log.topic()
+        ),
+    ))
+}
+
+/// The journal named by the first record of `partition`.
+async fn first(log: &Arc<dyn Log>, partition: PartitionId, schemas: &Arc<dyn Schemas>) -> Result<Journal, Error> {
+    let start = log.bounds(partition, DEADLINE).await?.start;
+    let shared = log.clone();
+    let read = tokio::task::spawn_blocking(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, DEADLINE));
+    let records =
+        read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))??;
+    let not = |found: String| {
+        Error::new(
+            ErrorKind::Invalid,
+            format!(
+                "not_a_journal: partition {partition} of topic {} begins with {found}; \
+                 name a topic that Runlog created, or one that does not exist yet",
+                log.topic()
+            ),
+        )
+    };
+    let Some(record) = records.first() else {
+        return Err(Error::new(ErrorKind::Unavailable, "the log did not give its first record in time; retry"));
+    };
+    let framed = match resolved(record.value.clone(), schemas).await? {
+        Ok(framed) => framed,
+        Err(why @ Unreadable::Unresolved { .. }) => {
+            let message = format!("the first record of topic {} cannot be read yet: {why}; retry", log.topic());
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Err(error) if error.stops() => {
+            let message = format!("the first record of topic {} cannot be read: {error}", log.topic());
+            return Err(Error::new(ErrorKind::Invalid, format!("{message}; --registry names the registry of its ids")));
+        }
+        Err(error) => return Err(not(format!("an unreadable record ({error})"))),
+    };
+    match codec::read(&framed) {
+        Ok(envelope) => fold::genesis(&envelope).ok_or_else(|| not(format!("a {} record", envelope.kind.as_str()))),
+        Err(error) => Err(not(format!("an unreadable record ({error})"))),
+    }
+}
+
+/// Restates a record, waiting for the registry where it has to say what the id names.
+async fn resolved(value: Vec<u8>, schemas: &Arc<dyn Schemas>) -> Result<Result<Vec<u8>, Unreadable>, Error> {
+    let schemas = schemas.clone();
+    let restated = tokio::task::spawn_blocking(move || {
+        let until = Instant::now() + DEADLINE;
+        loop {
+            match codec::restate(&value, &*schemas) {
+                Err(Unreadable::Unresolved { .. }) if Instant::now() < until => schemas.wait(SCHEMA_LOOK),
+                restated => return restated.map(std::borrow::Cow::into_owned),
+            }
+        }
+    });
+    restated.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))
+}

@@ -1,0 +1,282 @@
+//! A run as the fold had it behind an offset: what the index keeps of the run up to there, folded again by the same code.
+//!
+//! ```text
+//!   records applied alone ─┐
+//!                          ├─▶ in log order ─▶ project::record ─▶ rows in memory ─▶ query
+//!   all else that did something ─┘                (judge, project)
+//! ```
+//!
+//! The records of a run alone would not do: what was refused may have consumed numbers or be evidence, a repeat may have
+//! consumed a number, and a batch is judged as a whole. What came of a record then follows again from what came before it,
+//! so that nothing here has a rule of its own.
+//!
+//! Cost: time and memory for all that was delivered to the run up to the offset. What was skipped is not in the index, and
+//! is not in any past.
+
+use crate::index::{
+    Error,
+    project::{self, At, Changes, Effect, OfRun},
+    query,
+    store::{
+        self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
+        horizons::{self, HorizonRow},
+        records::{RecordRow, prefix},
+    },
+};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::{Offset, PartitionId, RunId},
+};
+use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
+
+/// What a past may take, bytes of its keys and rows.
+pub const BYTES_MAX: usize = 256 << 20;
+/// What is read ahead of the fold, bytes; the record that reaches it is the last one.
+const AHEAD_BYTES: usize = 1 << 20;
+
+/// Where folding a past gives up.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of its keys and rows; the record that goes beyond is the last one.
+    pub bytes: usize,
+    /// When it has to be there.
+    pub until: Option<Instant>,
+}
+
+/// The rows of one run behind some offset.
+#[derive(Debug)]
+pub struct Past {
+    run_id: RunId,
+    partition: PartitionId,
+    partitions: u32,
+    rows: Memory,
+    next: Offset,
+}
+
+impl Past {
+    /// A run of a journal of `partitions` before its first record. `partition` is the one that it is in.
+    pub fn new(run_id: RunId, partition: PartitionId, partitions: u32) -> Self {
+        Self { run_id, partition, partitions, rows: Memory::default(), next: Offset::ZERO }
+    }
+
+    /// Folds on with what an index has of the run, up to an offset, inclusive. The index must be that far.
+    ///
+    /// Errors: `TooLarge` and `Unavailable` beyond the limits: what is folded so far stays, and nothing is to be asked of
+    /// it. `Internal` where records that were applied do not fold again: the index is damaged.
+    pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
+        let run_id = self.run_id.clone();
+        let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
+        let mut apart = Ahead::new(index, deliveries::prefix(run_id.borrow()), self.next);
+        loop {
+            let (at, is_alone) = match (alone.offset()?, apart.offset()?) {
+                (record, Some(other)) if record.is_none_or(|record| other <= record) => (other, false),
+                (Some(record), _) => (record, true),
+                (None, _) => break,
+            };
+            if at > to {
+                break;
+            }
+            self.check(limits)?;
+            let row = if is_alone { alone.take()? } else { apart.take()? };
+            // A batch stands there as its records too.
+            while !is_alone && alone.offset()? == Some(at) {
+                alone.take()?;
+            }
+            let Some(row) = row else { break };
+            let envelope = query::envelope(&row.framed.0)?;
+            let Some(record) = OfRun::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
+            let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
+            let at = At { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
+            let effect = self.take(record, at, |_, _| Ok(()))?;
+            if is_alone && effect != Effect::Applied {
+                return Err(self.damaged(at.offset, &effect));
+            }
+        }
+        self.next = self.next.max(to.saturating_add(1));
+        // What retention takes away is gone from every past, too.
+        let mut changes = Changes::new(&self.rows);
+        if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
+            changes.put(horizons::key(), &row);
+        }
+        self.rows.commit(changes.rows())?;
+        Ok(())
+    }
+
+    /// Takes in what was delivered behind all that it has of the run. `look` sees what is to change, and what is there.
+    pub(crate) fn take(
+        &mut self,
+        record: OfRun<'_, '_>,
+        at: At<'_>,
+        look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
+    ) -> Result<Effect, Error> {
+        let mut changes = Changes::new(&self.rows);
+        let effect = project::record(record, at, self.partitions, &mut changes)?;
+        look(&changes, &self.rows)?;
+        self.rows.commit(changes.rows())?;
+        self.next = self.next.max(at.offset.saturating_add(1));
+        Ok(effect)
+    }
+
+    fn check(&self, limits: Limits) -> Result<(), Error> {
+        if self.rows.bytes() > limits.bytes {
+            let message = format!(
+                "run {} is too large to be folded up to there: its rows take more than {} bytes; ask as of an earlier \
+                 position, or for its records alone (`runlog show --as-of`)",
+                self.run_id, limits.bytes
+            );
+            return Err(Error::new(ErrorKind::TooLarge, message));
+        }
+        if limits.until.is_some_and(|until| Instant::now() >= until) {
+            let message = format!("run {} was not folded up to there in time; extend the deadline", self.run_id);
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, offset: Offset, what: &dyn std::fmt::Debug) -> Error {
+        let message = format!(
+            "the record of run {} at offset {offset} does not fold again ({what:?}); delete the index folder to rebuild \
+             it from the log",
+            self.run_id
+        );
+        Error::new(ErrorKind::Internal, message)
+    }
+
+    /// The rows, for whatever is asked of a run.
+    pub fn rows(&self) -> &Memory {
+        &self.rows
+    }
+}
+
+/// Rows of a run under a prefix, in the order of the offsets that their keys go on with, some read ahead.
+struct Ahead<'a, R> {
+    index: &'a R,
+    prefix: Key,
+    /// Where to read on; none behind the last one.
+    next: Option<Vec<u8>>,
+    found: VecDeque<(Offset, RecordRow)>,
+}
+
+impl<'a, R: Rows> Ahead<'a, R> {
+    fn new(index: &'a R, prefix: Key, from: Offset) -> Self {
+        let next = Some(prefix.clone().offset(from).into_bytes());
+        Self { index, prefix, next, found: VecDeque::new() }
+    }
+
+    /// Where the next one is.
+    fn offset(&mut self) -> Result<Option<Offset>, Error> {
+        self.read()?;
+        Ok(self.found.front().map(|(offset, _)| *offset))
+    }
+
+    fn take(&mut self) -> Result<Option<RecordRow>, Error> {
+        self.read()?;
+        Ok(self.found.pop_front().map(|(_, row)| row))
+    }
+
+    fn read(&mut self) -> Result<(), Error> {
+        let Some(from) = self.next.take_if(|_| self.found.is_empty()) else { return Ok(()) };
+        let (found, mut next, mut bytes) = (&mut self.found, None, 0);
+        self.index.scan(self.prefix.bytes(), &from, rocksdb::Direction::Forward, &mut |key, row| {
+            if bytes >= AHEAD_BYTES {
+                next = Some(key.to_vec());
+                return Ok(ControlFlow::Break(()));
+            }
+            bytes += row.len();
+            let mut parts = Parts::new(key);
+            if let (Some(_), Some(offset)) = (parts.text(), parts.offset()) {
+                found.push_back((offset, store::decode(key, row)?));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.next = next;
+        Ok(())
+    }
+}
+
+/// What a question about one run is asked of.
+#[derive(Debug)]
+pub enum Seen<'a> {
+    /// The index at one moment.
+    Now(View<'a>),
+    /// The run as it was.
+    Then(Past),
+}
+
+impl Rows for Seen<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        match self {
+            Self::Now(view) => view.row(key),
+            Self::Then(past) => past.rows.row(key),
+        }
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        direction: rocksdb::Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), store::Error> {
+        match self {
+            Self::Now(view) => view.scan(prefix, start, direction, visit),
+            Self::Then(past) => past.rows.scan(prefix, start, direction, visit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::records::{Bytes, key};
+    use runlog_schemas::{
+        codec,
+        datum::Datum as _,
+        id::{JournalSeq, RecordId, WriterSeq},
+        payload::RunLifecycle,
+        record::JournalRecord,
+    };
+
+    /// An index of a run that has `numbers` as its records' `journal_seq`, one an offset from 1 on.
+    fn index(numbers: &[u64]) -> (Memory, Past) {
+        let (run_id, rows) = (RunId::new("r").unwrap(), Memory::default());
+        for (at, number) in (1u64..).zip(numbers) {
+            let says = RunLifecycle { status: "paused".into(), reason: String::new() };
+            let id = RecordId::new(at.to_string()).unwrap();
+            let mut record = JournalRecord::new(run_id, id, "agent", says.into());
+            record.place.journal_seq = JournalSeq::new(*number).unwrap();
+            record.place.writer_seq = WriterSeq::new(at).unwrap();
+            let row = RecordRow { logged_at_millis: 0, framed: Bytes(codec::encode(&record)) }.to_bytes();
+            let key = key(run_id, Offset::new(at).unwrap(), 0);
+            rows.commit([(key.bytes(), Some(row.as_slice()))].into_iter()).unwrap();
+        }
+        (rows, Past::new(run_id.to_owned(), PartitionId::new(0).unwrap(), 1))
+    }
+
+    #[test]
+    fn a_past_that_is_too_large_or_too_late_or_does_not_fold_again_is_none() {
+        let to = Offset::new(3).unwrap();
+        let whole = Limits { bytes: BYTES_MAX, until: None };
+        let (rows, mut past) = index(&[1, 2, 3]);
+        past.fold(&rows, to, whole).unwrap();
+        let bytes = past.rows().bytes();
+        let kind = |numbers: &[u64], limits| {
+            let (rows, mut past) = index(numbers);
+            past.fold(&rows, to, limits).err().map(|error| error.kind())
+        };
+        // The record that goes beyond is the last one, so that the third still fits.
+        assert_eq!(kind(&[1, 2, 3], Limits { bytes: bytes - 1, until: None }), None);
+        assert_eq!(kind(&[1, 2, 3], Limits { bytes: bytes / 3, until: None }), Some(ErrorKind::TooLarge));
+        assert_eq!(kind(&[1, 2, 3], Limits { until: Some(Instant::now()), ..whole }), Some(ErrorKind::Unavailable));
+        assert_eq!(kind(&[1, 3, 2], whole), Some(ErrorKind::Internal));
+    }
+
+    #[test]
+    fn memory_counts_the_bytes_of_what_it_holds() {
+        let rows = Memory::default();
+        for (row, bytes) in [(Some("row"), 6), (Some("longer"), 9), (Some(""), 3), (None, 0), (None, 0)] {
+            rows.commit([(&b"key"[..], row.map(str::as_bytes))].into_iter()).unwrap();
+            assert_eq!(rows.bytes(), bytes);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! The loop: the only consumer of the log and the only writer of the live indices.
+//!
+//! ```text
+//!   Reader::poll ─▶ by partition ─▶ Fold::take (judge, project, one write batch) ─▶ progress ─▶ waiting queries
+//! ```
+//!
+//! A partition that stops keeps its place; the loop goes on reading it for one thing, the skip that voids the record in
+//! the way. A partition whose store fails is tried again from its committed offset.
+
+use crate::index::{
+    failpoint,
+    fold::{self, Fold, Step, Stop},
+    replace,
+    shared::Shared,
+    store,
+};
+use runlog_log::{Delivery, Kind, Offset, PartitionId, Reader};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// Records taken by one poll; with the log's own bound on bytes it bounds the loop's memory.
+const POLL_RECORDS_MAX: usize = 4096;
+/// Fewer records than this are folded faster than threads are started.
+const PARALLEL_RECORDS_MIN: usize = 256;
+/// How long a poll waits for records.
+const POLL_WAIT: Duration = Duration::from_millis(200);
+/// How long a partition whose store failed is left alone.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long a partition is left alone that waits for a schema, which mostly takes milliseconds.
+const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
+
+struct Lane {
+    fold: Fold,
+    stopped: Option<Stop>,
+    retry_at: Option<Instant>,
+}
+
+impl Lane {
+    /// Folds a share until something is in the way. What is not taken is delivered again, after a seek, or passed over
+    /// while the partition stands still.
+    fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<Turn<'d>, store::Error> {
+        if self.retry_at.is_some() {
+            return Ok(Turn::Went);
+        }
+        if let Some(stop) = self.stopped.clone() {
+            return Ok(Turn::Stopped { stop, rest: share });
+        }
+        for (index, chunk) in share.iter().enumerate() {
+            match self.fold.take(chunk)? {
+                Step::Went => {}
+                Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
+                Step::Waiting(failing) => return Ok(Turn::Waiting(failing)),
+                Step::Rebuild { at, offset, row } => {
+                    return Ok(Turn::Rebuild { at, offset, row, rest: share[index..].to_vec() });
+                }
+            }
+        }
+        Ok(Turn::Went)
+    }
+}
+
+/// What a lane's share of a poll came to.
+enum Turn<'d> {
+    /// All of it was taken, or the lane waits for its retry.
+    Went,
+    /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
+    Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
+    /// As [`Step::Waiting`].
+    Waiting(Option<Stop>),
+    /// As [`Step::Rebuild`]; `rest` as of a stop, which it is where the log cannot be read again.
+    Rebuild { at: Offset, offset: Offset, row: store::meta::SkipRow, rest: Vec<&'d [Delivery]> },
+}
+
+/// A poll's records by partition, each in offset order. A partition may come in several chunks.
+fn shares(batch: &[Delivery]) -> BTreeMap<PartitionId, Vec<&[Delivery]>> {
+    let mut shares = BTreeMap::<_, Vec<_>>::new();
+    for chunk in batch.chunk_by(|a, b| a.partition == b.partition) {
+        shares.entry(chunk[0].partition).or_default().push(chunk);
+    }
+    shares
+}
+
+type Folded<'d> = Vec<(PartitionId, Result<Turn<'d>, store::Error>)>;
+
+/// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
+fn fold_all<'d>(
+    lanes: &mut BTreeMap<PartitionId, Lane>,
+    mut shares: BTreeMap<PartitionId, Vec<&'d [Delivery]>>,
+) -> Folded<'d> {
+    let records: usize = shares.values().flatten().map(|chunk| chunk.len()).sum();
+    let jobs: Vec<_> = lanes
+        .iter_mut()
+        .filter_map(|(partition, lane)| shares.remove(partition).map(|share| (*partition, lane, share)))
+        .collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    if threads < 2 || records < PARALLEL_RECORDS_MIN {
+        return jobs.into_iter().map(|(partition, lane, share)| (partition, lane.take(share))).collect();
+    }
+    let jobs = Mutex::new(jobs.into_iter());
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            // Taken in a statement of its own: the lock must not be held while folding.
+            let job = jobs.lock().expect("a fold panicked").next();
+            let Some((partition, lane, share)) = job else { return done };
+            done.push((partition, lane.take(share)));
+        }
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut done = work();
+        done.extend(others.into_iter().flat_map(|other| other.join().expect("a fold panicked")));
+        done
+    })
+}
+
+/// The loop's state.
+pub struct Pipeline {
+    shared: Arc<Shared>,
+    reader: Box<dyn Reader>,
+    lanes: BTreeMap<PartitionId, Lane>,
+}
+
+impl std::fmt::Debug for Pipeline {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pipeline").field("partitions", &self.lanes.len()).finish_non_exhaustive()
+    }
+}
+
+impl Pipeline {
+    /// A loop over `folds`, each of which goes on where it is. A partition with a stop is not read.
+    pub fn new(shared: Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Self, runlog_log::Error> {
+        let from: Vec<_> =
+            folds.iter().filter(|(_, stop)| stop.is_none()).map(|(fold, _)| (fold.partition, fold.next)).collect();
+        let reader = shared.log.reader(&from)?;
+        let mut lanes = BTreeMap::new();
+        for (fold, stopped) in folds {
+            shared.report(fold.partition, fold.next, stopped.clone());
+            lanes.insert(fold.partition, Lane { fold, stopped, retry_at: None });
+        }
+        Ok(Self { shared, reader, lanes })
+    }
+
+    /// Runs until the service ends or the log is lost for good.
+    pub fn run(mut self) {
+        while !self.shared.is_ending() {
+            match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
+                Ok(batch) => self.route(&batch),
+                Err(error) => {
+                    if !self.log_failed(error) {
+                        return;
+                    }
+                }
+            }
+            self.retry();
+        }
+    }
+
+    /// Hands each partition its share, in order, and settles what came of it. Partitions have nothing in common, so the
+    /// cores share them.
+    fn route(&mut self, batch: &[Delivery]) {
+        for (partition, turn) in fold_all(&mut self.lanes, shares(batch)) {
+            self.settle(partition, turn);
+        }
+        for (partition, lane) in &mut self.lanes {
+            // A store that is being rebuilt is behind the one that answers: nothing to report until it takes over.
+            let live = Arc::ptr_eq(&self.shared.store(*partition), &lane.fold.store);
+            if live && lane.stopped.is_none() && lane.retry_at.is_none() {
+                // The reader steps over what is never delivered, so its position may be ahead of the last record.
+                let position = self.reader.position(*partition).unwrap_or(lane.fold.next);
+                self.shared.report(*partition, position.max(lane.fold.next), None);
+            }
+        }
+    }
+
+    fn settle(&mut self, partition: PartitionId, turn: Result<Turn<'_>, store::Error>) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        match turn {
+            Ok(Turn::Went) => replace::caught_up(&self.shared, &mut lane.fold),
+            Ok(Turn::Stopped { stop, rest }) => {
+                let offset = stop.offset;
+                // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
+                let found =
+                    rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*lane.fold.schemas).transpose());
+                let Some(Ok(row)) = found else {
+                    if found.is_some() {
+                        // It could be the skip: the partition is read again from where it stopped.
+                        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+                    }
+                    // A rebuild that comes to stand still has what it will have.
+                    replace::caught_up(&self.shared, &mut lane.fold);
+                    return self.stop(partition, stop);
+                };
+                tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
+                match lane.fold.void(offset, &row) {
+                    Ok(()) => lane.stopped = None,
+                    Err(error) => return self.store_failed(partition, error),
+                }
+                self.shared.config.failpoints.at(failpoint::SKIP_VOIDED);
+                self.seek_back(partition);
+            }
+            Ok(Turn::Waiting(failing)) => {
+                let pause = if failing.is_some() { RETRY_AFTER } else { AWAIT_SCHEMA };
+                lane.retry_at = Some(Instant::now() + pause);
+                if failing.is_some() {
+                    self.shared.report(partition, lane.fold.next, failing);
+                }
+            }
+            Ok(Turn::Rebuild { at, offset, row, rest }) => {
+                if let Some(stop) = self.rebuild(partition, at, offset, &row) {
+                    // Among the rest may be the skip of this one.
+                    self.settle(partition, Ok(Turn::Stopped { stop, rest }));
+                }
+            }
+            Err(error) => self.store_failed(partition, error),
+        }
+    }
+
+    /// Begins a rebuild with the record at `offset` voided by the skip at `at`. Where the log does not begin at its
+    /// beginning any more, the partition is to stop at the skip, with all that it has.
+    fn rebuild(
+        &mut self,
+        partition: PartitionId,
+        at: Offset,
+        offset: Offset,
+        row: &store::meta::SkipRow,
+    ) -> Option<Stop> {
+        let lane = self.lanes.get_mut(&partition)?;
+        match self.reader.seek(partition, Offset::ZERO) {
+            Ok(()) => {
+                if let Err(error) = replace::begin(&self.shared, &mut lane.fold, offset, row) {
+                    self.store_failed(partition, error);
+                }
+            }
+            Err(error) if error.kind() == Kind::OutOfRange => {
+                let error = format!(
+                    "the skip at partition {partition}, offset {at} voids the record at offset {offset}, which was \
+                     applied, and the log has no longer what the index would be built again from: {error}; skip the \
+                     skip to go on with that record"
+                );
+                return Some(Stop { offset: at, kind: "cannot_rebuild", error });
+            }
+            Err(error) => self.unread(partition, &error),
+        }
+        None
+    }
+
+    /// Stands still, and says so once.
+    fn stop(&mut self, partition: PartitionId, stop: Stop) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        if lane.stopped.as_ref() != Some(&stop) {
+            tracing::error!(%partition, offset = %stop.offset, kind = stop.kind, "{}", stop.error);
+            self.shared.report(partition, lane.fold.next, Some(stop.clone()));
+            lane.stopped = Some(stop);
+            self.shared.config.failpoints.at(failpoint::STOP_TOLD);
+        }
+    }
+
+    /// Reads the partition again from what is committed.
+    fn seek_back(&mut self, partition: PartitionId) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        if let Err(error) = self.reader.seek(partition, lane.fold.next) {
+            self.unread(partition, &error);
+        }
+    }
+
+    /// The partition is tried again later from what is committed.
+    fn unread(&mut self, partition: PartitionId, error: &runlog_log::Error) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
+        self.shared.report(partition, lane.fold.next, Some(stop));
+        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+    }
+
+    fn store_failed(&mut self, partition: PartitionId, error: store::Error) {
+        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        let kind = if error.damaged() { "index_damaged" } else { "store" };
+        let error = crate::index::Error::from(error).problem().detail;
+        tracing::error!(%partition, next = %lane.fold.next, "{error}");
+        let stop = Stop { offset: lane.fold.next, kind, error };
+        self.shared.report(partition, lane.fold.next, Some(stop));
+        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+    }
+
+    fn retry(&mut self) {
+        let now = Instant::now();
+        let due: Vec<PartitionId> = self
+            .lanes
+            .iter_mut()
+            .filter(|(_, lane)| lane.retry_at.is_some_and(|at| at <= now))
+            .map(|(partition, lane)| {
+                lane.retry_at = None;
+                *partition
+            })
+            .collect();
+        for partition in due {
+            self.seek_back(partition);
+        }
+    }
+
+    /// Whether the loop can go on.
+    fn log_failed(&mut self, error: runlog_log::Error) -> bool {
+        let at = error.partition();
+        match error.kind() {
+            Kind::OutOfRange | Kind::Damaged => {
+                let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };
+                let told = crate::index::Error::from(error).problem().detail;
+                for (partition, lane) in &mut self.lanes {
+                    if at.is_none_or(|at| at == *partition) {
+                        let stop = Stop { offset: lane.fold.next, kind, error: told.clone() };
+                        tracing::error!(%partition, "{told}");
+                        self.shared.report(*partition, lane.fold.next, Some(stop.clone()));
+                        lane.stopped = Some(stop);
+                        self.reader.release(*partition).ok();
+                    }
+                }
+                true
+            }
+            Kind::Fatal => {
+                tracing::error!("the log is lost to this process, start it again: {error}");
+                for (partition, lane) in &self.lanes {
+                    let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
+                    self.shared.report(*partition, lane.fold.next, Some(stop));
+                }
+                false
+            }
+            Kind::Retry | Kind::Invalid | Kind::Unknown => {
+                tracing::warn!("reading the log failed, trying again: {error}");
+                std::thread::park_timeout(POLL_WAIT);
+                true
+            }
+        }
+    }
+}

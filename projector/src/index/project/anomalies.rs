@@ -1,0 +1,37 @@
+//! `anomalies`: what was refused, and why.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Rows,
+    anomalies::{by_content, by_id, key, of_run, repeat},
+    records,
+};
+use runlog_schemas::judge::{Reason, Seen};
+
+/// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that the
+/// same again is a repeat; where the id already stands for another record, by id and content.
+pub fn refused<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: At<'_>,
+    reason: Reason,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    changes.put(key(at.offset, at.index), &super::anomaly_row(record, reason));
+    changes.mark(of_run(record.run_id, at.offset, at.index));
+    if reason.of_place() {
+        return Ok(());
+    }
+    let content_hash = record.content_hash();
+    let seen = Seen { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
+    let id = by_id(record.run_id, record.record_id);
+    let known = changes.has(&id)? || changes.has(&records::by_id(record.run_id, record.record_id))?;
+    changes.put(if known { by_content(record.run_id, record.record_id, content_hash) } else { id }, &seen);
+    Ok(())
+}
+
+/// Keeps what a record repeats that was refused.
+pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, first: &Seen, changes: &mut Changes<'_, R>) {
+    if first.refused.is_some() {
+        changes.put(repeat(record.run_id, at.offset), first);
+    }
+}

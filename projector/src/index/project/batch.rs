@@ -1,0 +1,61 @@
+//! Records that take effect together: each is projected behind the one before, and all of it is taken back where one is
+//! refused. Nothing is ever half visible, since what is left is part of one write batch of the store.
+
+use super::{At, Changes, Effect, OfRun, RunView, anomalies, effects, one, records, runs, settle};
+use crate::index::store::{self, Rows};
+use runlog_schemas::judge::{
+    Reason, Verdict, View,
+    batch::{self, Opened},
+};
+
+/// Takes in a batch of a run's records.
+pub(super) fn record<R: Rows>(
+    batch: OfRun<'_, '_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    let opened = batch::open(&batch, &mut RunView { run_id: batch.run_id, changes })?;
+    let parts = match opened {
+        Opened::Records(parts) => parts,
+        Opened::Judged(Verdict::Refused { reason, head }) => {
+            runs::numbered(batch, head, changes)?;
+            return refused(batch, at, 0, reason, changes);
+        }
+        Opened::Judged(verdict) => return settle(batch, at, verdict, changes),
+    };
+    let head = RunView { run_id: batch.run_id, changes }.head()?;
+    changes.begin();
+    records::batch(batch, at, changes);
+    for (index, part) in (0..).zip(&parts) {
+        // All of them are of the batch's run.
+        let Some(part) = OfRun::new(part) else { continue };
+        let framed = part.framed();
+        let effect = one(part, At { index, framed: &framed, ..at }, changes)?;
+        if let Some(reason) = effect.refusal() {
+            changes.rollback();
+            runs::numbered(batch, batch::refused(&batch, &parts, head), changes)?;
+            return refused(batch, at, index, reason, changes);
+        }
+    }
+    changes.keep();
+    Ok(Effect::Applied)
+}
+
+/// Keeps a batch's refusal for the record at `fault`, and what its results tell of pending effects.
+fn refused<R: Rows>(
+    batch: OfRun<'_, '_>,
+    at: At<'_>,
+    fault: u32,
+    reason: Reason,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    anomalies::refused(batch, At { index: fault, ..at }, reason, changes)?;
+    if matches!(reason, Reason::Fenced | Reason::Ended) {
+        for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
+            if let Some(part) = OfRun::new(part).filter(|part| part.run_id == batch.run_id) {
+                effects::evidence(part, At { index, framed: &part.framed(), ..at }, reason, changes)?;
+            }
+        }
+    }
+    Ok(Effect::Refused(reason))
+}

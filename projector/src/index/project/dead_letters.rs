@@ -1,0 +1,19 @@
+//! `dead_letters`: bytes that nobody can read.
+
+use super::{At, Changes};
+use crate::index::store::{
+    Rows,
+    dead_letters::{DeadLetterRow, key},
+};
+use runlog_schemas::{codec::Unreadable, datum::Sha256};
+
+/// Keeps the origin, the reason and the hash.
+pub fn unreadable<R: Rows>(at: At<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
+    let row = DeadLetterRow {
+        reason: why.reason().to_owned(),
+        sha256: Sha256::of(at.framed),
+        bytes: at.framed.len() as u64,
+        detail: why.to_string(),
+    };
+    changes.put(key(at.offset), &row);
+}

@@ -1,0 +1,198 @@
+//! `effects`: pending from the request or the intent until it ends; refused results are kept as evidence meanwhile.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Rows,
+    effects::{EffectRow, EvidenceRow, Kind, PENDING, ended, pending},
+    tool_calls::{CallRow, key as call_key},
+};
+use runlog_schemas::{
+    id::{RecordId, RunId},
+    judge::{
+        Reason,
+        lifecycle::{Behind, Family, State, Step},
+    },
+};
+
+/// Takes in a request, an attempt, a result or a decision. Runs behind `tool_calls`, which numbers the occurrence.
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    if record.facts.payload_type == "tool_call_requested" {
+        return requested(record, at, changes);
+    }
+    let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
+    // The judge took it for the first kind that knows the id, and only if that one is pending.
+    for kind in Kind::ALL {
+        if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, *kind, id))? {
+            answered(record, id, row, changes);
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
+    let key = pending(record.run_id, row.kind, id);
+    let decision = record.facts.status.as_deref().unwrap_or_default();
+    let end = match (record.facts.payload_type.as_str(), decision) {
+        ("tool_call_completed", _) | ("effect_resolution", "done") => Some("completed".to_owned()),
+        ("tool_call_failed", _) | ("effect_resolution", "give_up") => Some("failed".to_owned()),
+        ("effect_resolution", "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
+        ("tool_call_attempt", _) => {
+            row.attempts += 1;
+            row.cleared = false;
+            None
+        }
+        ("effect_resolution", "not_done") => {
+            row.cleared = true;
+            None
+        }
+        _ => return,
+    };
+    match end {
+        Some(status) => {
+            row.status = status;
+            row.set_by = (row.kind != Kind::ToolCall).then(|| record.payload_hash());
+            changes.remove(key);
+            changes.put(ended(record.run_id, row.kind, id), &row);
+        }
+        None => changes.put(key, &row),
+    }
+}
+
+fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let Some(call) = changes.get::<CallRow>(&call_key(record.run_id, record.record_id))? else { return Ok(()) };
+    let row = EffectRow {
+        fingerprint: Some(call.fingerprint),
+        occurrence: call.occurrence,
+        ..begun(Kind::ToolCall, call.tool_name, PENDING, record, at)
+    };
+    changes.put(pending(record.run_id, Kind::ToolCall, record.record_id), &row);
+    Ok(())
+}
+
+/// An effect that begins with `record`.
+fn begun(kind: Kind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: At<'_>) -> EffectRow {
+    EffectRow {
+        kind,
+        tool_name,
+        fingerprint: None,
+        occurrence: 0,
+        status: status.to_owned(),
+        set_by: None,
+        idempotency_key: record.idempotency_key.map(str::to_owned),
+        has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
+        cleared: false,
+        attempts: 1,
+        journal_seq: record.journal_seq,
+        offset: at.offset,
+        index: at.index,
+        evidence: Vec::new(),
+    }
+}
+
+/// Takes in what a record says of a contract's effect, tool call or delivery.
+pub(super) fn stepped<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let Some(kind) = Kind::of(step.family) else { return Ok(()) };
+    let Ok(id) = RecordId::new(step.key.as_str()) else { return Ok(()) };
+    let (open, over) = (pending(record.run_id, kind, id), ended(record.run_id, kind, id));
+    let before: Option<EffectRow> = match changes.get(&open)? {
+        Some(row) => Some(row),
+        None => changes.get(&over)?,
+    };
+    let behind = step.behind(before.as_ref().map(|row| row.status.as_str()));
+    let tool_name = record.facts.tool_name.clone().unwrap_or_default();
+    let begins = || begun(kind, tool_name, step.status, record, at);
+    if behind == Behind::Ended {
+        let row = before.unwrap_or_else(begins);
+        let row = EffectRow { status: step.status.to_owned(), set_by: Some(record.payload_hash()), ..row };
+        changes.remove(open);
+        changes.put(over, &row);
+        return Ok(());
+    }
+    let row = match before {
+        None if behind == Behind::Open && step.family.may_have_happened(step.status) => begins(),
+        Some(row) if step.known() && changes.has(&open)? => EffectRow {
+            status: if behind == Behind::Open { step.status.to_owned() } else { row.status },
+            attempts: row.attempts + u32::from(step.family.starts(step.status)),
+            // Whoever decided that it did not happen asserted that nobody is at it any more.
+            cleared: false,
+            ..row
+        },
+        _ => return Ok(()),
+    };
+    changes.put(open, &row);
+    Ok(())
+}
+
+/// Where a contract's effect stands.
+pub(super) fn state<R: Rows>(
+    family: Family,
+    run_id: RunId<&str>,
+    id: &str,
+    changes: &Changes<'_, R>,
+) -> Result<Option<State>, store::Error> {
+    let (Some(kind), Ok(id)) = (Kind::of(family), RecordId::new(id)) else { return Ok(None) };
+    if let Some(row) = changes.get::<EffectRow>(&pending(run_id, kind, id))? {
+        return Ok(Some(row.state(false)));
+    }
+    Ok(changes.get::<EffectRow>(&ended(run_id, kind, id))?.map(|row| row.state(true)))
+}
+
+/// What a record says that an effect came to: its kind, its id, the status.
+fn result_of(record: OfRun<'_, '_>) -> Option<(Kind, RecordId, String)> {
+    let call = |status: &str| Some((Kind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
+    match record.facts.payload_type.as_str() {
+        "tool_call_completed" => call("completed"),
+        "tool_call_failed" => call("failed"),
+        _ => {
+            let step = Step::of(&record)?;
+            let kind = Kind::of(step.family)?;
+            let ends = step.behind(None) == Behind::Ended;
+            let id = RecordId::new(step.key.clone()).ok()?;
+            ends.then(|| (kind, id, step.status.to_owned()))
+        }
+    }
+}
+
+/// Keeps a refused result for whoever reconciles, while its effect is pending.
+pub fn evidence<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: At<'_>,
+    reason: Reason,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let Some((kind, id, status)) = result_of(record) else { return Ok(()) };
+    let key = pending(record.run_id, kind, id.borrow());
+    let Some(mut row) = changes.get::<EffectRow>(&key)? else { return Ok(()) };
+    if row.evidence.iter().any(|evidence| evidence.record_id == record.record_id) {
+        return Ok(());
+    }
+    super::contents::kept(record, at, changes);
+    row.evidence.push(EvidenceRow {
+        record_id: record.record_id.to_owned(),
+        status,
+        reason,
+        offset: at.offset,
+        index: at.index,
+        logged_at_millis: at.logged_at_millis,
+        framed: super::framed(at),
+    });
+    if let Some(gone) = row.make_room() {
+        changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
+    }
+    // Whoever decided that it did not happen asserted that the old process was dead, and here it is.
+    row.cleared = false;
+    changes.put(key, &row);
+    if kind == Kind::ToolCall
+        && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?
+    {
+        row.has_evidence = true;
+        changes.put(call_key(record.run_id, id.borrow()), &row);
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! `events`: applied records by the summary that they bring for event streams.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    Key, Rows,
+    events::{self, EACH_MAX, TEXT_BYTES_MAX},
+};
+use runlog_schemas::{codec::Entity, refs::EntityKind};
+
+/// Takes in a record's summary.
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) {
+    // The record was read to its last byte before: there is always a summary.
+    let Ok(event) = record.event() else { return };
+    let run_id = record.run_id.to_owned();
+    let mut put = |of: Key| changes.put(events::at(of, at.offset, at.index), &run_id);
+    if fits(&[event.family, event.kind]) {
+        put(events::of_kind(event.family, event.kind));
+    }
+    let Entity { kind, id } = event.subject;
+    if (kind, id) != (EntityKind::Run, record.run_id.as_str()) && fits(&[id]) {
+        put(events::of_subject(kind, id));
+    }
+    for entity in event.related.iter().filter(|entity| fits(&[entity.id])).take(EACH_MAX) {
+        put(events::of_related(entity.kind, entity.id));
+    }
+    for (key, value) in event.correlation.iter().filter(|(key, value)| fits(&[key, value])).take(EACH_MAX) {
+        put(events::of_correlation(key, value));
+    }
+    for tag in event.tags.iter().filter(|tag| fits(&[tag])).take(EACH_MAX) {
+        put(events::of_tag(tag));
+    }
+}
+
+fn fits(texts: &[&str]) -> bool {
+    texts.iter().all(|text| text.len() <= TEXT_BYTES_MAX)
+}

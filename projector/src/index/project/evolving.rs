@@ -1,0 +1,93 @@
+//! What goes from state to state: the rows that several indices share.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Index, Rows, approvals,
+    evolving::{FactRow, StateRow, ended, fact, open},
+    facts, messages, pools, proposals, wakes, write_backs,
+};
+use runlog_schemas::{
+    id::RunId,
+    judge::lifecycle::{Behind, Family, State, Step},
+};
+
+/// The index of a family; none for effects, whose rows are other ones.
+pub(super) fn index(family: Family) -> Option<Index> {
+    Some(match family {
+        Family::Effect | Family::Tool | Family::Delivery => return None,
+        Family::Approval => approvals::INDEX,
+        Family::Wake => wakes::INDEX,
+        Family::Message => messages::INDEX,
+        Family::WriteBack => write_backs::INDEX,
+        Family::Proposal => proposals::INDEX,
+        Family::Pool => pools::INDEX,
+    })
+}
+
+/// Keeps what a record says, and where that leaves what it speaks of.
+pub(super) fn applied<R: Rows>(
+    index: Index,
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    said(index, record, step, at, changes);
+    let before = row(index, record.run_id, &step.key, changes)?;
+    let has_ended = match step.behind(before.as_ref().map(|row| row.state.status.as_str())) {
+        Behind::Same => return Ok(()),
+        Behind::Open => false,
+        Behind::Ended => true,
+    };
+    let began = before.as_ref().map(|row| (row.journal_seq, row.began_offset, row.began_index));
+    let (journal_seq, began_offset, began_index) = began.unwrap_or((record.journal_seq, at.offset, at.index));
+    let state =
+        State { status: step.status.to_owned(), ended: has_ended, set_by: record.payload_hash(), has_evidence: false };
+    let (offset, index_at) = (at.offset, at.index);
+    let record_id = record.record_id.to_owned();
+    let row = StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index: index_at };
+    put(index, record.run_id, &step.key, row, before.map(|row| row.state.ended), changes);
+    Ok(())
+}
+
+/// Keeps what a record says and leaves everything where it stands.
+pub(super) fn said<R: Rows>(
+    index: Index,
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) {
+    let validity = facts::validity(&record);
+    let row = FactRow { status: step.status.to_owned(), validity, record_id: record.record_id.to_owned() };
+    changes.put(fact(index, record.run_id, &step.key, at.offset, at.index), &row);
+}
+
+/// Puts a row among the open or the ended ones, and takes it from where it was.
+pub(super) fn put<R: Rows>(
+    index: Index,
+    run_id: RunId<&str>,
+    key: &str,
+    row: StateRow,
+    had_ended: Option<bool>,
+    changes: &mut Changes<'_, R>,
+) {
+    let place = |ends: bool| if ends { ended(index, run_id, key) } else { open(index, run_id, key) };
+    if let Some(had_ended) = had_ended.filter(|had_ended| *had_ended != row.state.ended) {
+        changes.remove(place(had_ended));
+    }
+    changes.put(place(row.state.ended), &row);
+}
+
+/// Where something stands: one get if it is open, two otherwise.
+pub(super) fn row<R: Rows>(
+    index: Index,
+    run_id: RunId<&str>,
+    key: &str,
+    changes: &Changes<'_, R>,
+) -> Result<Option<StateRow>, store::Error> {
+    match changes.get(&open(index, run_id, key))? {
+        Some(row) => Ok(Some(row)),
+        None => changes.get(&ended(index, run_id, key)),
+    }
+}

@@ -1,0 +1,90 @@
+//! Evolving facts: what is stated of them beside the records that their own indices take in.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Rows,
+    evolving::{FactRow, fact},
+    facts::{self, Family},
+    proposals,
+    records::{self, RecordRow},
+    tool_calls::{self, CallRow},
+    turns::{self, TurnRow},
+};
+use runlog_schemas::{
+    codec,
+    id::{JournalSeq, Offset, RecordId},
+    judge::Seen,
+    record::Validity,
+};
+
+/// Takes in a record that moves nothing and may say something of another valid time all the same: what was said before, and
+/// a proposal that is taken back.
+pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let validity = facts::validity(&record);
+    let status = record.facts.status.as_deref().unwrap_or_default();
+    match facts::of(&record) {
+        Some((Family::ConversationTurn, _)) | None => Ok(()),
+        Some(about) => state(record, at, about, status, validity, changes),
+    }
+}
+
+/// Takes in a retraction: of what the record that it names states, which was applied before it. It says nothing where it
+/// names another one. Two gets, and the rows of the fact.
+pub fn retracted<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let Some(id) = record.facts.key.as_deref().and_then(|key| RecordId::new(key).ok()) else { return Ok(()) };
+    let Some(seen) = changes.get::<Seen>(&records::by_id(record.run_id, id))? else { return Ok(()) };
+    let place = (seen.offset, seen.index);
+    let row: Option<RecordRow> = changes.get(&records::key(record.run_id, place.0, place.1))?;
+    let Some(row) = row else { return Ok(()) };
+    // The id of a batch stands for the place of its first record.
+    let Some(stated) = codec::read(&row.framed.0).ok().filter(|stated| stated.record_id == id) else { return Ok(()) };
+    let Some(about) = facts::of(&stated) else { return Ok(()) };
+    if about.0 == Family::ToolCall && !is_of_call(record, about.1, place, changes)? {
+        return Ok(());
+    }
+    let validity = Validity { is_valid: false, ..facts::validity(&record) };
+    state(record, at, about, "retracted", validity, changes)
+}
+
+/// Whether the record at a place is about a call: a decision may be about an effect of another kind, or the id that it
+/// names became a request's later.
+fn is_of_call<R: Rows>(
+    record: OfRun<'_, '_>,
+    request: &str,
+    place: (Offset, u32),
+    changes: &Changes<'_, R>,
+) -> Result<bool, store::Error> {
+    let Ok(request) = RecordId::new(request) else { return Ok(false) };
+    let call: Option<CallRow> = changes.get(&tool_calls::key(record.run_id, request))?;
+    Ok(call.is_some_and(|call| (call.request_offset, call.request_index) <= place))
+}
+
+/// Keeps what a record states of a fact.
+fn state<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: At<'_>,
+    (family, key): (Family, &str),
+    status: &str,
+    validity: Validity,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    let (run_id, record_id) = (record.run_id, record.record_id.to_owned());
+    match family {
+        Family::ToolCall => {
+            let Ok(request) = RecordId::new(key) else { return Ok(()) };
+            let call = tool_calls::key(run_id, request);
+            let Some(row) = changes.get::<CallRow>(&call)? else { return Ok(()) };
+            changes.put(call, &CallRow { more_stated: true, ..row });
+            changes.put(tool_calls::stated(run_id, request, at.offset, at.index), &validity);
+        }
+        Family::ConversationTurn => {
+            let row = TurnRow { record_id, journal_seq: JournalSeq::ZERO, validity };
+            changes.put(turns::key(run_id, key, at.offset, at.index), &row);
+        }
+        Family::CodeEditProposal => {
+            let row = FactRow { status: status.to_owned(), validity, record_id };
+            changes.put(fact(proposals::INDEX, run_id, key, at.offset, at.index), &row);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,22 @@
+//! `horizons`: content is taken away by leaving it out of answers, so that no other row changes.
+
+use super::{At, Changes};
+use crate::index::store::{
+    self, Rows,
+    horizons::{HorizonRow, Horizons, key},
+};
+use runlog_schemas::{
+    codec::Envelope,
+    payload::{Payload, lifetime::RetentionHorizon},
+};
+
+/// Takes in a horizon of the partition.
+pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let Ok(Payload::RetentionHorizon(RetentionHorizon { family, until_millis, who, why })) = record.payload() else {
+        return Ok(());
+    };
+    let mut horizons = Horizons::new(changes.get(&key())?);
+    horizons.add(HorizonRow { family, offset: at.offset, until_millis, who, why });
+    changes.put(key(), horizons.row());
+    Ok(())
+}

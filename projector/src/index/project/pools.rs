@@ -1,0 +1,24 @@
+//! `pools`: which pools a run is in, and which runs a pool has.
+
+use super::{At, Changes, OfRun, evolving};
+use crate::index::store::{
+    self, Rows,
+    pools::{INDEX, member},
+};
+use runlog_schemas::judge::lifecycle::Step;
+
+/// Takes in what a record says of a pool.
+pub fn applied<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    evolving::applied(INDEX, record, step, at, changes)?;
+    match step.status {
+        "run_joined" => changes.mark(member(&step.key, record.run_id)),
+        "run_left" => changes.remove(member(&step.key, record.run_id)),
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! `runs`: the head behind each record.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Rows,
+    runs::{RunRow, key},
+};
+use runlog_schemas::judge::Head;
+
+/// The run's head moves with every applied record.
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, head: Head, changes: &mut Changes<'_, R>) {
+    let row = RunRow { head, offset: at.offset, index: at.index, updated_at_millis: at.logged_at_millis };
+    changes.put(key(record.run_id), &row);
+}
+
+/// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless it
+/// does.
+pub fn numbered<R: Rows>(
+    record: OfRun<'_, '_>,
+    head: Head,
+    changes: &mut Changes<'_, R>,
+) -> Result<bool, store::Error> {
+    let row: RunRow = changes.get(&key(record.run_id))?.unwrap_or_default();
+    let moved = row.head != head;
+    if moved {
+        changes.put(key(record.run_id), &RunRow { head, ..row });
+    }
+    Ok(moved)
+}

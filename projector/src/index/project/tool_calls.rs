@@ -1,0 +1,76 @@
+//! `tool_calls`: a request makes a call, an answer ends it.
+
+use super::{At, Changes, OfRun};
+use crate::index::store::{
+    self, Rows,
+    effects::{EffectRow, Kind},
+    facts,
+    tool_calls::{CallRow, by_fingerprint, by_order, count, key},
+};
+use runlog_schemas::{id::RecordId, judge::CallStatus};
+
+/// Takes in a request, a result, or a resolution that ends a call.
+pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    if record.facts.payload_type == "tool_call_requested" {
+        return requested(record, at, changes);
+    }
+    let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
+    let Some(status) = ended_as(record, changes)? else { return Ok(()) };
+    let key = key(record.run_id, request);
+    if let Some(mut row) = changes.get::<CallRow>(&key)? {
+        row.status = status;
+        row.status_offset = at.offset;
+        row.status_index = at.index;
+        row.outcome_hash = Some(record.payload_hash());
+        row.ended = Some(facts::validity(&record));
+        changes.put(key, &row);
+    }
+    Ok(())
+}
+
+fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+    let run = record.run_id;
+    // Bytes that name none were never read as a request.
+    let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(()) };
+    let count = count(run, fingerprint.borrow());
+    let occurrence = changes.get::<u32>(&count)?.unwrap_or(0) + 1;
+    changes.put(count, &occurrence);
+    changes.put(by_fingerprint(run, fingerprint.borrow(), occurrence), &record.record_id.to_owned());
+    changes.put(by_order(run, record.journal_seq), &record.record_id.to_owned());
+    let row = CallRow {
+        fingerprint,
+        occurrence,
+        tool_name: record.facts.tool_name.clone().unwrap_or_default(),
+        status: CallStatus::Pending,
+        journal_seq: record.journal_seq,
+        request_offset: at.offset,
+        request_index: at.index,
+        status_offset: at.offset,
+        status_index: at.index,
+        outcome_hash: None,
+        idempotency_key: record.idempotency_key.map(str::to_owned),
+        has_evidence: false,
+        requested: facts::validity(&record),
+        ended: None,
+        more_stated: false,
+    };
+    changes.put(key(run, record.record_id), &row);
+    Ok(())
+}
+
+/// What an answering record ends its call as; none where it does not end it.
+pub fn ended_as<R: Rows>(record: OfRun<'_, '_>, changes: &Changes<'_, R>) -> Result<Option<CallStatus>, store::Error> {
+    Ok(match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
+        ("tool_call_completed", _) | ("effect_resolution", Some("done")) => Some(CallStatus::Completed),
+        ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),
+        ("effect_resolution", Some("adopt")) => {
+            let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
+            let effect: Option<EffectRow> =
+                changes.get(&store::effects::pending(record.run_id, Kind::ToolCall, request))?;
+            let evidence = effect.as_ref().and_then(EffectRow::adopted);
+            evidence
+                .map(|evidence| if evidence.status == "completed" { CallStatus::Completed } else { CallStatus::Failed })
+        }
+        _ => None,
+    })
+}

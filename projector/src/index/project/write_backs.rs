@@ -1,0 +1,49 @@
+//! `write_backs`: what is staged, until it is committed or rejected.
+
+use super::{At, Changes, OfRun, evolving};
+use crate::index::store::{
+    self, Parts, Rows,
+    evolving::StateRow,
+    write_backs::{INDEX, open_of_number},
+};
+use runlog_schemas::judge::lifecycle::{Step, write_back_of};
+
+/// Takes in what a record says of a transaction.
+///
+/// A rejection of what its own epoch did not stage rejects the newest open one of that number of an earlier epoch: so a
+/// successor gives up what a dead writer left. Where there is none it stands as evidence, for itself.
+pub fn applied<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: At<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if step.status == "rejected"
+        && evolving::row(INDEX, record.run_id, &step.key, changes)?.is_none()
+        && let Some((key, mut row)) = left(record, step, changes)?
+    {
+        evolving::said(INDEX, record, &Step { key: key.clone(), ..step.clone() }, at, changes);
+        row.state.status = step.status.to_owned();
+        row.state.ended = true;
+        row.state.set_by = record.payload_hash();
+        row.record_id = record.record_id.to_owned();
+        (row.offset, row.index) = (at.offset, at.index);
+        evolving::put(INDEX, record.run_id, &key, row, Some(false), changes);
+        return Ok(());
+    }
+    evolving::applied(INDEX, record, step, at, changes)
+}
+
+/// What an earlier epoch staged under the number that `step` names and left open: the newest.
+fn left<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    changes: &Changes<'_, R>,
+) -> Result<Option<(String, StateRow)>, store::Error> {
+    let Some((txn, _)) = write_back_of(&step.key) else { return Ok(None) };
+    let open = changes.under(&open_of_number(record.run_id, &txn.to_string()))?;
+    let Some((key, row)) = open.iter().next_back() else { return Ok(None) };
+    let mut parts = Parts::new(key);
+    let (_, Some(id)) = (parts.text(), parts.text()) else { return Ok(None) };
+    Ok(Some((id, store::decode(key, row)?)))
+}

@@ -1,0 +1,273 @@
+//! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers.
+
+use crate::index::{
+    config::Config,
+    content::Contents,
+    error::Error,
+    failpoint,
+    fold::{Fold, Stop},
+    journal,
+    pipeline::Pipeline,
+    query, replace,
+    shared::{Progress, Shared},
+    store::{Budget, Rows, Store, meta},
+};
+use runlog_log::{Bounds, Log};
+use runlog_schemas::{
+    answer::{ErrorKind, Position},
+    datum::Sha256,
+    id::{Offset, PartitionId, RunId},
+    partition::{murmur2, partition_of},
+};
+use std::{
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+use tokio::sync::watch;
+
+/// Runs that can be locked at the same time.
+const RUN_LOCKS: usize = 64;
+
+/// How fresh an answer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consistency {
+    /// Whatever is applied.
+    Eventual,
+    /// Everything up to this offset of this partition, inclusive.
+    AtLeast(PartitionId, Offset),
+    /// Everything that was in the log when the question arrived.
+    Latest,
+}
+
+impl Consistency {
+    /// Reads `eventual`, `latest` or `at-least=P:O`.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text {
+            "eventual" => Some(Self::Eventual),
+            "latest" => Some(Self::Latest),
+            _ => {
+                let (partition, offset) = text.strip_prefix("at-least=")?.split_once(':')?;
+                Some(Self::AtLeast(query::number(partition)?, query::number(offset)?))
+            }
+        }
+    }
+}
+
+/// A running projector. Dropping it ends the loop; what it had committed stays.
+#[derive(Debug)]
+pub struct Projector {
+    pub(crate) shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// By a hash of the run id.
+    run_locks: Vec<tokio::sync::Mutex<()>>,
+}
+
+impl Projector {
+    /// Opens the journal and its indices, checks each against the log, and starts the loop.
+    ///
+    /// A partition whose index does not fit the log (truncated, diverged, another journal) stops alone; its state is
+    /// kept and answers at `eventual`.
+    pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
+        let journal = journal::open(&log, &config).await?;
+        let budget = Budget::new(config.memory_bytes);
+        let mut partitions = Vec::new();
+        let mut folds = Vec::new();
+        for partition in PartitionId::all(journal.partitions) {
+            let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
+            config.failpoints.at(failpoint::STORE_OPENED);
+            let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
+                .failing(config.failpoints.clone());
+            let stop = if config.paused { None } else { misfit(&log, &fold).await? };
+            let progress = Progress { applied: fold.next, stopped: stop.clone() };
+            partitions.push((store, progress));
+            folds.push((fold, stop));
+        }
+        let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
+        let thread = if shared.config.paused { None } else { Some(spawn(&shared, folds)?) };
+        let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
+        Ok(Self { shared, thread: Mutex::new(thread), run_locks })
+    }
+
+    /// Ends the loop behind its current batch and waits for it; at most a poll's wait and a commit.
+    pub fn end(&self) {
+        self.shared.ending.store(true, Ordering::Release);
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the projection loop had panicked; its committed state is intact");
+        }
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Arc<dyn Log> {
+        &self.shared.log
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &meta::Journal {
+        &self.shared.journal
+    }
+
+    /// The log's time now, milliseconds since the Unix epoch: by its own clock, or by the projector's where the log stamps
+    /// its records elsewhere.
+    pub fn log_now(&self) -> i64 {
+        let own = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
+        self.shared.log.clock_millis().unwrap_or_else(own)
+    }
+
+    /// Whether it consumes nothing.
+    pub fn paused(&self) -> bool {
+        self.shared.config.paused
+    }
+
+    /// Where payloads are that are too large for a record.
+    pub fn content(&self) -> Option<&runlog_content::Store> {
+        self.shared.config.content.as_ref()
+    }
+
+    /// The content for one query, which may wait for it so long.
+    pub fn contents(&self, wait: Duration) -> Contents {
+        Contents::new(self.content().cloned(), wait)
+    }
+
+    /// A run's partition.
+    pub fn partition_of(&self, run_id: RunId<&str>) -> PartitionId {
+        partition_of(run_id, self.shared.journal.partitions)
+    }
+
+    /// Waits until nobody else in this process holds the lock of this run. Other runs may share it.
+    pub async fn lock_run(&self, run_id: RunId<&str>) -> tokio::sync::MutexGuard<'_, ()> {
+        self.run_locks[murmur2(run_id.as_bytes()) as usize % self.run_locks.len()].lock().await
+    }
+
+    /// Where `partition` is.
+    pub fn progress(&self, partition: PartitionId) -> Progress {
+        self.shared.progress(partition)
+    }
+
+    /// Where `partition` is, and whatever becomes of it from now on.
+    pub fn follow(&self, partition: PartitionId) -> watch::Receiver<Progress> {
+        self.shared.subscribe(partition)
+    }
+
+    /// The store that answers for `partition`. Its views are of one log position each.
+    pub fn store(&self, partition: PartitionId) -> Arc<Store> {
+        self.shared.store(partition)
+    }
+
+    /// A position of this journal.
+    pub fn position(&self, partition: PartitionId, offset: Offset, index: u32) -> Position {
+        Position { topic: self.shared.log.topic().to_owned(), partition, offset, index }
+    }
+
+    /// The partition's bounds in the log, asked for now.
+    pub async fn bounds(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
+        Ok(self.shared.log.bounds(partition, deadline).await?)
+    }
+
+    /// Waits until `partition` is as fresh as `consistency` asks. `latest` asks the log for its end after this call
+    /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
+    /// once, even where the index is that far: it may have been built from another log than the one that was asked.
+    pub async fn wait(
+        &self,
+        partition: PartitionId,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        let until = Instant::now() + deadline;
+        let (partition, target) = match consistency {
+            Consistency::Eventual => return Ok(()),
+            Consistency::AtLeast(partition, offset) => {
+                if partition.get() >= self.shared.journal.partitions {
+                    let message = format!("the journal has no partition {partition}");
+                    return Err(Error::new(ErrorKind::Usage, message));
+                }
+                (partition, offset.saturating_add(1))
+            }
+            Consistency::Latest => (partition, self.bounds(partition, deadline).await?.end),
+        };
+        let mut progress = self.shared.subscribe(partition);
+        let left = until.saturating_duration_since(Instant::now());
+        let fresh = progress.wait_for(|progress| progress.applied >= target || progress.stopped.is_some());
+        match tokio::time::timeout(left, fresh).await {
+            Ok(Ok(progress)) => match &progress.stopped {
+                None => Ok(()),
+                Some(stop) => Err(stopped(partition, stop)),
+            },
+            Ok(Err(_)) | Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
+        }
+    }
+
+    /// Refuses a partition that is stopped.
+    pub(crate) fn running(&self, partition: PartitionId) -> Result<(), Error> {
+        self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(stopped(partition, stop)))
+    }
+}
+
+impl Drop for Projector {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn stopped(partition: PartitionId, stop: &Stop) -> Error {
+    let why = &stop.error;
+    Error::new(
+        ErrorKind::PartitionStopped,
+        format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, `eventual` still answers"),
+    )
+}
+
+fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinHandle<()>, Error> {
+    let pipeline = Pipeline::new(shared.clone(), folds)?;
+    std::thread::Builder::new()
+        .name("runlog-project".into())
+        .spawn(move || pipeline.run())
+        .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
+}
+
+/// Why a fold cannot go on against this log, if it cannot.
+async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
+    let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
+    let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
+    if fold.next < bounds.start {
+        return stop(
+            "log_truncated",
+            format!(
+                "the index ends at offset {}, the log now starts at {}: records between are lost",
+                fold.next, bounds.start
+            ),
+        );
+    }
+    if fold.next > bounds.end {
+        return stop(
+            "log_diverged",
+            format!(
+                "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
+                fold.next, bounds.end
+            ),
+        );
+    }
+    let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;
+    if let Some(other) = journal.filter(|journal| *journal != fold.journal) {
+        return stop(
+            "log_diverged",
+            format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id),
+        );
+    }
+    let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
+    let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
+    let (log, partition) = (log.clone(), fold.partition);
+    let read =
+        tokio::task::spawn_blocking(move || log.reader(&[(partition, last.offset)])?.poll(1, Duration::from_secs(30)));
+    let found = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
+    match found.first() {
+        Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
+        _ => stop(
+            "log_diverged",
+            format!("the record at offset {} is not the one that the index was built from", last.offset),
+        ),
+    }
+}

@@ -1,0 +1,276 @@
+//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content ([`Contents`](crate::index::Contents)).
+//!
+//! Every list is bounded and says where it goes on. A cursor is the key behind the last row, hexadecimal; it survives
+//! writes, since keys do not move.
+
+use crate::index::{
+    Error,
+    store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
+};
+use runlog_schemas::{
+    answer::{Dropped, ErrorKind, Position},
+    codec::{self, Envelope},
+    id::{Offset, PartitionId, RecordId, RunId},
+    payload::Payload,
+    record::{self, Body, JournalRecord},
+};
+use std::{ops::ControlFlow, str::FromStr};
+
+pub mod anomalies;
+pub mod checkpoint;
+pub mod dead_letters;
+pub mod effects;
+pub mod events;
+pub mod facts;
+pub mod horizons;
+pub mod lookup;
+pub mod outcome;
+pub mod recovery;
+pub mod runs;
+pub mod standing;
+pub mod timeline;
+
+/// Rows of a page when nobody says how many.
+pub const LIMIT: usize = 100;
+/// Rows of a page at the most.
+pub const LIMIT_MAX: usize = 1000;
+
+/// Where the answers' positions are.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The partition.
+    pub partition: PartitionId,
+}
+
+impl Place<'_> {
+    /// A position here.
+    pub fn at(&self, offset: Offset, index: u32) -> Position {
+        Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds.
+pub fn time(millis: u64) -> String {
+    // Beyond year 9999 the format has no room; a writer's clock can say anything.
+    let millis = millis.min(253_402_300_799_999);
+    let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Reads an RFC 3339 time, with its offset from UTC: milliseconds since the Unix epoch, rounded down.
+///
+/// Errors: `Usage` for what is none, and for what is before 1970.
+pub fn parse_time(text: &str) -> Result<i64, Error> {
+    let usage = || {
+        let message = format!("{text:?} is not a time of RFC 3339 from 1970 on, such as 2026-11-22T10:00:00Z");
+        Error::new(ErrorKind::Usage, message)
+    };
+    let (local, ahead_minutes) = zone(text).ok_or_else(usage)?;
+    let at = humantime::parse_rfc3339(&format!("{local}Z")).map_err(|error| usage().because(error))?;
+    let since = at.duration_since(std::time::UNIX_EPOCH).map_err(|error| usage().because(error))?;
+    let millis = i64::try_from(since.as_millis()).map_err(|error| usage().because(error))?;
+    Some(millis - ahead_minutes * 60_000).filter(|millis| *millis >= 0).ok_or_else(usage)
+}
+
+/// The local part of a time, and how many minutes it is ahead of UTC.
+fn zone(text: &str) -> Option<(&str, i64)> {
+    if let Some(local) = text.strip_suffix(['Z', 'z']) {
+        return Some((local, 0));
+    }
+    let (local, offset) = text.split_at_checked(text.len().checked_sub(6)?)?;
+    let ahead = match offset.as_bytes().first()? {
+        b'+' => 1,
+        b'-' => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = offset[1..].split_once(':')?;
+    let (hours, minutes): (i64, i64) = (number(hours)?, number(minutes)?);
+    (hours < 24 && minutes < 60).then_some((local, ahead * (hours * 60 + minutes)))
+}
+
+/// Content that a record came with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content<T> {
+    /// It may be answered with.
+    There(T),
+    /// A retention horizon took it away, the one at that offset.
+    Dropped(Offset),
+}
+
+/// A stored record as answers may have it.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Its place in its writer's order.
+    pub place: record::Place,
+    /// Its envelope.
+    pub body: Body,
+    /// What it says.
+    pub payload: Content<Payload>,
+}
+
+impl Stored {
+    /// That its content was taken away, for the record at `at`; none where it is there.
+    pub fn dropped(&self, place: Place<'_>, at: (Offset, u32)) -> Option<Dropped> {
+        match self.payload {
+            Content::There(_) => None,
+            Content::Dropped(by) => {
+                Some(dropped(place, self.body.record_id.borrow(), &self.body.facts.payload_type, at, by))
+            }
+        }
+    }
+}
+
+/// That the content of a record was taken away by the horizon at the offset `by`.
+pub(crate) fn dropped(
+    place: Place<'_>,
+    record_id: RecordId<&str>,
+    payload_type: &str,
+    at: (Offset, u32),
+    by: Offset,
+) -> Dropped {
+    Dropped {
+        record_id: record_id.to_owned(),
+        payload_type: payload_type.to_owned(),
+        position: place.at(at.0, at.1),
+        dropped: place.at(by, 0),
+    }
+}
+
+/// Decodes the stored record at an offset whole. This is the only way to its content, so that none is answered with that a
+/// horizon took away.
+pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
+    let JournalRecord { place, body, payload } = whole(row)?;
+    let payload = match horizons.taken(&body.facts.payload_type, offset, row.logged_at_millis) {
+        Some(by) => Content::Dropped(by),
+        None => Content::There(payload),
+    };
+    Ok(Stored { place, body, payload })
+}
+
+/// Decodes the envelope of a stored record, for answers without content.
+pub fn summary(row: &RecordRow) -> Result<(record::Place, Body), Error> {
+    whole(row).map(|record| (record.place, record.body))
+}
+
+fn whole(row: &RecordRow) -> Result<JournalRecord, Error> {
+    let damaged = |error: &dyn std::fmt::Display| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("a stored record does not decode ({error}); delete the index folder to rebuild it from the log"),
+        )
+    };
+    let datum = codec::unframe(&row.framed.0).map_err(|error| damaged(&error))?;
+    codec::decode(datum).map_err(|error| damaged(&error))
+}
+
+/// Reads the envelope of a stored record.
+pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
+    codec::read(framed).map_err(|error| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("a stored record does not decode ({error}); delete the index folder to rebuild it from the log"),
+        )
+    })
+}
+
+/// The stored record at a place, which an index row named.
+pub fn record<R: Rows>(
+    rows: &R,
+    horizons: &Horizons,
+    run_id: RunId<&str>,
+    (offset, index): (Offset, u32),
+) -> Result<Option<Stored>, Error> {
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
+    row.map(|row| decode(&row, offset, horizons)).transpose()
+}
+
+/// One page of rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
+/// item, or passes it over.
+///
+/// Errors: `Usage` for a cursor of another list, whose page would be an answer to another question.
+pub fn page<R: Rows, T>(
+    rows: &R,
+    prefix: &Key,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    page_before(rows, prefix, None, cursor, limit, take)
+}
+
+/// The same of the rows before the key `end`, where there is one.
+fn page_before<R: Rows, T>(
+    rows: &R,
+    prefix: &Key,
+    end: Option<&[u8]>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    mut take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    let start = match cursor {
+        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
+        Some(_) => return Err(foreign_cursor()),
+        None => prefix.bytes().to_vec(),
+    };
+    let mut items = Vec::new();
+    let mut next = None;
+    let mut last: Vec<u8> = Vec::new();
+    let mut failed = None;
+    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if end.is_some_and(|end| key >= end) {
+            return Ok(ControlFlow::Break(()));
+        }
+        if items.len() == limit {
+            next = Some(std::mem::take(&mut last));
+            return Ok(ControlFlow::Break(()));
+        }
+        match take(key, row) {
+            Ok(item) => items.extend(item),
+            Err(error) => {
+                failed = Some(error);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        key.clone_into(&mut last);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    failed.map_or(Ok((items, next)), Err)
+}
+
+/// Reads a cursor of one partition.
+pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
+    let Some(text) = text else { return Ok(None) };
+    let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
+    if text.len() % 2 != 0 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Err(bad());
+    }
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).map_err(|_| bad()))
+        .collect::<Result<_, _>>()
+        .map(Some)
+}
+
+/// Where a list across partitions goes on: a partition, and the key behind the last row there unless at its beginning.
+pub type PartitionCursor = (PartitionId, Option<Vec<u8>>);
+
+/// Reads a cursor across partitions, `P:…`.
+pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCursor>, Error> {
+    let Some(text) = text else { return Ok(None) };
+    let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
+    let (partition, rest) = text.split_once(':').ok_or_else(bad)?;
+    let rest = parse_cursor(Some(rest))?.filter(|key| !key.is_empty());
+    Ok(Some((number(partition).ok_or_else(bad)?, rest)))
+}
+
+/// The error for a cursor that belongs to another query.
+pub(crate) fn foreign_cursor() -> Error {
+    Error::new(ErrorKind::Usage, "the cursor is of another list; ask as for the page that gave it")
+}
+
+/// Reads a number that is digits alone: what the standard's own parsers take has a sign, too.
+pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}

@@ -1,0 +1,50 @@
+//! What was refused.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Parts, Rows,
+        anomalies::{AnomalyRow, key, prefix, run_prefix},
+    },
+};
+use runlog_schemas::{
+    answer::Anomaly,
+    id::{Offset, RunId},
+};
+
+/// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a run's).
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: Option<RunId<&str>>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Anomaly>, Option<Vec<u8>>), Error> {
+    match run_id {
+        None => super::page(rows, &prefix(), cursor, limit, |at, row| {
+            let mut parts = Parts::new(at);
+            let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Ok(None) };
+            Ok(Some(answer(place, offset, index, store::decode(at, row)?)))
+        }),
+        Some(run_id) => super::page(rows, &run_prefix(run_id), cursor, limit, |at, _| {
+            let mut parts = Parts::new(at);
+            let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else {
+                return Ok(None);
+            };
+            let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
+            Ok(row.map(|row| answer(place, offset, index, row)))
+        }),
+    }
+}
+
+fn answer(place: Place<'_>, offset: Offset, index: u32, row: AnomalyRow) -> Anomaly {
+    Anomaly {
+        position: place.at(offset, index),
+        run_id: row.run_id,
+        record_id: row.record_id,
+        reason: row.reason.as_str().into(),
+        writer_id: row.writer_id,
+        epoch: row.writer_epoch,
+    }
+}

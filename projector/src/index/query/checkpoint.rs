@@ -1,0 +1,281 @@
+//! Where an agent's loop stood.
+
+use super::{Content, Place};
+use crate::index::{
+    Contents, Error,
+    content::Lost,
+    store::{
+        self, Rows,
+        checkpoints::{CheckpointRow, MessageRow, Range, RankRow, by_id, message, message_prefix, page, prefix},
+        horizons::Horizons,
+        runs::RunRow,
+    },
+};
+use runlog_schemas::{
+    answer::{Checkpoint, ErrorKind, MissingContent},
+    id::{JournalSeq, Offset, RunId},
+    json::Json,
+    messages::{self, MESSAGES_MAX},
+    payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload},
+};
+use std::ops::ControlFlow;
+
+/// Invalid checkpoints looked at before giving up; each costs as much as a valid one.
+const INVALID_MAX: usize = 64;
+
+/// A valid checkpoint and its row; and what is missing of those that would have come before it.
+#[derive(Debug, Default)]
+pub struct Latest {
+    /// The checkpoint.
+    pub found: Option<(CheckpointRow, LoopCheckpoint)>,
+    /// Content of later ones that could not be had.
+    pub missing: Vec<MissingContent>,
+    /// So many were not valid that it was given up: an older one may be.
+    pub gave_up: bool,
+}
+
+/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two gets, a
+/// seek from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that this build
+/// knows, its content and that of its messages present and not taken away, the hash right, and no more covered than the run
+/// has. Each one in front of it whose own content a horizon took away costs a step and a get.
+///
+/// Errors: `Unavailable` where the content store does not say whether it has one: an older one is no answer then.
+pub fn latest<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    at_or_before: Option<JournalSeq>,
+) -> Result<Latest, Error> {
+    let mut latest = Latest::default();
+    let run: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
+    let Some(run) = run else { return Ok(latest) };
+    let covers_max = at_or_before.unwrap_or(JournalSeq::MAX).min(run.head.next_journal_seq.saturating_sub(1));
+    let from = prefix(run_id).u64(covers_max.get()).last();
+    let horizons = Horizons::of(rows)?;
+    // A checkpoint is nearly always valid: the first is read before more are looked at.
+    for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
+        let ids = ids(rows, &horizons, run_id, from.bytes(), limit)?;
+        latest.gave_up = ids.len() == INVALID_MAX;
+        for id in ids.into_iter().skip(passed) {
+            match load(rows, contents, &horizons, place, run_id, &id)? {
+                Loaded::Valid(row, checkpoint) => {
+                    latest.found = Some((row, *checkpoint));
+                    latest.gave_up = false;
+                    return Ok(latest);
+                }
+                Loaded::Invalid => {}
+                Loaded::Lost(lost) if lost.unknown() => return Err(lost.error),
+                Loaded::Lost(lost) => latest.missing.push(lost.missing),
+            }
+        }
+    }
+    Ok(latest)
+}
+
+/// The answer that a search came to.
+///
+/// Errors: `NotFound` where the run has no checkpoint there that is valid; `MissingContent` where it has one and its content
+/// cannot be had, `Internal` where too many are not valid: neither says that there is none.
+pub fn found(place: Place<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
+    if let Some((row, checkpoint)) = latest.found {
+        return Ok(answer(place, &row, checkpoint, true));
+    }
+    let none = format!("run {run_id} has no valid checkpoint there");
+    if let Some(missing) = latest.missing.first() {
+        let what = format!("{none}; content {} is {}", missing.sha256, missing.reason);
+        return Err(Error::new(ErrorKind::MissingContent, what));
+    }
+    if latest.gave_up {
+        let what =
+            format!("the latest {INVALID_MAX} checkpoints of run {run_id} are not valid; ask for one at or before");
+        return Err(Error::new(ErrorKind::Internal, what));
+    }
+    Err(Error::new(ErrorKind::NotFound, none))
+}
+
+/// The payload type of checkpoints.
+const LOOP_CHECKPOINT: &str = "loop_checkpoint";
+
+/// The ids of up to `limit` checkpoints from a rank on whose own content is there, the greatest first.
+fn ids<R: Rows>(
+    rows: &R,
+    horizons: &Horizons,
+    run_id: RunId<&str>,
+    from: &[u8],
+    limit: usize,
+) -> Result<Vec<String>, store::Error> {
+    let mut ids = Vec::new();
+    rows.scan(prefix(run_id).bytes(), from, rocksdb::Direction::Reverse, &mut |key, row| {
+        let id = store::decode::<RankRow>(key, row)?.checkpoint_id;
+        if horizons.concern(LOOP_CHECKPOINT)
+            && let Some(row) = rows.get::<CheckpointRow>(&by_id(run_id, &id))?
+            && horizons.taken(LOOP_CHECKPOINT, row.offset, row.logged_at_millis).is_some()
+        {
+            return Ok(ControlFlow::Continue(()));
+        }
+        ids.push(id);
+        Ok(if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(ids)
+}
+
+/// What became of loading a checkpoint.
+#[derive(Debug)]
+pub enum Loaded {
+    /// Its row, and the checkpoint with its whole message list as if it had been written so.
+    Valid(CheckpointRow, Box<LoopCheckpoint>),
+    /// There is none, or it is not valid.
+    Invalid,
+    /// Content of it, or of a message that it is made of, could not be had.
+    Lost(Box<Lost>),
+}
+
+/// A checkpoint by id.
+///
+/// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message that other
+/// checkpoints brought: each message is read once. Content that is stored is fetched once per record that named it.
+pub fn load<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    horizons: &Horizons,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    id: &str,
+) -> Result<Loaded, Error> {
+    let row: Option<CheckpointRow> = rows.get(&by_id(run_id, id))?;
+    let Some(row) = row.filter(|row| !row.pruned) else { return Ok(Loaded::Invalid) };
+    let mut held = Held { rows, contents, horizons, place, run_id, last: None };
+    let mut checkpoint = match held.checkpoint((row.offset, row.index))? {
+        Ok(Some(checkpoint)) if checkpoint.schema_version <= LOOP_CHECKPOINT_SCHEMA_VERSION => checkpoint,
+        Ok(_) => return Ok(Loaded::Invalid),
+        Err(lost) => return Ok(Loaded::Lost(lost)),
+    };
+    let list = match list(&mut held, &row, &checkpoint.messages)? {
+        Ok(Some(list)) => list,
+        Ok(None) => return Ok(Loaded::Invalid),
+        Err(lost) => return Ok(Loaded::Lost(lost)),
+    };
+    let hashes: Vec<_> = list.iter().map(messages::hash).collect();
+    if checkpoint.state_hash != checkpoint.hash_with(&hashes) {
+        return Ok(Loaded::Invalid);
+    }
+    (checkpoint.base, checkpoint.spans, checkpoint.messages) = (None, Vec::new(), list);
+    Ok(Loaded::Valid(row, Box::new(checkpoint)))
+}
+
+/// An answer, or the content that it lacks.
+type OrLost<T> = Result<T, Box<Lost>>;
+
+/// Messages whose record has its payload in the content store: the last such payload is kept, for neighbours ask for it.
+struct Held<'a, R> {
+    rows: &'a R,
+    contents: &'a Contents,
+    horizons: &'a Horizons,
+    place: Place<'a>,
+    run_id: RunId<&'a str>,
+    last: Option<((Offset, u32), Vec<Json>)>,
+}
+
+impl<R: Rows> Held<'_, R> {
+    /// The checkpoint that the record at a place carries, its payload brought back where it is stored; none where it was
+    /// taken away.
+    fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
+        let Some(record) = super::record(self.rows, self.horizons, self.run_id, at)? else { return Ok(Ok(None)) };
+        let Content::There(payload) = record.payload else { return Ok(Ok(None)) };
+        Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, payload) {
+            Ok(Payload::LoopCheckpoint(checkpoint)) => Ok(Some(checkpoint)),
+            Ok(_) => Ok(None),
+            Err(lost) => Err(lost),
+        })
+    }
+
+    /// The text of a message, wherever it is; none where no record carries it, or where it was taken away.
+    fn text(&mut self, row: MessageRow) -> Result<OrLost<Option<Json>>, Error> {
+        let MessageRow { text, held, offset, logged_at_millis, .. } = row;
+        if self.horizons.taken(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {
+            return Ok(Ok(None));
+        }
+        let (None, Some(held)) = (&text, held) else { return Ok(Ok(text)) };
+        let at = (held.offset, held.index);
+        if self.last.as_ref().is_none_or(|(last, _)| *last != at) {
+            match self.checkpoint(at)? {
+                Ok(checkpoint) => self.last = Some((at, checkpoint.map(|held| held.messages).unwrap_or_default())),
+                Err(lost) => return Ok(Err(lost)),
+            }
+        }
+        let nth = usize::try_from(held.nth).unwrap_or(usize::MAX);
+        Ok(Ok(self.last.as_ref().and_then(|(_, messages)| messages.get(nth)).cloned()))
+    }
+}
+
+/// The messages of a checkpoint, of which it brought `own`; none where one is missing, or is not as large as the facts
+/// that the judge went by said.
+fn list<R: Rows>(
+    held: &mut Held<'_, R>,
+    row: &CheckpointRow,
+    own: &[Json],
+) -> Result<OrLost<Option<Vec<Json>>>, Error> {
+    let mut ranges = Vec::new();
+    for at in &row.list.pages {
+        ranges.extend(held.rows.get::<Vec<Range>>(&page(held.run_id, at.page))?.unwrap_or_default());
+    }
+    ranges.extend_from_slice(&row.list.tail);
+    // The judge let no longer one pass.
+    let mut messages = Vec::with_capacity(row.list.messages.min(MESSAGES_MAX) as usize);
+    for range in ranges {
+        if let Err(lost) = read(held, row.own_from, &range, own, &mut messages)? {
+            return Ok(Err(lost));
+        }
+    }
+    let bytes: u64 = messages.iter().map(|message| message.as_str().len() as u64).sum();
+    let complete = (messages.len() as u64, bytes) == (row.list.messages, row.list.bytes);
+    Ok(Ok(complete.then_some(messages)))
+}
+
+/// Reads the messages of a range: those before `own_from` from the array, the others from the record that brought them.
+fn read<R: Rows>(
+    held: &mut Held<'_, R>,
+    own_from: u64,
+    range: &Range,
+    own: &[Json],
+    messages: &mut Vec<Json>,
+) -> Result<OrLost<()>, Error> {
+    let older = own_from.saturating_sub(range.from).min(range.count);
+    let (first, mut left) = (message(held.run_id, range.from), older);
+    let mut found = Vec::new();
+    if older == 1 {
+        found.extend(held.rows.get::<MessageRow>(&first)?);
+    } else if older > 0 {
+        let prefix = message_prefix(held.run_id);
+        held.rows.scan(prefix.bytes(), first.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+            found.push(store::decode::<MessageRow>(key, row)?);
+            left -= 1;
+            Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+    }
+    for row in found {
+        match held.text(row)? {
+            Ok(text) => messages.extend(text),
+            Err(lost) => return Ok(Err(lost)),
+        }
+    }
+    let index = |number: u64| usize::try_from(number.saturating_sub(own_from)).unwrap_or(usize::MAX);
+    let (from, to) = (index(range.from + older), index(range.from + range.count));
+    messages.extend_from_slice(own.get(from..to).unwrap_or_default());
+    Ok(Ok(()))
+}
+
+/// A checkpoint as it is answered, with its messages or without.
+pub fn answer(place: Place<'_>, row: &CheckpointRow, checkpoint: LoopCheckpoint, full: bool) -> Checkpoint {
+    Checkpoint {
+        checkpoint_id: checkpoint.checkpoint_id,
+        covers_journal_seq: checkpoint.covers_journal_seq,
+        checkpoint_seq: checkpoint.checkpoint_seq,
+        schema_version: checkpoint.schema_version,
+        messages: full.then_some(checkpoint.messages),
+        state: checkpoint.state,
+        unanswered: checkpoint.unanswered,
+        position: place.at(row.offset, row.index),
+    }
+}

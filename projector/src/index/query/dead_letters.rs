@@ -1,0 +1,39 @@
+//! Bytes that nobody could read.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Parts, Rows,
+        dead_letters::{DeadLetterRow, key, prefix},
+    },
+};
+use runlog_schemas::{answer::DeadLetter, id::Offset};
+
+/// A page of this partition's dead letters, in log order.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<DeadLetter>, Option<Vec<u8>>), Error> {
+    super::page(rows, &prefix(), cursor, limit, |at, row| {
+        let Some(offset) = Parts::new(at).offset() else { return Ok(None) };
+        Ok(Some(answer(place, offset, &store::decode(at, row)?)))
+    })
+}
+
+/// One dead letter and what was wrong with it.
+pub fn one<R: Rows>(rows: &R, place: Place<'_>, offset: Offset) -> Result<Option<(DeadLetter, String)>, Error> {
+    let row: Option<DeadLetterRow> = rows.get(&key(offset))?;
+    Ok(row.map(|row| (answer(place, offset, &row), row.detail)))
+}
+
+fn answer(place: Place<'_>, offset: Offset, row: &DeadLetterRow) -> DeadLetter {
+    DeadLetter {
+        position: place.at(offset, 0),
+        reason: row.reason.clone(),
+        sha256: row.sha256.to_string(),
+        bytes: row.bytes,
+    }
+}

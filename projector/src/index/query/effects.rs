@@ -1,0 +1,138 @@
+//! What may have happened outside.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Parts, Rows,
+        effects::{EffectRow, EvidenceRow, Kind, PENDING, pending_of, prefix},
+    },
+};
+use runlog_schemas::{
+    answer::{Effect, EffectState, Evidence, Pending},
+    id::{RecordId, RunId},
+    judge::{Class, class},
+};
+use std::ops::ControlFlow;
+
+/// A page of a run's pending effects, by request within the page. One seek, a step each.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn pending<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Pending>, Option<Vec<u8>>), Error> {
+    let (mut found, next) = super::page(rows, &pending_of(run_id), cursor, limit, |key, row| {
+        let mut parts = Parts::new(key);
+        let (Some(_), Some(_), Some(id)) = (parts.text(), parts.u8(), parts.id()) else { return Ok(None) };
+        let row: EffectRow = store::decode(key, row)?;
+        let (class, reason) = class(row.has_key, row.cleared);
+        Ok(Some(Pending {
+            kind: row.kind.as_str().into(),
+            id,
+            tool_name: row.tool_name,
+            fingerprint: row.fingerprint,
+            occurrence: row.occurrence,
+            class: class.as_str().into(),
+            reason: reason.into(),
+            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+            attempts: row.attempts,
+            journal_seq: row.journal_seq,
+            idempotency_key: row.idempotency_key,
+        }))
+    })?;
+    found.sort_by_key(|pending| pending.journal_seq);
+    Ok((found, next))
+}
+
+/// Whether a run has an effect that may have happened and must not be run again before somebody decides. One seek, and a
+/// step per pending effect up to the first of these.
+pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
+    let (prefix, mut found) = (pending_of(run_id), false);
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let row: EffectRow = store::decode(key, row)?;
+        found = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(found)
+}
+
+/// Where the effect stands that a decision on `id` is about: of the first kind that knows the id. Two gets per kind.
+pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Option<String>, Error> {
+    for kind in Kind::ALL {
+        if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
+            return Ok(Some(PENDING.to_owned()));
+        }
+        if let Some(row) = rows.get::<EffectRow>(&store::effects::ended(run_id, *kind, id))? {
+            return Ok(Some(row.status));
+        }
+    }
+    Ok(None)
+}
+
+/// A page of this partition's effects, pending before ended.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    only_pending: bool,
+    only_unsafe: bool,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
+    let lists: &[bool] = if only_pending || only_unsafe { &[false] } else { &[false, true] };
+    let list = |cursor: &[u8]| lists.iter().position(|ended| cursor.starts_with(prefix(*ended).bytes()));
+    let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
+    let mut found = Vec::new();
+    for (at, ended) in lists.iter().copied().enumerate().skip(from) {
+        let cursor = cursor.filter(|_| at == from);
+        let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
+            let mut parts = Parts::new(key);
+            let (Some(run_id), Some(_), Some(id)) = (parts.id(), parts.u8(), parts.id()) else { return Ok(None) };
+            let row: EffectRow = store::decode(key, row)?;
+            let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
+            Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row, !ended)))
+        })?;
+        found.extend(effects);
+        if next.is_some() {
+            return Ok((found, next));
+        }
+        if at + 1 < lists.len() && found.len() == limit {
+            // The page is full at the seam: it goes on before the first ended effect.
+            return Ok((found, Some(prefix(true).into_bytes())));
+        }
+    }
+    Ok((found, None))
+}
+
+fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
+    let (class, reason) = class(row.has_key, row.cleared);
+    Effect {
+        run_id,
+        position: place.at(row.offset, row.index),
+        pending: EffectState {
+            kind: row.kind.as_str().into(),
+            id,
+            tool_name: row.tool_name,
+            fingerprint: row.fingerprint,
+            occurrence: row.occurrence,
+            status: if pending { PENDING.to_owned() } else { row.status },
+            class: pending.then(|| class.as_str().into()),
+            reason: pending.then(|| reason.into()),
+            evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+        },
+    }
+}
+
+fn evidence(place: Place<'_>, row: &EvidenceRow) -> Evidence {
+    Evidence {
+        record_id: row.record_id.clone(),
+        status: row.status.clone(),
+        reason: row.reason.as_str().into(),
+        position: place.at(row.offset, row.index),
+    }
+}

@@ -1,0 +1,271 @@
+//! Events: records by the summary that they bring for event streams.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Key, Parts, Rows, events,
+        records::{RecordRow, prefix as records_of},
+    },
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Event},
+    codec,
+    datum::Malformed,
+    id::{Offset, RunId},
+    refs::EntityKind,
+};
+use std::ops::ControlFlow;
+
+/// Rows that one page looks at: what other filters leave out is looked at too.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// What is asked for: all of it must be so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The run.
+    pub run_id: Option<RunId>,
+    /// The family.
+    pub family: Option<String>,
+    /// The kind within its family.
+    pub kind: Option<String>,
+    /// What it is about.
+    pub subject: Option<(EntityKind, String)>,
+    /// What it touches.
+    pub related: Option<(EntityKind, String)>,
+    /// A correlation entry: key and value.
+    pub correlation: Option<(String, String)>,
+    /// A tag.
+    pub tag: Option<String>,
+}
+
+impl Filter {
+    /// The rows to look at, list by list: those of the filter that is likely to leave the fewest.
+    ///
+    /// Errors: `Usage` where nothing is asked for that events are indexed by.
+    fn lists(&self) -> Result<Vec<Key>, Error> {
+        if let Some((kind, id)) = &self.subject {
+            // What is about its own run has no row of its own: it is among that run's records.
+            let own = RunId::new(id.as_str()).ok().filter(|_| *kind == EntityKind::Run);
+            let about = events::of_subject(*kind, id);
+            return Ok(match (own, &self.run_id) {
+                (Some(own), None) => vec![records_of(own), about],
+                (Some(own), Some(run_id)) if *run_id == own => vec![records_of(own)],
+                _ => vec![about],
+            });
+        }
+        self.list().map(|list| vec![list])
+    }
+
+    fn list(&self) -> Result<Key, Error> {
+        if let Some((kind, id)) = &self.related {
+            return Ok(events::of_related(*kind, id));
+        }
+        if let Some((key, value)) = &self.correlation {
+            return Ok(events::of_correlation(key, value));
+        }
+        if let Some(tag) = &self.tag {
+            return Ok(events::of_tag(tag));
+        }
+        match (&self.run_id, &self.family, &self.kind) {
+            (Some(run_id), _, _) => Ok(records_of(run_id.borrow())),
+            (None, Some(family), Some(kind)) => Ok(events::of_kind(family, kind)),
+            (None, Some(family), None) => Ok(events::of_family(family)),
+            _ => {
+                let message = "events are found by run, family, family and kind, subject, related, correlation or tag";
+                Err(Error::new(ErrorKind::Usage, message))
+            }
+        }
+    }
+
+    fn takes(&self, run_id: RunId<&str>, event: &codec::Event<'_>) -> bool {
+        fn is<T: ?Sized + PartialEq>(wanted: Option<&T>, found: &T) -> bool {
+            wanted.is_none_or(|wanted| wanted == found)
+        }
+        self.run_id.as_ref().is_none_or(|wanted| *wanted == run_id)
+            && is(self.family.as_deref(), event.family)
+            && is(self.kind.as_deref(), event.kind)
+            && self
+                .subject
+                .as_ref()
+                .is_none_or(|(kind, id)| (*kind, id.as_str()) == (event.subject.kind, event.subject.id))
+            && self.related.as_ref().is_none_or(|(kind, id)| {
+                event.related.iter().any(|entity| (*kind, id.as_str()) == (entity.kind, entity.id))
+            })
+            && self
+                .correlation
+                .as_ref()
+                .is_none_or(|(key, value)| event.correlation.contains(&(key.as_str(), value.as_str())))
+            && self.tag.as_ref().is_none_or(|tag| event.tags.contains(&tag.as_str()))
+    }
+}
+
+/// A page of this partition's events: one seek (two for what is about a run), then a step and a get per row that is looked
+/// at. It may have fewer than `limit`, or none, and still say where it goes on.
+///
+/// Errors: `Usage` for a cursor of another list, and where nothing is asked for that events are indexed by.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    filter: &Filter,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Event>, Option<Vec<u8>>), Error> {
+    page_of(rows, filter, cursor, limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
+}
+
+/// A page as [`page`] finds it, of what `make` makes of a row's key and its record.
+pub(super) fn page_of<R: Rows, T>(
+    rows: &R,
+    filter: &Filter,
+    cursor: Option<&[u8]>,
+    limit: usize,
+    make: &mut Make<'_, T>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    let lists = filter.lists()?;
+    let list = |cursor: &[u8]| lists.iter().position(|list| cursor.starts_with(list.bytes()));
+    let from = cursor.map_or(Ok(0), |cursor| list(cursor).ok_or_else(super::foreign_cursor))?;
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    for (at, list) in lists.iter().enumerate().skip(from) {
+        if found.len() == limit {
+            // The page is full at the seam: it goes on before the first row of this list.
+            return Ok((found, Some(list.bytes().to_vec())));
+        }
+        let cursor = cursor.filter(|_| at == from);
+        if let Some(next) = look(rows, filter, (list, cursor), (&mut found, limit), &mut looked_at, make)? {
+            return Ok((found, Some(next)));
+        }
+    }
+    Ok((found, None))
+}
+
+/// Looks at the rows of one list behind a cursor. Says where it goes on where the page ended before it.
+fn look<R: Rows, T>(
+    rows: &R,
+    filter: &Filter,
+    (prefix, cursor): (&Key, Option<&[u8]>),
+    (found, limit): (&mut Vec<T>, usize),
+    looked_at: &mut usize,
+    make: &mut Make<'_, T>,
+) -> Result<Option<Vec<u8>>, Error> {
+    let start = cursor.map_or_else(|| prefix.bytes().to_vec(), |cursor| [cursor, &[0]].concat());
+    let (mut last, mut more, mut failed) = (None, false, None);
+    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if found.len() == limit || *looked_at == LOOKED_AT_MAX {
+            more = true;
+            last.get_or_insert_with(|| prefix.bytes().to_vec());
+            return Ok(ControlFlow::Break(()));
+        }
+        *looked_at += 1;
+        last = Some(key.to_vec());
+        match record(rows, key, row).and_then(|record| taken(filter, record)) {
+            Ok(None) => {}
+            Ok(Some(record)) => match make(key, record) {
+                Ok(made) => found.push(made),
+                Err(error) => failed = Some(error),
+            },
+            Err(error) => failed = Some(error),
+        }
+        Ok(if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    failed.map_or(Ok(last.filter(|_| more)), Err)
+}
+
+/// What is made of a row: its key, and the record that it stands for.
+pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
+
+/// A record where the filter takes it.
+fn taken(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
+    let (run_id, at, row) = found;
+    Ok(takes(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
+}
+
+/// Whether a filter takes the record at a place. One that cannot be read is an error that says which one: passed over, it would
+/// look as if it were not there.
+pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
+    let damaged = |why: &dyn std::fmt::Display| {
+        let message = format!(
+            "the stored record of run {run_id} at offset {}, index {} does not decode ({why}); delete the index folder to \
+             rebuild it from the log",
+            at.0, at.1
+        );
+        Error::new(ErrorKind::Internal, message)
+    };
+    let envelope = codec::read(&row.framed.0).map_err(|error| damaged(&error))?;
+    let event = envelope.event().map_err(|error| damaged(&error))?;
+    Ok(filter.takes(run_id, &event))
+}
+
+/// A run, where in it a record stands, and the record.
+pub(super) type Found = (RunId, (Offset, u32), RecordRow);
+
+/// The record that a row stands for: a record of its run, or an event that names the run.
+fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
+    let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
+    let no_place = || damaged("its key names no record");
+    if key.first() == Some(&(store::Index::Records as u8)) {
+        let mut parts = Parts::new(key);
+        let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.offset(), parts.u32()) else {
+            return Err(no_place());
+        };
+        return Ok((run_id, (offset, index), store::decode(key, row)?));
+    }
+    let place = key.len().checked_sub(12).map(|from| &key[from..]).ok_or_else(no_place)?;
+    let mut parts = Parts::of(place);
+    let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Err(no_place()) };
+    let run_id: RunId = store::decode(key, row)?;
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
+    row.map(|row| (run_id, (offset, index), row)).ok_or_else(|| damaged("it names a record that is not there"))
+}
+
+fn event(place: Place<'_>, run_id: RunId, (offset, index): (Offset, u32), row: &RecordRow) -> Result<Event, Error> {
+    let (numbers, body) = super::summary(row)?;
+    Ok(Event {
+        position: place.at(offset, index),
+        run_id,
+        record_id: body.record_id,
+        journal_seq: numbers.journal_seq,
+        payload_type: body.facts.payload_type,
+        timestamp: super::time(numbers.timestamp_millis),
+        event: body.event_index,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::{Commit as _, Memory, records::Bytes};
+    use runlog_schemas::{datum::Datum as _, id::RecordId, payload::RunLifecycle, record::JournalRecord};
+
+    #[test]
+    fn a_damaged_row_is_an_error_that_says_which_and_never_passed_over() {
+        let run = RunId::new("run-7").unwrap();
+        let started = RunLifecycle { status: "started".into(), reason: String::new() };
+        let record = JournalRecord::new(run, RecordId::new("r".to_owned()).unwrap(), "a", started.into());
+        let good = codec::encode(&record);
+        let mut cut = good.clone();
+        cut.truncate(good.len() - 3);
+        let of_tag = events::at(events::of_tag("t"), Offset::from(9), 2);
+        let of_run = store::records::key(run, Offset::from(9), 2);
+        let tagged = Filter { tag: Some("t".into()), ..Filter::default() };
+        let all = Filter { run_id: Some(run.to_owned()), ..Filter::default() };
+        let asked = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
+            let memory = Memory::default();
+            memory.commit(rows.iter().map(|(key, row)| (*key, Some(row.as_slice())))).unwrap();
+            let place = Place { topic: "t", partition: 0.into() };
+            page(&memory, place, filter, None, 10)
+                .map(|(events, _)| events.len())
+                .map_err(|error| error.problem().detail)
+        };
+        let row = |framed: &[u8]| RecordRow { logged_at_millis: 0, framed: Bytes(framed.to_vec()) }.to_bytes();
+        assert_eq!(asked(&all, &[(of_run.bytes(), row(&good))]), Ok(1));
+        let told = asked(&all, &[(of_run.bytes(), row(&cut))]).unwrap_err();
+        assert!(told.contains("run run-7 at offset 9, index 2"), "{told}");
+        let told = asked(&tagged, &[(of_tag.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        let key = runlog_schemas::datum::hex(of_tag.bytes());
+        assert!(told.contains(&key) && told.contains("not there"), "{told}");
+        let short = events::of_tag("t").u32(1);
+        let told = asked(&tagged, &[(short.bytes(), run.to_owned().to_bytes())]).unwrap_err();
+        assert!(told.contains(&runlog_schemas::datum::hex(short.bytes())), "{told}");
+    }
+}

@@ -1,0 +1,239 @@
+//! Which facts of a run hold at a time (valid time), as its records say it up to the view's position.
+//!
+//! Of the statements of a fact up to the time the latest by valid time counts; at a tie an assertion wins over a
+//! retraction, then what stands later in the log. The fact holds where that is an assertion, and the record that says so
+//! stands for it.
+//!
+//! ```text
+//!   the run's records, in log order ──▶ what one states: family, key
+//!                                                │
+//!                          the fact's statements, one seek ──▶ is it the one that holds?
+//! ```
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Key, Parts, Rows, evolving,
+        evolving::FactRow,
+        facts::{self, Family},
+        proposals,
+        records::{RecordRow, prefix},
+        runs::RunRow,
+        tool_calls::{self, CallRow},
+        turns::{self, TurnRow},
+    },
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Fact, Facts},
+    codec::Envelope,
+    datum::hex,
+    id::{Offset, RecordId, RunId},
+    record::Validity,
+};
+use std::{collections::HashMap, ops::ControlFlow};
+
+/// Records that one page looks at: those that state nothing, or nothing that holds, are looked at too.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The time, milliseconds since the Unix epoch, inclusive.
+    pub at_millis: i64,
+    /// Facts of one family.
+    pub family: Option<Family>,
+    /// Facts of a page at the most.
+    pub limit: usize,
+}
+
+/// The family of a name.
+///
+/// Errors: `Usage` for what is none.
+pub fn family(name: &str) -> Result<Family, Error> {
+    Family::ALL.iter().copied().find(|family| family.as_str() == name).ok_or_else(|| {
+        let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
+        Error::new(ErrorKind::Usage, format!("family {name:?} is none of {}", known.join(", ")))
+    })
+}
+
+/// A page of the facts of a run that hold at a time; none where nothing was applied to the run.
+///
+/// Cost: two gets, then [`held`].
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    ask: Ask,
+    cursor: Option<&[u8]>,
+) -> Result<Option<Facts>, Error> {
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
+        return Ok(None);
+    };
+    let (facts, next) = held(rows, run_id, ask, cursor, |_, at, stated, row| {
+        let record = super::envelope(&row.framed.0)?;
+        Ok(Fact {
+            family: stated.family.as_str().to_owned(),
+            key: stated.key.clone(),
+            at: super::time(stated.at.max(0).cast_unsigned()),
+            at_millis: stated.at,
+            status: record.facts.status.clone(),
+            position: place.at(at.0, at.1),
+            record_id: record.record_id.to_owned(),
+            journal_seq: record.journal_seq,
+            payload_type: record.facts.payload_type,
+        })
+    })?;
+    Ok(Some(Facts {
+        run_id: run_id.to_owned(),
+        at: super::time(ask.at_millis.max(0).cast_unsigned()),
+        position: place.at(run.offset, run.index),
+        facts,
+        next_cursor: next.map(|key| hex(&key)),
+    }))
+}
+
+/// A fact that holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What it is about.
+    pub family: Family,
+    /// Its key within the run.
+    pub key: String,
+    /// From when on it holds, milliseconds since the Unix epoch.
+    pub at: i64,
+}
+
+/// The records of a run that state the facts which hold at a time, in log order, behind `cursor` (the key of a record's
+/// row). `take` turns the row's key, the record's place, its fact and its row into an item.
+///
+/// Cost: one seek and a step per record that is passed, `LOOKED_AT_MAX` (5,000) of them at the most; and for each fact that one of
+/// them is about, once: for a call one get (and a seek where more was said of it than a request and an end), for a turn or
+/// proposal one seek; and a step per statement of it. A page may have fewer than the limit, or none, and still say where it
+/// goes on. The cursor survives writes.
+pub fn held<R: Rows, T>(
+    rows: &R,
+    run_id: RunId<&str>,
+    Ask { at_millis, family, limit }: Ask,
+    cursor: Option<&[u8]>,
+    mut take: impl FnMut(&[u8], (Offset, u32), &Held, &RecordRow) -> Result<T, Error>,
+) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
+    let prefix = prefix(run_id);
+    let start = match cursor {
+        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
+        Some(_) => return Err(super::foreign_cursor()),
+        None => prefix.bytes().to_vec(),
+    };
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    let (mut last, mut more, mut failed) = (None, false, None);
+    let mut known: HashMap<(Family, String), Option<Latest>> = HashMap::new();
+    let mut one = |key: &[u8], row: &[u8]| -> Result<Option<T>, Error> {
+        let mut parts = Parts::new(key);
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
+        let row: RecordRow = store::decode(key, row)?;
+        let record: Envelope<'_> = super::envelope(&row.framed.0)?;
+        let Some((about, fact)) = facts::of(&record).filter(|(about, _)| family.is_none_or(|one| one == *about)) else {
+            return Ok(None);
+        };
+        let latest = match known.get(&(about, fact.to_owned())) {
+            Some(latest) => *latest,
+            None => {
+                let latest = latest(rows, run_id, about, fact, at_millis)?;
+                known.insert((about, fact.to_owned()), latest);
+                latest
+            }
+        };
+        let Some(latest) = latest.filter(|latest| latest.holds && latest.place == (offset, index)) else {
+            return Ok(None);
+        };
+        let held = Held { family: about, key: fact.to_owned(), at: latest.at };
+        take(key, (offset, index), &held, &row).map(Some)
+    };
+    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+        if found.len() == limit || looked_at == LOOKED_AT_MAX {
+            more = true;
+            return Ok(ControlFlow::Break(()));
+        }
+        looked_at += 1;
+        last = Some(key.to_vec());
+        match one(key, row) {
+            Ok(item) => found.extend(item),
+            Err(error) => {
+                failed = Some(error);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    failed.map_or(Ok((found, last.filter(|_| more))), Err)
+}
+
+/// A statement of a fact. The order is which one counts: the later valid time, at a tie what holds, then the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Latest {
+    at: i64,
+    holds: bool,
+    place: (Offset, u32),
+}
+
+impl Latest {
+    fn new(Validity { at, is_valid: holds }: Validity, place: (Offset, u32)) -> Self {
+        Self { at, holds, place }
+    }
+}
+
+/// The statement of a fact that counts at a time.
+fn latest<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    family: Family,
+    key: &str,
+    at_millis: i64,
+) -> Result<Option<Latest>, Error> {
+    let mut latest: Option<Latest> = None;
+    let mut consider = |stated: Latest| {
+        if stated.at <= at_millis && latest.is_none_or(|latest| stated > latest) {
+            latest = Some(stated);
+        }
+    };
+    match family {
+        Family::ToolCall => {
+            let Ok(request) = RecordId::new(key) else { return Ok(None) };
+            let call: Option<CallRow> = rows.get(&tool_calls::key(run_id, request))?;
+            let Some(call) = call else { return Ok(None) };
+            consider(Latest::new(call.requested, (call.request_offset, call.request_index)));
+            if let Some(ended) = call.ended {
+                consider(Latest::new(ended, (call.status_offset, call.status_index)));
+            }
+            if call.more_stated {
+                let stated = tool_calls::stated_of(run_id, request);
+                each(rows, &stated, |place, validity: Validity| consider(Latest::new(validity, place)))?;
+            }
+        }
+        Family::ConversationTurn => {
+            let turns = turns::of_message(run_id, key);
+            each(rows, &turns, |place, turn: TurnRow| consider(Latest::new(turn.validity, place)))?;
+        }
+        Family::CodeEditProposal => {
+            let stated = evolving::facts_of(proposals::INDEX, run_id, key);
+            each(rows, &stated, |place, fact: FactRow| consider(Latest::new(fact.validity, place)))?;
+        }
+    }
+    Ok(latest)
+}
+
+/// All rows under a prefix whose keys end in a place: one seek, a step each.
+fn each<R: Rows, T: runlog_schemas::datum::Datum>(
+    rows: &R,
+    prefix: &Key,
+    mut take: impl FnMut((Offset, u32), T),
+) -> Result<(), Error> {
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let mut place = Parts::of(&key[prefix.bytes().len()..]);
+        if let (Some(offset), Some(index)) = (place.offset(), place.u32()) {
+            take((offset, index), store::decode(key, row)?);
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(())
+}

@@ -1,0 +1,168 @@
+//! "Was this done already?"
+
+use super::{Content, Place, Stored};
+use crate::index::{
+    Contents, Error,
+    store::{
+        self, Rows,
+        effects::{EffectRow, Kind},
+        horizons::Horizons,
+        tool_calls::{CallRow, by_fingerprint, count, key},
+    },
+};
+use runlog_schemas::{
+    answer::{CallError, Lookup},
+    id::{Fingerprint, Offset, RecordId, RunId},
+    payload::Payload,
+};
+
+/// Occurrence `occurrence` (from 1; none asks for the last) of a fingerprint: four gets, and one per record whose
+/// content is returned. Content that cannot be had, and content that was taken away, is told beside the status, which holds
+/// all the same.
+pub fn one<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    fingerprint: Fingerprint<&str>,
+    occurrence: Option<u32>,
+) -> Result<Lookup, Error> {
+    let occurrences: u32 = rows.get(&count(run_id, fingerprint))?.unwrap_or(0);
+    let wanted = occurrence.unwrap_or(occurrences);
+    let mut answer = unknown(fingerprint.to_owned(), (wanted > 0).then_some(wanted), occurrences);
+    let Some(id) = rows.get::<RecordId>(&by_fingerprint(run_id, fingerprint, wanted))? else { return Ok(answer) };
+    Fill { rows, contents, horizons: Horizons::of(rows)?, place, run_id, id: id.borrow() }.fill(&mut answer)?;
+    Ok(answer)
+}
+
+/// A call by its request's record id.
+pub fn by_request<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
+) -> Result<Option<Lookup>, Error> {
+    let Some(row) = rows.get::<CallRow>(&key(run_id, id))? else { return Ok(None) };
+    let occurrences: u32 = rows.get(&count(run_id, row.fingerprint.borrow()))?.unwrap_or(0);
+    let mut answer = unknown(row.fingerprint, Some(row.occurrence), occurrences);
+    Fill { rows, contents, horizons: Horizons::of(rows)?, place, run_id, id }.fill(&mut answer)?;
+    Ok(Some(answer))
+}
+
+fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) -> Lookup {
+    Lookup {
+        status: "unknown".into(),
+        fingerprint,
+        occurrence,
+        occurrences,
+        tool_name: None,
+        arguments: None,
+        result: None,
+        error: None,
+        position: None,
+        missing_content: Vec::new(),
+        dropped: Vec::new(),
+    }
+}
+
+/// One call, and where what is known of it comes from.
+struct Fill<'a, R> {
+    rows: &'a R,
+    contents: &'a Contents,
+    horizons: Horizons,
+    place: Place<'a>,
+    run_id: RunId<&'a str>,
+    id: RecordId<&'a str>,
+}
+
+impl<R: Rows> Fill<'_, R> {
+    fn fill(&self, answer: &mut Lookup) -> Result<(), Error> {
+        let Some(call) = self.rows.get::<CallRow>(&key(self.run_id, self.id))? else { return Ok(()) };
+        answer.status = call.status.as_str().into();
+        answer.tool_name = Some(call.tool_name.clone());
+        answer.position = Some(self.place.at(call.status_offset, call.status_index));
+        let requested = (call.request_offset, call.request_index);
+        if let Some(record) = self.record(requested)?
+            && let Some(Payload::ToolCallRequested(request)) = self.payload(record, requested, answer)
+        {
+            answer.arguments = request.arguments;
+        }
+        let ended = (call.status_offset, call.status_index);
+        if ended == requested {
+            return Ok(());
+        }
+        let Some(record) = self.record(ended)? else { return Ok(()) };
+        let facts = &record.body.facts;
+        // What was decided is known even where why is not any more.
+        if facts.payload_type == "effect_resolution" && facts.status.as_deref() == Some("adopt") {
+            return self.adopted(answer);
+        }
+        if let Some(payload) = self.payload(record, ended, answer) {
+            outcome(payload, answer);
+        }
+        Ok(())
+    }
+
+    fn record(&self, at: (Offset, u32)) -> Result<Option<Stored>, Error> {
+        super::record(self.rows, &self.horizons, self.run_id, at)
+    }
+
+    /// The payload of the record at a place; none where it cannot be had or was taken away, which the answer then says.
+    fn payload(&self, record: Stored, at: (Offset, u32), answer: &mut Lookup) -> Option<Payload> {
+        answer.dropped.extend(record.dropped(self.place, at));
+        match record.payload {
+            Content::There(payload) => self.open(record.body.record_id.borrow(), at, payload, answer),
+            Content::Dropped(_) => None,
+        }
+    }
+
+    fn open(
+        &self,
+        record_id: RecordId<&str>,
+        at: (Offset, u32),
+        payload: Payload,
+        answer: &mut Lookup,
+    ) -> Option<Payload> {
+        match self.contents.open(self.place, record_id, at, payload) {
+            Ok(payload) => Some(payload),
+            Err(lost) => {
+                answer.missing_content.push(lost.missing);
+                None
+            }
+        }
+    }
+
+    /// What the evidence says that a decision adopted.
+    fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
+        let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, Kind::ToolCall, self.id))?;
+        let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
+        let at = (evidence.offset, evidence.index);
+        let record = super::envelope(&evidence.framed.0)?;
+        let payload_type = &record.facts.payload_type;
+        if let Some(by) = self.horizons.taken(payload_type, at.0, evidence.logged_at_millis) {
+            answer.dropped.push(super::dropped(self.place, record.record_id, payload_type, at, by));
+            return Ok(());
+        }
+        let Ok(payload) = record.payload() else { return Ok(()) };
+        if let Some(payload) = self.open(evidence.record_id.borrow(), at, payload, answer) {
+            outcome(payload, answer);
+        }
+        Ok(())
+    }
+}
+
+/// What the record that ended a call says.
+fn outcome(payload: Payload, answer: &mut Lookup) {
+    match payload {
+        Payload::ToolCallCompleted(done) => answer.result = done.result,
+        Payload::ToolCallFailed(failed) => {
+            answer.error = Some(CallError { kind: failed.error_kind, message: failed.error_message });
+        }
+        Payload::EffectResolution(resolution) if resolution.decision == "done" => answer.result = resolution.result,
+        Payload::EffectResolution(resolution) => {
+            answer.error = Some(CallError { kind: "given_up".into(), message: resolution.why });
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! What became of an appended record.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
+};
+use runlog_schemas::{
+    answer::{Outcome, ReadBack},
+    id::{JournalSeq, Offset, RecordId, RunId},
+    judge::{Reason, Seen},
+};
+
+/// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
+/// row stands at its place, and its id stands for the first one. At most six gets, and where the first two find nothing a
+/// seek: a batch that was refused for another one of its records.
+pub fn one<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    (offset, index): (Offset, u32),
+    record_id: Option<RecordId<&str>>,
+) -> Result<Option<Outcome>, Error> {
+    let outcome = |outcome: &str, reason: Option<&str>, (offset, index)| Outcome {
+        position: place.at(offset, index),
+        outcome: outcome.to_owned(),
+        reason: reason.map(str::to_owned),
+        record_id: record_id.into(),
+        journal_seq: None,
+    };
+    let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
+    if let Some(row) = refused.filter(|row| row.run_id == run_id) {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
+    if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
+        return Ok(Some(outcome("applied", None, (offset, index))));
+    }
+    // What the batch at this offset was refused for, it was refused for as a whole, whatever became of its records later.
+    if let Some((index, row)) = refused_at(rows, offset)?
+        && row.run_id == run_id
+    {
+        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+    }
+    if let Some(first) = rows.get::<Seen>(&store::anomalies::repeat(run_id, offset))? {
+        return Ok(Some(outcome("repeat", first.refused.map(Reason::as_str), (first.offset, first.index))));
+    }
+    let seen = match record_id {
+        Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key))?,
+        None => None,
+    };
+    // A batch's id stands for its place, whatever became of its first record.
+    if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
+        return Ok(Some(outcome("applied", None, (offset, index))));
+    }
+    let Some(Seen { offset, index, refused, .. }) = seen else { return Ok(None) };
+    let journal_seq = if refused.is_none() { number(rows, run_id, (offset, index))? } else { None };
+    let told = outcome("repeat", refused.map(|reason| reason.as_str()), (offset, index));
+    Ok(Some(Outcome { journal_seq, ..told }))
+}
+
+/// The number of the record that was applied at a place. One get.
+pub fn number<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    (offset, index): (Offset, u32),
+) -> Result<Option<JournalSeq>, Error> {
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
+    row.map(|row| Ok(super::envelope(&row.framed.0)?.journal_seq)).transpose()
+}
+
+/// What became of the first record of this id, wherever it stands, and who writes the run in the same view; none where no
+/// record of the id was applied, or refused for its content. At most three gets.
+pub fn by_id<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    record_id: RecordId<&str>,
+) -> Result<Option<ReadBack>, Error> {
+    let Some(seen) = store::seen(run_id, record_id, |key| rows.get(key))? else { return Ok(None) };
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    let outcome = Outcome {
+        position: place.at(seen.offset, seen.index),
+        outcome: if seen.refused.is_some() { "refused" } else { "applied" }.to_owned(),
+        reason: seen.refused.map(|reason| reason.as_str().to_owned()),
+        record_id: Some(record_id).into(),
+        journal_seq: None,
+    };
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
+}
+
+/// What was refused at an offset: one at the most, with the index of the record at fault.
+fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyRow)>, Error> {
+    let prefix = store::anomalies::prefix().offset(offset);
+    let mut found = None;
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let mut parts = store::Parts::new(key);
+        if let (Some(_), Some(index)) = (parts.offset(), parts.u32()) {
+            found = Some((index, store::decode(key, row)?));
+        }
+        Ok(std::ops::ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// The outcome, and who writes the run in the same view. One get more.
+pub fn read_back<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    at: (Offset, u32),
+    record_id: Option<RecordId<&str>>,
+) -> Result<Option<ReadBack>, Error> {
+    let Some(outcome) = one(rows, place, run_id, at, record_id)? else { return Ok(None) };
+    let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
+    Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
+}

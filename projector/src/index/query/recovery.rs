@@ -1,0 +1,316 @@
+//! All that a process needs to go on with a run, from one view.
+
+use super::{Place, checkpoint, effects, standing};
+use crate::index::{
+    Contents, Error,
+    content::Named,
+    store::{
+        self, Index, Rows,
+        contents::{self, ContentRow},
+        horizons::Horizons,
+        runs::RunRow,
+        tool_calls::{CallRow, key, order_prefix},
+    },
+};
+use runlog_schemas::{
+    answer::{Done, ErrorKind, MissingContent, Recovery, Standing},
+    datum::hex,
+    id::{JournalSeq, Offset, RecordId, RunId},
+    judge::{CallStatus, RunStatus},
+};
+use std::{cmp::Ordering, ops::ControlFlow};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The checkpoint with its messages.
+    pub full: bool,
+    /// As if there were no checkpoint: for an agent that starts over.
+    pub from_start: bool,
+    /// Whether the run's content is there.
+    pub content: bool,
+    /// Completed calls, and what stands open but effects, in one page together.
+    pub limit: usize,
+    /// Pending effects of one page.
+    pub pending: usize,
+}
+
+/// Contents that one page asks the store for.
+pub const CONTENTS_MAX: usize = 256;
+/// Pending effects of one page as servers give it, whatever the limit: who goes on with a run mostly has all at once.
+pub const PENDING_MAX: usize = 1000;
+
+type Cursor = Option<Vec<u8>>;
+
+/// What is known of a run; none where nothing was applied to it.
+///
+/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect, a seek plus two
+/// gets per call that the checkpoint does not cover, and a seek for each list of what stands open and a step per item, `limit`
+/// at the most in all. Where they are asked for, a question to the content store per content, [`CONTENTS_MAX`] at the most. The
+/// pages of `pending` come first, then those of `completed`, of approvals, wakes, messages and write-backs, and of
+/// `missing_content`. `resumable` knows of every pending effect on any page, and of what content is missing on those read.
+///
+/// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
+///
+/// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
+/// page that gave the cursor: [`behind`] says what to ask instead.
+pub fn one<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    ask: Ask,
+    cursor: Option<&[u8]>,
+) -> Result<Option<Recovery>, Error> {
+    let Ask { full, from_start, content, limit, pending: pending_max } = ask;
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
+        return Ok(None);
+    };
+    let last = last_offset(rows, run_id, &run)?;
+    let cursor = cursor.map(|cursor| bound(run_id, cursor, last)).transpose()?;
+    let checkpoint::Latest { found: latest, missing: unusable, .. } = if from_start {
+        checkpoint::Latest::default()
+    } else {
+        checkpoint::latest(rows, contents, place, run_id, None)?
+    };
+    let covers = latest.as_ref().map_or(JournalSeq::ZERO, |(row, _)| row.covers_journal_seq);
+    let unanswered = latest.as_ref().map(|(_, checkpoint)| checkpoint.unanswered.clone()).unwrap_or_default();
+    // What the checkpoint lists comes with the first page.
+    let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
+    let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
+    let mut at = Reading::at(cursor);
+    let mut left = limit;
+    let mut pending = Vec::new();
+    if let Some(cursor) = at.of(Index::Effects) {
+        let more;
+        (pending, more) = effects::pending(rows, place, run_id, cursor, pending_max)?;
+        at.read(more);
+    }
+    if let Some(cursor) = at.of(Index::ToolCalls) {
+        let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, left)?;
+        left -= behind.len();
+        completed.extend(behind);
+        at.read(more);
+    }
+    let mut open = |index: Index| -> Result<Vec<Standing>, Error> {
+        let Some(cursor) = at.of(index) else { return Ok(Vec::new()) };
+        if left == 0 {
+            at.read(Some(store::evolving::open_of(index, run_id).into_bytes()));
+            return Ok(Vec::new());
+        }
+        let (found, more) = standing::page(rows, place, index, (Some(run_id), false), cursor, left)?;
+        left -= found.len();
+        at.read(more);
+        Ok(found.into_iter().map(|(_, standing)| standing).collect())
+    };
+    let approvals = open(Index::Approvals)?;
+    let wakes = open(Index::Wakes)?;
+    let messages = open(Index::Messages)?;
+    let write_backs = open(Index::WriteBacks)?;
+    // Later checkpoints that could not be used are told once.
+    let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
+    if content && let Some(cursor) = at.of(Index::Contents) {
+        let (missing, more) = missing(rows, contents, place, run_id, cursor)?;
+        missing_content.extend(missing);
+        at.read(more);
+    }
+    let head = &run.head;
+    let reason = not_resumable(head.status, effects::any_unsafe(rows, run_id)?, &missing_content);
+    Ok(Some(Recovery {
+        run_id: run_id.to_owned(),
+        status: head.status.as_str().into(),
+        position: place.at(run.offset, run.index),
+        records_after: latest.as_ref().map_or(head.records, |(row, _)| head.records.saturating_sub(row.records)),
+        checkpoint: latest.map(|(row, checkpoint)| checkpoint::answer(place, &row, checkpoint, full)),
+        unclaimed: completed.len() as u64,
+        completed,
+        pending,
+        approvals,
+        wakes,
+        messages,
+        write_backs,
+        missing_content,
+        next_journal_seq: head.next_journal_seq,
+        next_writer_seq: head.next_writer_seq,
+        next_checkpoint_seq: head.checkpoint_seq + 1,
+        epoch: head.epoch,
+        writer_id: head.writer_id.clone(),
+        hash: head.hash,
+        resumable: reason.is_none(),
+        reason,
+        next_cursor: at.next.map(|key| hex(&[&last.get().to_be_bytes()[..], &key].concat())),
+    }))
+}
+
+/// The offset of the last record that changed anything of a run: applied, or refused, which may be evidence.
+fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<Offset, Error> {
+    let prefix = store::anomalies::run_prefix(run_id);
+    let mut last = run.offset;
+    rows.scan(prefix.bytes(), prefix.clone().last().bytes(), rocksdb::Direction::Reverse, &mut |key, _| {
+        let mut parts = store::Parts::new(key);
+        last = last.max(parts.text().and_then(|_| parts.offset()).unwrap_or_default());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(last)
+}
+
+/// The offset that a cursor is of, where the run went on since: asked of the run as it was behind it, the cursor goes on.
+///
+/// Errors: `Usage` for a cursor of another list.
+pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
+    let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Err(super::foreign_cursor()) };
+    let (offset, _) = split(cursor)?;
+    match offset.cmp(&last_offset(rows, run_id, &run)?) {
+        Ordering::Less => Ok(Some(offset)),
+        Ordering::Equal => Ok(None),
+        Ordering::Greater => Err(super::foreign_cursor()),
+    }
+}
+
+/// The offset that a cursor is of, and the key behind which it goes on.
+fn split(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
+    let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
+    Ok((Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?, key))
+}
+
+/// The key in a cursor that is of the run as it is now.
+fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
+    let (offset, key) = split(cursor)?;
+    if !key.first().is_some_and(|first| ORDER.iter().any(|list| *list as u8 == *first)) {
+        return Err(super::foreign_cursor());
+    }
+    if offset == last {
+        return Ok(key);
+    }
+    let message = format!("run {run_id} went on since the page that gave this cursor; begin again with the first one");
+    Err(Error::new(ErrorKind::Conflict, message))
+}
+
+/// The order in which the lists are read, page by page.
+const ORDER: [Index; 7] = [
+    Index::Effects,
+    Index::ToolCalls,
+    Index::Approvals,
+    Index::Wakes,
+    Index::Messages,
+    Index::WriteBacks,
+    Index::Contents,
+];
+
+/// Which list a page is in.
+struct Reading<'a> {
+    cursor: Option<&'a [u8]>,
+    /// The list that the cursor is in, in [`ORDER`].
+    from: usize,
+    /// Where the next page starts, once this one is full.
+    next: Cursor,
+}
+
+impl<'a> Reading<'a> {
+    fn at(cursor: Option<&'a [u8]>) -> Self {
+        let index = cursor.and_then(|cursor| cursor.first());
+        let from = ORDER.iter().position(|list| Some(&(*list as u8)) == index).unwrap_or(0);
+        Self { cursor, from, next: None }
+    }
+
+    /// Where to read a list from; none where the page does not come to it.
+    fn of(&self, list: Index) -> Option<Option<&'a [u8]>> {
+        let at = ORDER.iter().position(|known| *known == list)?;
+        (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))
+    }
+
+    /// A list was read, up to where it goes on.
+    fn read(&mut self, more: Cursor) {
+        self.next = more;
+    }
+}
+
+/// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
+/// goes on from an older one. Nor is what a horizon took away: nobody looks for it.
+fn missing<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    cursor: Option<&[u8]>,
+) -> Result<(Vec<MissingContent>, Cursor), Error> {
+    let horizons = Horizons::of(rows)?;
+    let (found, next) = super::page(rows, &contents::prefix(run_id), cursor, CONTENTS_MAX, |key, row| {
+        let row: ContentRow = store::decode(key, row)?;
+        let mut parts = store::Parts::new(key);
+        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
+        let family = &row.stored.payload_type;
+        let taken = horizons.taken(family, offset, row.logged_at_millis).is_some();
+        Ok((family != "loop_checkpoint" && !taken).then_some((row, (offset, index))))
+    })?;
+    let named: Vec<_> = found
+        .iter()
+        .map(|(row, at)| Named { record_id: row.record_id.borrow(), at: *at, stored: &row.stored })
+        .collect();
+    Ok((contents.missing(place, &named)?, next))
+}
+
+fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingContent]) -> Option<String> {
+    if status != RunStatus::Open {
+        return Some(format!("the run is {}", status.as_str()));
+    }
+    if unsafe_pending {
+        let reason = "an effect may have happened and nobody recorded its end: reconcile_required, see pending; \
+                      `runlog effects resolve` records a decision";
+        return Some(reason.to_owned());
+    }
+    let first = missing.first()?;
+    Some(format!(
+        "content is missing, see missing_content: bring it back to the content store under its name (first {}, the {} \
+         of record {})",
+        first.sha256, first.payload_type, first.record_id
+    ))
+}
+
+/// Calls ended that the checkpoint covers but whose answer its agent had not received.
+fn unanswered_calls<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    covers: JournalSeq,
+    ids: &[RecordId],
+) -> Result<Vec<Done>, Error> {
+    let mut found = Vec::new();
+    for id in ids {
+        let row: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
+        found.extend(row.filter(|row| row.journal_seq <= covers).and_then(|row| done(place, id, row)));
+    }
+    found.sort_by_key(|done: &Done| done.journal_seq);
+    Ok(found)
+}
+
+fn completed_behind<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    run_id: RunId<&str>,
+    covers: JournalSeq,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<Done>, Option<Vec<u8>>), Error> {
+    let prefix = order_prefix(run_id);
+    let start = prefix.clone().u64(covers.get());
+    let cursor = cursor.map_or_else(|| start.into_bytes(), <[u8]>::to_vec);
+    super::page(rows, &prefix, Some(&cursor), limit, |order, row| {
+        let id: RecordId = store::decode(order, row)?;
+        let call: Option<CallRow> = rows.get(&key(run_id, id.borrow()))?;
+        Ok(call.and_then(|call| done(place, &id, call)))
+    })
+}
+
+fn done(place: Place<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
+    (row.status != CallStatus::Pending).then(|| Done {
+        tool_name: row.tool_name,
+        fingerprint: row.fingerprint,
+        occurrence: row.occurrence,
+        status: row.status.as_str().into(),
+        position: place.at(row.status_offset, row.status_index),
+        id: id.clone(),
+        journal_seq: row.journal_seq,
+        idempotency_key: row.idempotency_key,
+    })
+}

@@ -1,0 +1,55 @@
+//! What stands open of a run: approvals, wakes, messages, write-backs, proposals, pools.
+
+use super::Place;
+use crate::index::{
+    Error,
+    store::{
+        self, Index, Parts, Rows,
+        evolving::{StateRow, all, ended_of, open_of},
+    },
+};
+use runlog_schemas::{answer::Standing, id::RunId, judge::lifecycle::write_back_of};
+
+/// A page, its items with their runs, and where the next one starts.
+type Page = (Vec<(RunId, Standing)>, Option<Vec<u8>>);
+
+/// A page of what is open (or has ended) of a run or of all, in key order: one seek, a step each.
+pub fn page<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    index: Index,
+    (run_id, ended): (Option<RunId<&str>>, bool),
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<Page, Error> {
+    let prefix = match (run_id, ended) {
+        (Some(run_id), false) => open_of(index, run_id),
+        (Some(run_id), true) => ended_of(index, run_id),
+        (None, ended) => all(index, ended),
+    };
+    super::page(rows, &prefix, cursor, limit, |key, row| {
+        let mut parts = Parts::new(key);
+        let (Some(run_id), Some(id)) = (parts.id(), parts.text()) else { return Ok(None) };
+        Ok(Some((run_id, answer(place, index, id, store::decode(key, row)?))))
+    })
+}
+
+/// The index of a name in URLs and answers; none where it has no such rows.
+pub fn index(name: &str) -> Option<Index> {
+    use Index::{Approvals, Messages, Pools, Proposals, Wakes, WriteBacks};
+    [Approvals, Wakes, Messages, WriteBacks, Proposals, Pools].into_iter().find(|index| index.name() == name)
+}
+
+fn answer(place: Place<'_>, index: Index, id: String, row: StateRow) -> Standing {
+    let write_back = if index == Index::WriteBacks { write_back_of(&id) } else { None };
+    let (id, epoch) = write_back.map_or((id, None), |(txn, epoch)| (txn.to_string(), Some(epoch)));
+    Standing {
+        id,
+        epoch,
+        status: row.state.status,
+        journal_seq: row.journal_seq,
+        since: place.at(row.began_offset, row.began_index),
+        record_id: row.record_id,
+        position: place.at(row.offset, row.index),
+    }
+}

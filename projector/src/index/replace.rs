@@ -1,0 +1,104 @@
+//! Rebuilding one partition beside the live one, when a skip voids a record that it had applied.
+//!
+//! Folders are `DIR/index/<generation>/<partition>/`. The new store is written in the next generation; until it has
+//! reached the old one's offset, queries are answered from the old one. The marker [`meta::live`] is written in the new
+//! one before the old one goes, so that a start after a crash finds either.
+
+use crate::index::{
+    failpoint,
+    fold::Fold,
+    shared::Shared,
+    store::{self, Commit, Mode, Rows, Store, meta},
+};
+use runlog_schemas::id::{Offset, PartitionId};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The folder of a partition's store.
+pub fn dir(index: &Path, generation: u32, partition: PartitionId) -> PathBuf {
+    index.join(generation.to_string()).join(partition.to_string())
+}
+
+/// The generations on disk that have `partition`, newest first.
+pub fn generations(index: &Path, partition: PartitionId) -> Vec<u32> {
+    let mut found: Vec<u32> = std::fs::read_dir(index)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|generation| dir(index, *generation, partition).is_dir())
+        .collect();
+    found.sort_unstable_by(|a, b| b.cmp(a));
+    found
+}
+
+/// Opens the partition's live store: the newest generation that is marked live, or a new one.
+pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Store, store::Error> {
+    for generation in generations(index, partition) {
+        let dir = dir(index, generation, partition);
+        let store = Store::open(&dir, budget, Mode::Live)?;
+        if generation == 1 || store.row(meta::live().bytes())?.is_some() {
+            return Ok(store);
+        }
+        drop(store);
+        // A rebuild that did not finish: the log has all of it.
+        std::fs::remove_dir_all(&dir).ok();
+    }
+    Store::open(&dir(index, 1, partition), budget, Mode::Live)
+}
+
+/// Puts a new, empty store that knows the skips, that of `offset` too, in the fold's place. The old one goes on answering
+/// and is left as it is: a process that dies before the new one is live starts again in front of the skip.
+pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
+    let index = shared.index_dir();
+    let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
+    let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
+    let mut fresh = fold.anew(store)?;
+    fresh.void(offset, row)?;
+    shared.config.failpoints.at(failpoint::REBUILD_BEGUN);
+    tracing::warn!(partition = %fold.partition, generation, "a skip voids an applied record, rebuilding");
+    *fold = fresh;
+    Ok(())
+}
+
+/// Once a rebuilt store has reached what the old one has applied, it takes its place. Does nothing where nothing is rebuilt,
+/// or cannot be marked yet: it is tried again with what comes next.
+pub fn caught_up(shared: &Shared, fold: &mut Fold) {
+    let (partition, live) = (fold.partition, shared.store(fold.partition));
+    if Arc::ptr_eq(&live, &fold.store) {
+        return;
+    }
+    match take_over(shared, fold, &live) {
+        Ok(false) => {}
+        Ok(true) => {
+            tracing::warn!(%partition, next = %fold.next, "partition rebuilt");
+            let old = live.dir().to_owned();
+            drop(live);
+            // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.
+            std::fs::remove_dir_all(old).ok();
+        }
+        Err(error) => {
+            tracing::error!(%partition, next = %fold.next, %error, "the rebuilt partition does not take over")
+        }
+    }
+}
+
+/// Marks the rebuilt store and lets it answer, where it is as far as the old one.
+fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
+    // By the old store's own word: what is reported of the partition may be how far the new one is.
+    let reached: meta::Progress = live.get(&meta::progress())?.unwrap_or_default();
+    if fold.next < reached.next_offset {
+        return Ok(false);
+    }
+    let (key, points) = (meta::live(), &shared.config.failpoints);
+    points.at(failpoint::REBUILD_CAUGHT_UP);
+    fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
+    // The old one goes: a power cut must not take the mark as well.
+    fold.store.sync()?;
+    points.at(failpoint::REBUILD_MARKED);
+    shared.swap(fold.partition, fold.store.clone());
+    points.at(failpoint::REBUILD_SWAPPED);
+    Ok(true)
+}

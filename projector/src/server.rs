@@ -1,0 +1,378 @@
+//! The HTTP face: `/v1` mirrors the commands, errors are RFC 9457 problems, and every wait has a deadline.
+//!
+//! Handlers only translate: waiting is `Projector::wait`, answers are `query`'s, appends are `append`'s. One function,
+//! `problem`, maps errors to responses.
+
+use crate::index::{
+    Consistency, Error, Projector,
+    query::{LIMIT, LIMIT_MAX, Place},
+};
+use axum::{
+    Json, Router,
+    extract::{DefaultBodyLimit, Query, Request, State},
+    handler::Handler,
+    http::{StatusCode, Uri, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get, post},
+};
+use http_body_util::LengthLimitError;
+use runlog_schemas::{
+    answer::{ErrorKind, Journal, Problem},
+    codec::{Framing, RECORD_BYTES_MAX},
+    datum::hex,
+    id::{self, PartitionId, RunId},
+    schema,
+};
+use serde::Deserialize;
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+mod append;
+mod changes;
+mod events;
+mod facts;
+mod fleet;
+mod health;
+mod horizons;
+mod moment;
+mod openapi;
+mod runs;
+mod standing;
+mod tail;
+
+/// How long a query waits when it does not say.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a query may ask to wait.
+const DEADLINE_MAX: Duration = Duration::from_secs(300);
+/// The largest request body, bytes.
+const BODY_BYTES_MAX: usize = 16 << 20;
+/// The largest body of records where there is a content store: one payload of its limit, and what is around it.
+const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
+/// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
+const BODY_BYTES_SMALL: usize = 1 << 20;
+/// Longer bodies at the same time, bytes.
+const ROOM_BYTES: usize = 96 << 20;
+
+/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::past::BYTES_MAX) at the most.
+const PASTS_MAX: usize = 2;
+
+/// What every handler has: the projector, and room.
+#[derive(Clone, Debug)]
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>);
+
+/// Room for what takes memory.
+#[derive(Debug)]
+struct Room {
+    /// For long bodies, in KiB.
+    bodies: Arc<Semaphore>,
+    /// For runs as they were.
+    pasts: Arc<Semaphore>,
+}
+
+impl Room {
+    fn new() -> Self {
+        let room = |size| Arc::new(Semaphore::new(size));
+        Self { bodies: room(ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
+    }
+}
+
+/// One method of one path: what is served, and what the OpenAPI document has to describe.
+struct Route {
+    method: &'static str,
+    path: &'static str,
+    handler: MethodRouter<App>,
+}
+
+impl Route {
+    fn get<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, handler: get(handler) }
+    }
+
+    fn post<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, handler: post(handler) }
+    }
+}
+
+fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/v1/journal", journal),
+        Route::get("/v1/runs", runs::list),
+        Route::get("/v1/runs/{run}", runs::one),
+        Route::get("/v1/runs/{run}/records", runs::records),
+        Route::post("/v1/runs/{run}/records", runs::append),
+        Route::post("/v1/runs/{run}/claims", runs::claim),
+        Route::get("/v1/runs/{run}/lookup", runs::lookup),
+        Route::get("/v1/runs/{run}/calls/{id}", runs::call),
+        Route::get("/v1/runs/{run}/checkpoints/latest", runs::checkpoint),
+        Route::get("/v1/runs/{run}/recovery", runs::recovery),
+        Route::get("/v1/runs/{run}/outcome", runs::outcome),
+        Route::get("/v1/runs/{run}/tail", tail::one),
+        Route::get("/v1/runs/{run}/standing/{list}", standing::one),
+        Route::get("/v1/runs/{run}/facts", facts::list),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
+        Route::get("/v1/indices/{index}/changes", changes::of_index),
+        Route::get("/v1/tail", tail::every),
+        Route::get("/v1/events", events::list),
+        Route::get("/v1/effects", fleet::effects),
+        Route::get("/v1/anomalies", fleet::anomalies),
+        Route::get("/v1/dead-letters", fleet::dead_letters),
+        Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
+        Route::post("/v1/skips", fleet::skip),
+        Route::get("/v1/horizons", horizons::list),
+        Route::post("/v1/horizons", horizons::append),
+        Route::post("/v1/verify", fleet::verify),
+        Route::get("/v1/doctor", health::doctor),
+        Route::get("/healthz", || async { "ok\n" }),
+        Route::get("/readyz", health::ready),
+        Route::get("/metrics", health::metrics),
+        Route::get("/openapi.json", openapi::document),
+    ]
+}
+
+/// All that is served: methods in lower case, and paths with their parameters in braces, as in the OpenAPI document.
+pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
+    routes().into_iter().map(|route| (route.method, route.path))
+}
+
+/// The routes over `projector`.
+pub fn router(projector: Arc<Projector>) -> Router {
+    let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
+    let router = routes().into_iter().fold(Router::new(), add);
+    router
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_so)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::map_response(reshape))
+        .layer(middleware::from_fn(legible))
+        .with_state(App(projector, Arc::new(Room::new())))
+}
+
+/// Any error as a response: `application/problem+json` with the kind that callers act on.
+pub(crate) fn problem(error: &Error) -> Response {
+    let problem = error.problem();
+    if problem.kind == ErrorKind::Internal {
+        tracing::error!("{}", problem.detail);
+    }
+    respond(problem)
+}
+
+fn respond(problem: Problem) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        problem(&self)
+    }
+}
+
+/// Refuses a query that is not UTF-8: what replaces such bytes would ask for something else. So would a path without its
+/// dots, which most clients take out of it before they ask.
+async fn legible(request: Request, next: middleware::Next) -> Response {
+    let dots = |segment: &str| String::from_utf8(unescaped(segment)).ok().and_then(|text| id::dots(&text));
+    if let Some(dots) = request.uri().path().split('/').find_map(dots) {
+        let message = format!("{dots:?} names nothing here: whatever reads a URL takes it out of the path");
+        return problem(&Error::new(ErrorKind::Usage, message));
+    }
+    match std::str::from_utf8(&unescaped(request.uri().query().unwrap_or_default())) {
+        Ok(_) => next.run(request).await,
+        Err(error) => problem(&Error::new(ErrorKind::Usage, "the query is not UTF-8").because(error)),
+    }
+}
+
+/// The bytes that a part of a URL stands for.
+fn unescaped(text: &str) -> Vec<u8> {
+    let digit = |at: usize| text.get(at..at + 2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    let (mut bytes, mut at) = (Vec::with_capacity(text.len()), 0);
+    while let Some(byte) = text.as_bytes().get(at) {
+        let escaped = if *byte == b'%' { digit(at + 1) } else { None };
+        bytes.push(escaped.unwrap_or(*byte));
+        at += if escaped.is_some() { 3 } else { 1 };
+    }
+    bytes
+}
+
+async fn not_so(uri: Uri, request: Request) -> Response {
+    let message = format!("{} does not take {}", uri.path(), request.method());
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
+}
+
+/// Not `not_found`, which says of something that can be asked for that it is not there: this was no question.
+async fn unknown(uri: Uri, request: Request) -> Response {
+    let message = format!("no such resource: {} {}", request.method(), uri.path());
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
+}
+
+/// The framework's own refusals (a query or body that does not parse) in the form of ours.
+async fn reshape(response: Response) -> Response {
+    let status = response.status();
+    let plain =
+        response.headers().get(header::CONTENT_TYPE).is_none_or(|kind| kind.as_bytes().starts_with(b"text/plain"));
+    if !status.is_client_error() || !plain {
+        return response;
+    }
+    let kind = if status == StatusCode::PAYLOAD_TOO_LARGE { ErrorKind::TooLarge } else { ErrorKind::Usage };
+    let body = axum::body::to_bytes(response.into_body(), 64 << 10).await.unwrap_or_default();
+    problem(&Error::new(kind, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// What every query takes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ask {
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// What a question takes that is about nothing in particular. Clients say how long they wait with any question.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {
+    #[serde(rename = "deadline_ms")]
+    _deadline_ms: Option<u64>,
+}
+
+impl Ask {
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline_ms.map_or(DEADLINE, Duration::from_millis).min(DEADLINE_MAX)
+    }
+
+    /// Queries that name a run are at `latest` unless they say otherwise, lists at `eventual`.
+    pub(crate) fn consistency(&self, default: Consistency) -> Result<Consistency, Error> {
+        self.consistency.as_deref().map_or(Ok(default), |text| {
+            Consistency::parse(text).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Usage,
+                    format!("consistency {text:?} is none of eventual, latest, at-least=PARTITION:OFFSET"),
+                )
+            })
+        })
+    }
+}
+
+impl App {
+    /// Waits as a query about `run_id` asks, and says where the run is.
+    pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
+        let partition = self.0.partition_of(run_id);
+        self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
+        Ok(partition)
+    }
+
+    /// A request's body, and the room that it takes until it is dropped. Waits for room within `wait`.
+    ///
+    /// Errors: `TooLarge` over the limit, `Unavailable` where there is no room in time or the body does not come.
+    pub(crate) async fn body(
+        &self,
+        request: Request,
+        wait: Duration,
+    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
+        let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BODY_BYTES_MAX };
+        let too_large = || Error::new(ErrorKind::TooLarge, format!("the body is over the limit of {limit} bytes"));
+        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
+        // One that does not tell may be as long as the limit.
+        let length: usize = told.unwrap_or(limit);
+        if length > limit {
+            return Err(too_large());
+        }
+        let taken = async {
+            let room = if length > BODY_BYTES_SMALL {
+                let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+                self.1.bodies.clone().acquire_many_owned(kilobytes).await.ok()
+            } else {
+                None
+            };
+            (axum::body::to_bytes(request.into_body(), limit).await, room)
+        };
+        let late = || Error::new(ErrorKind::Unavailable, "the body was not taken in time; retry");
+        let (body, room) = tokio::time::timeout(wait, taken).await.map_err(|_| late())?;
+        let body = body.map_err(|error| {
+            let over = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+            if over { too_large() } else { late().because(error) }
+        })?;
+        let text = String::from_utf8(body.into());
+        let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
+        Ok((text, room))
+    }
+
+    pub(crate) fn place(&self, partition: PartitionId) -> Place<'_> {
+        Place { topic: self.0.log().topic(), partition }
+    }
+
+    /// Runs a read that may take a while off the network threads.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let app = self.clone();
+        tokio::task::spawn_blocking(move || read(&app)).await.map_err(|error| match error.is_cancelled() {
+            true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
+            false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
+        })?
+    }
+}
+
+async fn journal(State(app): State<App>, _: Query<Nothing>) -> Json<Journal> {
+    let journal = app.0.journal();
+    let written = hex(&schema::fingerprint());
+    let schema_ids = match app.0.shared.config.schemas.framing() {
+        Ok(Framing::Confluent(id)) => BTreeMap::from([(written, id)]),
+        Ok(Framing::SingleObject) | Err(_) => BTreeMap::new(),
+    };
+    Json(Journal {
+        topic: app.0.log().topic().to_owned(),
+        journal_id: journal.journal_id.clone(),
+        partitions: journal.partitions,
+        schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
+        schema_ids,
+        payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
+    })
+}
+
+/// A request's body as what it should be, whatever content type it came with.
+fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, Error> {
+    let invalid = |why: &dyn Display| Error::new(ErrorKind::Invalid, format!("the body is not {what}: {why}"));
+    // An array would pass for an object, its items for the members in the order of the source.
+    if !body.trim_start().starts_with('{') {
+        return Err(invalid(&"not an object"));
+    }
+    serde_json::from_str(body).map_err(|error| invalid(&error))
+}
+
+/// A page's size as asked for.
+pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
+    let limit = asked.unwrap_or(LIMIT);
+    if (1..=LIMIT_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Error::new(ErrorKind::Usage, format!("limit is from 1 to {LIMIT_MAX}, not {limit}")))
+}
+
+/// Serves until `end` resolves, then lets requests under way finish within `grace`.
+pub async fn serve(
+    listener: tokio::net::TcpListener,
+    projector: Arc<Projector>,
+    end: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
+) -> std::io::Result<()> {
+    let (ended, ending) = tokio::sync::oneshot::channel();
+    let signal = async move {
+        end.await;
+        ended.send(()).ok();
+    };
+    // An answer is small and complete when it is written: nothing is gained by holding it back for more.
+    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
+    let server = axum::serve(listener, router(projector)).with_graceful_shutdown(signal);
+    let bounded = async move {
+        ending.await.ok();
+        tokio::time::sleep(grace).await;
+    };
+    tokio::select! {
+        result = server => result,
+        // Tails and long waits do not end by themselves.
+        () = bounded => Ok(()),
+    }
+}

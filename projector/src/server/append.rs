@@ -1,0 +1,459 @@
+//! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
+
+use crate::index::{
+    Consistency, Error, Projector, journal,
+    project::{self, At, Changes, Effect, OfRun},
+    query::{self, Place},
+    store::{self, Rows, runs::RunRow},
+};
+use runlog_log::Entry;
+use runlog_schemas::{
+    answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
+    codec,
+    draft::{self, Draft},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
+    judge::Head,
+    payload::{EffectResolution, Payload, RunClaim, Skip, lifetime::RetentionHorizon},
+    record::JournalRecord,
+};
+use std::time::{Duration, Instant};
+
+mod batch;
+
+/// Records in one request.
+pub(crate) const RECORDS_MAX: usize = 1024;
+
+impl Projector {
+    /// A framed record, ready for the log.
+    ///
+    /// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+    pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
+        journal::entry(record, &*self.shared.config.schemas)
+    }
+
+    /// Appends records of one run, in order, and waits for their outcomes.
+    ///
+    /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
+    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
+    /// same record ids.
+    ///
+    /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
+    /// To a stopped partition nothing is appended: nobody could say what became of it.
+    pub async fn append(
+        &self,
+        run_id: RunId<&str>,
+        drafts: Vec<Draft>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        self.append_traced(run_id, drafts, None, deadline).await
+    }
+
+    /// The same with the `traceparent` of whoever asked, which goes with every record as a header.
+    pub async fn append_traced(
+        &self,
+        run_id: RunId<&str>,
+        drafts: Vec<Draft>,
+        traceparent: Option<&str>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        let begun = Instant::now();
+        self.running(self.partition_of(run_id))?;
+        let drafts = self.stowed(drafts, deadline).await?;
+        let deadline = deadline.saturating_sub(begun.elapsed());
+        let partition = self.partition_of(run_id);
+        let numbered = drafts.iter().all(given);
+        let _guard = if numbered { None } else { Some(self.lock_run(run_id).await) };
+        if !numbered {
+            self.wait(partition, Consistency::Latest, deadline).await?;
+        }
+        let planned = self.plan(run_id, drafts)?;
+        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
+        let mut entries = Vec::new();
+        let mut ids = Vec::new();
+        for Planned { mut entry, outcome, wanted } in planned {
+            if wanted {
+                entry.headers.extend(journal::trace(traceparent));
+                entries.push(entry);
+                ids.push(outcome.record_id);
+                outcomes.push(None);
+            } else {
+                outcomes.push(Some(outcome));
+            }
+        }
+        if !entries.is_empty() {
+            let offsets = self.log().append(partition, entries).await?;
+            let last = offsets.last().copied().unwrap_or_default();
+            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
+            let mut landed = offsets.into_iter().zip(ids);
+            for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+                let Some((offset, id)) = landed.next() else { break };
+                *outcome = Some(self.outcome(run_id, partition, (offset, 0), id.borrow())?);
+            }
+        }
+        Ok(outcomes.into_iter().flatten().collect())
+    }
+
+    /// What appending would come to, without appending. Positions are those of the run's last record.
+    pub async fn check(
+        &self,
+        run_id: RunId<&str>,
+        mut drafts: Vec<Draft>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        if let Some(store) = self.content() {
+            for draft in &mut drafts {
+                draft.record.detach(store.inline_bytes_max());
+            }
+        }
+        self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
+        Ok(self.plan(run_id, drafts)?.into_iter().map(|planned| planned.outcome).collect())
+    }
+
+    /// The drafts with their large payloads in the content store. One that names content itself is taken if that is there
+    /// and is what the record says: its facts are all that judge and statuses ever see of it.
+    async fn stowed(&self, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Draft>, Error> {
+        let begun = Instant::now();
+        let mut stowed = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let named = matches!(draft.record.payload, Payload::StoredPayload(_));
+            let Some(store) = self.content() else {
+                if named {
+                    let message = "a record names content, and no content store is configured (--content)";
+                    return Err(Error::new(ErrorKind::Invalid, message));
+                }
+                stowed.push(draft);
+                continue;
+            };
+            let store = store.within(deadline.saturating_sub(begun.elapsed()));
+            if let Payload::StoredPayload(reference) = &draft.record.payload {
+                let payload = store.resolve(reference).await?;
+                draft::fits(&draft.record, &payload).map_err(|error| {
+                    let message = format!("record {}: {error}", draft.record.body.record_id);
+                    Error::new(ErrorKind::Invalid, message)
+                })?;
+            }
+            let record = store.stow(draft.record).await?;
+            stowed.push(Draft { record, ..draft });
+        }
+        Ok(stowed)
+    }
+
+    /// The outcome of the record at a place that is applied.
+    pub fn outcome(
+        &self,
+        run_id: RunId<&str>,
+        partition: PartitionId,
+        place: (Offset, u32),
+        record_id: Option<RecordId<&str>>,
+    ) -> Result<Outcome, Error> {
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no record {} of run {run_id} is at partition {partition}, offset {}",
+                    OrEmpty::from(record_id),
+                    place.0
+                ),
+            )
+        })
+    }
+
+    /// What became of the record at `position`, and who writes the run: from one view, as fresh as `consistency` asks and
+    /// at least as fresh as the position.
+    ///
+    /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
+    pub async fn read_back(
+        &self,
+        run_id: RunId<&str>,
+        position: &Position,
+        record_id: Option<RecordId<&str>>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<ReadBack, Error> {
+        let (partition, begun) = (position.partition, Instant::now());
+        self.wait(partition, Consistency::AtLeast(partition, position.offset), deadline).await?;
+        let left = deadline.saturating_sub(begun.elapsed());
+        self.wait(self.partition_of(run_id), consistency, left).await?;
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?.ok_or_else(
+            || {
+                let place = format!("partition {partition}, offset {}", position.offset);
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str()),
+                )
+            },
+        )
+    }
+
+    /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
+    /// where no record of the id was applied, or refused for its content.
+    pub async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<Option<ReadBack>, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, consistency, deadline).await?;
+        let store = self.store(partition);
+        let at = Place { topic: self.log().topic(), partition };
+        query::outcome::by_id(&store.view(), at, run_id, record_id)
+    }
+
+    /// Numbers drafts and judges them against the run as it is, each behind the one before it.
+    fn plan(&self, run_id: RunId<&str>, drafts: Vec<Draft>) -> Result<Vec<Planned>, Error> {
+        let partition = self.partition_of(run_id);
+        let store = self.store(partition);
+        let view = store.view();
+        let mut changes = Changes::new(&view);
+        let mut planned = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
+            let known = has_id(&changes, run_id, &draft)?;
+            let record = self.number(draft, &row.head, known)?;
+            if record.body.run_id.borrow() != Some(run_id) {
+                let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
+                return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
+            }
+            let entry = self.entry(&record)?;
+            let framed = codec::encode(&record);
+            let envelope = query::envelope(&framed)?;
+            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
+            let of_run = OfRun::new(&envelope)
+                .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
+            let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
+            let (name, reason, position) = match &effect {
+                Effect::Applied => ("applied", None, (row.offset, row.index)),
+                Effect::Repeat { first, .. } => ("repeat", first.refused, (first.offset, first.index)),
+                Effect::Refused(reason) => ("refused", Some(*reason), (row.offset, row.index)),
+            };
+            let journal_seq = match &effect {
+                Effect::Repeat { first, .. } if first.refused.is_none() => {
+                    query::outcome::number(&view, run_id, (first.offset, first.index))?
+                }
+                _ => None,
+            };
+            let outcome = Outcome {
+                position: self.position(partition, position.0, position.1),
+                outcome: name.into(),
+                reason: reason.map(|reason| reason.as_str().to_owned()),
+                record_id: record.body.record_id.clone().into(),
+                journal_seq,
+            };
+            let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
+            let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
+            let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
+            planned.push(Planned { entry, outcome, wanted });
+        }
+        Ok(planned)
+    }
+
+    /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
+    /// that the client did not give it.
+    fn number(&self, mut draft: Draft, head: &Head, known: bool) -> Result<JournalRecord, Error> {
+        if !draft.has_record_id {
+            draft.name(RecordId::new((self.shared.config.ids)())?);
+        }
+        let given = draft.clone();
+        let mut record = draft.record;
+        if !given.has_timestamp {
+            record.place.timestamp_millis = (self.shared.config.clock)();
+        }
+        let kind = record.body.record_kind;
+        if let Payload::RunClaim(claim) = &record.payload {
+            // A claim's place is what it says.
+            record.place.writer_id = claim.writer_id.clone().into();
+            record.place.writer_epoch = claim.epoch;
+            return Ok(record);
+        }
+        // Who wrote it is never filled in from the run: an old writer that says nothing would pass for the new one. It is
+        // of epoch 0, and fenced where the run was claimed.
+        if !given.has_writer_id {
+            record.place.writer_id = WriterId::new("runlog")?.to_owned().into();
+        }
+        if !given.has_writer_seq && !kind.unclaimed() && !known {
+            record.place.writer_seq = head.next_writer_seq;
+        }
+        if !given.has_journal_seq && kind.numbered() && !known {
+            record.place.journal_seq = head.next_journal_seq;
+        }
+        batch::number(&mut record, head, known);
+        Ok(record)
+    }
+
+    /// Takes a run over in the name of a new writer.
+    pub async fn claim(&self, run_id: RunId<&str>, claimed_by: &str, deadline: Duration) -> Result<Claim, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
+        let head = row.map(|row| row.head).unwrap_or_default();
+        let writer_id = WriterId::new((self.shared.config.ids)())?;
+        let epoch = head.epoch.next().ok_or_else(|| {
+            Error::new(ErrorKind::Conflict, format!("run {run_id} was claimed as often as can be counted"))
+        })?;
+        let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
+        let outcome = self.append_own(run_id, Payload::RunClaim(claim), deadline).await?;
+        if outcome.outcome != "applied" {
+            let message = format!("another writer claimed run {run_id} first");
+            return Err(Error::new(ErrorKind::ClaimLost, message));
+        }
+        let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
+        let head = row.map(|row| row.head).unwrap_or_default();
+        Ok(Claim {
+            writer_id,
+            epoch,
+            position: outcome.position,
+            next_journal_seq: head.next_journal_seq,
+            hash: head.hash,
+        })
+    }
+
+    /// Records a decision on a pending effect.
+    pub async fn resolve(
+        &self,
+        run_id: RunId<&str>,
+        resolution: EffectResolution,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
+            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        let id = resolution.request_record_id.clone();
+        let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
+        };
+        let outcome = self.append_own(run_id, Payload::EffectResolution(resolution), deadline).await?;
+        if outcome.outcome == "refused" {
+            let message = format!(
+                "effect {id} of run {run_id} is {status}; only a pending one is resolved, and only one with evidence adopted"
+            );
+            return Err(Error::new(ErrorKind::Conflict, message));
+        }
+        Ok(outcome)
+    }
+
+    async fn append_own(&self, run_id: RunId<&str>, payload: Payload, deadline: Duration) -> Result<Outcome, Error> {
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let draft = Draft {
+            record: JournalRecord::new(run_id, record_id, "runlog", payload),
+            has_record_id: true,
+            has_journal_seq: false,
+            has_writer_seq: false,
+            has_writer_epoch: false,
+            has_writer_id: false,
+            has_timestamp: false,
+        };
+        let mut outcomes = self.append(run_id, vec![draft], deadline).await?;
+        outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+    }
+
+    /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
+    pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        if partition.get() >= self.journal().partitions {
+            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+        }
+        let bounds = self.bounds(partition, deadline).await?;
+        let voided = skip.offset;
+        if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
+            let message =
+                format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
+        self.past(appended, deadline).await
+    }
+
+    /// Takes content away from a partition, or from all of them, and waits until each is past its horizon. What was
+    /// appended before, again is harmless.
+    ///
+    /// Errors: `Usage` for a partition that there is none of; `Invalid` for a family that has no content; `PartitionStopped`
+    /// where one of them stands still: nothing is appended then. After any other error some may have it.
+    pub async fn retain(
+        &self,
+        partition: Option<PartitionId>,
+        horizon: RetentionHorizon,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        query::horizons::check(&horizon.family)?;
+        let all = PartitionId::all(self.journal().partitions);
+        let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+        if let (Some(partition), true) = (partition, wanted.is_empty()) {
+            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+        }
+        wanted.iter().try_for_each(|partition| self.running(*partition))?;
+        let begun = Instant::now();
+        let mut appended = Vec::with_capacity(wanted.len());
+        for partition in wanted {
+            appended.push(self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await?);
+        }
+        let mut outcomes = Vec::with_capacity(appended.len());
+        for one in appended {
+            outcomes.push(self.past(one, deadline.saturating_sub(begun.elapsed())).await?);
+        }
+        Ok(outcomes)
+    }
+
+    /// Appends a record of a partition: where, and its id.
+    async fn append_of_partition(
+        &self,
+        partition: PartitionId,
+        payload: Payload,
+    ) -> Result<(PartitionId, Offset, RecordId), Error> {
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
+        record.place.timestamp_millis = (self.shared.config.clock)();
+        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await?;
+        Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
+    }
+
+    /// Waits until a partition is past a record of its own.
+    async fn past(
+        &self,
+        (partition, at, record_id): (PartitionId, Offset, RecordId),
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        let mut progress = self.shared.subscribe(partition);
+        let past = progress.wait_for(|progress| progress.applied > at);
+        match tokio::time::timeout(deadline, past).await {
+            Ok(Ok(_)) => {}
+            _ => return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1))),
+        }
+        Ok(Outcome {
+            position: self.position(partition, at, 0),
+            outcome: "applied".into(),
+            reason: None,
+            record_id: record_id.into(),
+            journal_seq: None,
+        })
+    }
+}
+
+struct Planned {
+    entry: Entry,
+    outcome: Outcome,
+    /// Whether the log has to have it.
+    wanted: bool,
+}
+
+/// Whether the run has judged a record of this id.
+fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft) -> Result<bool, Error> {
+    let id = draft.record.body.record_id.borrow();
+    Ok(draft.has_record_id && store::seen(run_id, id, |key| changes.get(key))?.is_some())
+}
+
+/// Whether a draft needs no number from the server.
+fn given(draft: &Draft) -> bool {
+    let kind = draft.record.body.record_kind;
+    matches!(draft.record.payload, Payload::RunClaim(_))
+        || ((draft.has_writer_seq || kind.unclaimed())
+            && (draft.has_journal_seq || !kind.numbered())
+            && batch::given(&draft.record))
+}

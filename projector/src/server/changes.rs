@@ -1,0 +1,217 @@
+//! The changes of an index as server-sent events: each event's id is the cursor that resumes behind it.
+
+use super::{
+    App, Ask,
+    tail::{Source, Told, events, from},
+};
+use crate::index::{
+    Error,
+    changes::{
+        Changed, Deltas, KEPT_BYTES,
+        cursor::{At, Cursor},
+        shown::{self, Shows},
+    },
+    fold,
+    follow::{Follower, From},
+    store::{Index, horizons::Horizons},
+};
+use axum::{
+    extract::{Path, Query, State},
+    http::HeaderMap,
+    response::sse::{Event, Sse},
+};
+use futures_util::Stream;
+use runlog_log::Delivery;
+use runlog_schemas::{
+    answer::{Change, ErrorKind},
+    id::{Offset, PartitionId, RunId},
+    json::Json,
+};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    convert::Infallible,
+};
+
+/// Records of the log that are folded at once.
+const RECORDS: usize = 32;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChangesQuery {
+    from: Option<String>,
+    #[serde(default)]
+    until_end: bool,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A stream of changes.
+struct Feed {
+    app: App,
+    follower: Follower,
+    /// None only while it folds.
+    folding: Option<Folding>,
+    records: VecDeque<Delivery>,
+    ready: VecDeque<Change>,
+}
+
+/// What records are folded into, off the network threads.
+struct Folding {
+    cursor: Cursor,
+    deltas: Deltas,
+}
+
+impl Told for Change {
+    fn cursor(&self) -> &str {
+        &self.cursor
+    }
+}
+
+/// Sends what an index came through, then what it comes through, or ends there with `until_end`. Resuming at a cursor neither
+/// repeats nor leaves out a change.
+pub(super) async fn of_index(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Query(query): Query<ChangesQuery>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let index = shown::index(&name).ok_or_else(|| {
+        Error::new(
+            ErrorKind::NotFound,
+            format!("no index {name:?} has changes to tell; `verify` names indices, all but `horizons` have"),
+        )
+    })?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    app.all_fresh(&ask).await?;
+    let partitions = app.0.journal().partitions;
+    let given = match from(&headers, query.from.as_deref()) {
+        None | Some("beginning") => Some(Cursor { index, at: vec![At::default(); partitions as usize] }),
+        Some("end") => None,
+        Some(cursor) => Some(Cursor::parse(cursor, index, partitions)?),
+    };
+    // Rows are what their log came to from its beginning on, not from where it begins now.
+    let begin = given.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.at.iter().map(|at| at.next).collect()));
+    let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
+    let cursor = match given {
+        Some(cursor) => cursor,
+        None => end(&app, index, follower.next_offsets())?,
+    };
+    let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), KEPT_BYTES);
+    let folding = Some(Folding { cursor, deltas });
+    Ok(events(Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
+}
+
+/// What the log has dropped cannot be told again.
+fn dropped(error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let message =
+        "the log has dropped records whose changes come next; follow from the end, and ask the index for its rows";
+    Error::new(ErrorKind::NotFound, message).because(error)
+}
+
+/// Behind everything that is applied, which is before `next` of each partition.
+fn end(app: &App, index: Index, next: &[Offset]) -> Result<Cursor, Error> {
+    let at = |(partition, next): (PartitionId, &Offset)| -> Result<At, Error> {
+        Ok(At::new(*next, &fold::skips_of(&*app.0.store(partition))?))
+    };
+    let at = PartitionId::all(app.0.journal().partitions).zip(next).map(at).collect::<Result<_, _>>()?;
+    Ok(Cursor { index, at })
+}
+
+impl Source for Feed {
+    type Item = Change;
+
+    async fn next(&mut self) -> Result<Option<Change>, Error> {
+        loop {
+            if let Some(change) = self.ready.pop_front() {
+                return Ok(Some(change));
+            }
+            if self.records.is_empty() {
+                match self.follower.next().await? {
+                    Some(records) => self.records.extend(records),
+                    None => return Ok(None),
+                }
+            }
+            let count = self.records.len().min(RECORDS);
+            let records: Vec<Delivery> = self.records.drain(..count).collect();
+            let Some(mut folding) = self.folding.take() else { return Ok(None) };
+            let fold = move |app: &App| folding.fold(app, &records).map(|ready| (folding, ready));
+            let (folding, ready) = self.app.read(fold).await?;
+            (self.folding, self.ready) = (Some(folding), ready);
+        }
+    }
+}
+
+impl Folding {
+    /// The changes of records that are applied, each partition's in order; perhaps none.
+    fn fold(&mut self, app: &App, records: &[Delivery]) -> Result<VecDeque<Change>, Error> {
+        let mut ready = VecDeque::new();
+        for chunk in records.chunk_by(|a, b| a.partition == b.partition) {
+            let partition = chunk[0].partition;
+            // Skips, rows and what is applied are those of one moment.
+            let store = app.0.store(partition);
+            let view = store.view();
+            let skips = fold::skips_of(&view)?;
+            let horizons = Horizons::of(&view)?;
+            if !self.cursor.at[partition.index()].holds(&skips) {
+                let message = format!(
+                    "a record of partition {partition} was skipped whose changes were given, and the index was built \
+                     again without it: start from the beginning"
+                );
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            for record in chunk {
+                let delta = self.deltas.of(&view, &skips, record)?;
+                let index = self.cursor.index as u8;
+                let rows = delta.rows.into_iter().filter(|row| row.key.first() == Some(&index));
+                let shows = Shows { place: app.place(partition), horizons: &horizons };
+                ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Tells the changes of a delivery that were not given, and goes on behind it.
+    fn told(
+        &mut self,
+        delivery: &Delivery,
+        run_id: Option<&RunId>,
+        rows: Vec<Changed>,
+        skips: &BTreeSet<Offset>,
+        shows: Shows<'_>,
+    ) -> Result<Vec<Change>, Error> {
+        let mut told = Vec::new();
+        let (lane, offset) = (delivery.partition.index(), delivery.offset);
+        let behind = At::new(offset.saturating_add(1), skips);
+        let before = self.cursor.at[lane];
+        let given = if before.next == offset { before.given } else { 0 };
+        let last = rows.len() as u64;
+        for (nth, Changed { key, old, new }) in (1..).zip(rows).filter(|(nth, _)| *nth > given) {
+            let here = At { given: nth, ..At::new(offset, skips) };
+            self.cursor.at[lane] = if nth == last { behind } else { here };
+            let operation = match (&old, &new) {
+                (None, _) => "insert",
+                (_, None) => "delete",
+                _ => "update",
+            };
+            let json = |row: Option<&Vec<u8>>| -> Result<Option<Json>, Error> {
+                row.map(|bytes| shown::row_of(&key, bytes, shows).map(Json::from)).transpose()
+            };
+            told.push(Change {
+                cursor: self.cursor.to_string(),
+                index: self.cursor.index.name().to_owned(),
+                position: shows.place.at(offset, 0),
+                operation: operation.to_owned(),
+                run_id: run_id.cloned(),
+                key: Json::from(shown::key(&key)?),
+                old: json(old.as_ref())?,
+                new: json(new.as_ref())?,
+            });
+        }
+        self.cursor.at[lane] = behind;
+        Ok(told)
+    }
+}

@@ -1,0 +1,104 @@
+//! Events across runs, by what their records say of them.
+
+use super::{App, Ask, fleet::Pages};
+use crate::index::{
+    Error,
+    query::{self, events::Filter},
+};
+use axum::{
+    Json,
+    extract::{Query, State},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Events},
+    id::RunId,
+    refs::EntityKind,
+};
+use serde::Deserialize;
+
+/// `subject` and `related` are KIND:ID, `correlation` is KEY=VALUE.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventsQuery {
+    run: Option<RunId>,
+    family: Option<String>,
+    kind: Option<String>,
+    subject: Option<String>,
+    related: Option<String>,
+    correlation: Option<String>,
+    tag: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// The terms of a query that has them as members of its own: serde flattens none where unknown names are refused.
+macro_rules! terms {
+    ($query:expr) => {
+        $crate::server::events::Terms {
+            family: $query.family.as_deref(),
+            kind: $query.kind.as_deref(),
+            subject: $query.subject.as_deref(),
+            related: $query.related.as_deref(),
+            correlation: $query.correlation.as_deref(),
+            tag: $query.tag.as_deref(),
+        }
+    };
+}
+pub(super) use terms;
+
+/// What is asked for of records' summaries, as it is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'q> {
+    pub(super) family: Option<&'q str>,
+    pub(super) kind: Option<&'q str>,
+    pub(super) subject: Option<&'q str>,
+    pub(super) related: Option<&'q str>,
+    pub(super) correlation: Option<&'q str>,
+    pub(super) tag: Option<&'q str>,
+}
+
+impl Terms<'_> {
+    /// Errors: `Usage` for a subject, related entity or correlation entry that is none.
+    pub(super) fn filter(self, run_id: Option<&RunId>) -> Result<Filter, Error> {
+        let usage = |text: &str, form| Error::new(ErrorKind::Usage, format!("{text:?} is not {form}"));
+        let entity = |text: &str| -> Result<(EntityKind, String), Error> {
+            let found = text.split_once(':').and_then(|(kind, id)| {
+                let known = EntityKind::ALL.iter().find(|known| known.as_str() == kind)?;
+                Some((*known, id.to_owned()))
+            });
+            found.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
+        };
+        let correlation = self.correlation.map(|text| {
+            let (key, value) = text.split_once('=').ok_or_else(|| usage(text, "KEY=VALUE"))?;
+            Ok::<_, Error>((key.to_owned(), value.to_owned()))
+        });
+        Ok(Filter {
+            run_id: run_id.cloned(),
+            family: self.family.map(str::to_owned),
+            kind: self.kind.map(str::to_owned),
+            subject: self.subject.map(entity).transpose()?,
+            related: self.related.map(entity).transpose()?,
+            correlation: correlation.transpose()?,
+            tag: self.tag.map(str::to_owned),
+        })
+    }
+}
+
+/// A page of events; a query that names a run is at `latest` unless it says otherwise.
+pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
+    let filter = terms!(query).filter(query.run.as_ref())?;
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    let only = query.run.as_ref().map(|run_id| app.0.partition_of(run_id.borrow()));
+    app.read(move |app| {
+        let (events, next_cursor) = app.across(pages, only, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            query::events::page(&store.view(), app.place(partition), &filter, cursor, limit)
+        })?;
+        Ok(Json(Events { events, unavailable_partitions, next_cursor }))
+    })
+    .await
+}

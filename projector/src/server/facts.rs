@@ -1,0 +1,47 @@
+//! The facts of a run that hold at a time.
+
+use super::{App, Ask, limit, moment::Asked, runs::no_run};
+use crate::index::{
+    Error,
+    query::{facts, parse_cursor, parse_time},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use runlog_schemas::{answer::Facts, id::RunId};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FactsQuery {
+    at: Option<String>,
+    as_of: Option<String>,
+    family: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A page of facts; without a time those that hold now, by the server's clock.
+pub(super) async fn list(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<FactsQuery>,
+) -> Result<Json<Facts>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let now = i64::try_from((app.0.shared.config.clock)()).unwrap_or(i64::MAX);
+    let wanted = facts::Ask {
+        at_millis: query.at.as_deref().map_or(Ok(now), parse_time)?,
+        family: query.family.as_deref().map(facts::family).transpose()?,
+        limit: limit(query.limit)?,
+    };
+    let cursor = parse_cursor(query.cursor.as_deref())?;
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answered(moment, run_id, move |Asked { rows, place, run_id, .. }| {
+        let found = facts::page(rows, place, run_id, wanted, cursor.as_deref())?;
+        found.map(Json).ok_or_else(|| no_run(run_id))
+    })
+    .await
+}

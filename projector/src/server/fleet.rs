@@ -1,0 +1,225 @@
+//! Across all runs and partitions.
+
+use super::{App, Ask, Nothing, parsed};
+use crate::index::{
+    Consistency, Error,
+    query::{self, PartitionCursor, parse_partition_cursor},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use runlog_schemas::{
+    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Outcome, Verification},
+    datum::hex,
+    id::{Offset, PartitionId, RunId},
+    payload::Skip,
+};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Bytes of a dead letter that are shown.
+const SHOWN_BYTES_MAX: usize = 4096;
+
+/// Which page of a list across partitions.
+pub(super) struct Pages {
+    limit: usize,
+    from: Option<PartitionCursor>,
+}
+
+impl Pages {
+    /// Reads `limit` and a cursor `P:…`.
+    pub(super) fn of(limit: Option<usize>, cursor: Option<&str>) -> Result<Self, Error> {
+        Ok(Self { limit: super::limit(limit)?, from: parse_partition_cursor(cursor)? })
+    }
+}
+
+type Page<T> = (Vec<T>, Option<Vec<u8>>);
+
+impl App {
+    /// Pages of `only` a partition or of every one, one after another.
+    pub(super) fn across<T>(
+        &self,
+        Pages { limit, from }: Pages,
+        only: Option<PartitionId>,
+        mut page: impl FnMut(&Self, PartitionId, Option<&[u8]>, usize) -> Result<Page<T>, Error>,
+    ) -> Result<(Vec<T>, Option<String>), Error> {
+        let all = PartitionId::all(self.0.journal().partitions);
+        let wanted = all.filter(|partition| only.is_none_or(|only| only == *partition));
+        let (first, mut cursor) = from.or_else(|| Some((wanted.clone().next()?, None))).unwrap_or_default();
+        if !wanted.clone().any(|partition| partition == first) {
+            return Err(query::foreign_cursor());
+        }
+        let mut items = Vec::new();
+        for partition in wanted.filter(|partition| *partition >= first) {
+            if items.len() == limit {
+                return Ok((items, Some(format!("{partition}:"))));
+            }
+            let (found, next) = page(self, partition, cursor.take().as_deref(), limit - items.len())?;
+            items.extend(found);
+            if let Some(next) = next {
+                return Ok((items, Some(format!("{partition}:{}", hex(&next)))));
+            }
+        }
+        Ok((items, None))
+    }
+
+    /// Waits as a list asks that is across all runs, or of one alone. The partitions that are stopped.
+    pub(super) async fn fresh_for(&self, run_id: Option<RunId<&str>>, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
+        let Some(run_id) = run_id else { return self.all_fresh(ask).await };
+        self.fresh(run_id, ask).await?;
+        Ok(Vec::new())
+    }
+
+    pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
+        let consistency = ask.consistency(Consistency::Eventual)?;
+        let mut unavailable = Vec::new();
+        for partition in PartitionId::all(self.0.journal().partitions) {
+            match self.0.wait(partition, consistency, ask.deadline()).await {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::PartitionStopped => unavailable.push(partition),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(unavailable)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EffectsQuery {
+    #[serde(default)]
+    pending: bool,
+    #[serde(default, rename = "unsafe")]
+    unsafe_only: bool,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn effects(State(app): State<App>, Query(query): Query<EffectsQuery>) -> Result<Json<Effects>, Error> {
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.all_fresh(&ask).await?;
+    app.read(move |app| {
+        let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            let (store, place) = (app.0.store(partition), app.place(partition));
+            query::effects::page(&store.view(), place, query.pending, query.unsafe_only, cursor, limit)
+        })?;
+        Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnomaliesQuery {
+    run: Option<RunId>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A page of anomalies. Those of a run may be in any partition: records in a wrong one are among them.
+pub(super) async fn anomalies(
+    State(app): State<App>,
+    Query(query): Query<AnomaliesQuery>,
+) -> Result<Json<Anomalies>, Error> {
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
+    app.read(move |app| {
+        let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            let (store, place) = (app.0.store(partition), app.place(partition));
+            query::anomalies::page(&store.view(), place, query.run.as_ref().map(RunId::borrow), cursor, limit)
+        })?;
+        Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeadLettersQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn dead_letters(
+    State(app): State<App>,
+    Query(query): Query<DeadLettersQuery>,
+) -> Result<Json<DeadLetters>, Error> {
+    let pages = Pages::of(query.limit, query.cursor.as_deref())?;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unavailable_partitions = app.all_fresh(&ask).await?;
+    app.read(move |app| {
+        let (records, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
+            let store = app.0.store(partition);
+            query::dead_letters::page(&store.view(), app.place(partition), cursor, limit)
+        })?;
+        Ok(Json(DeadLetters { records, unavailable_partitions, next_cursor }))
+    })
+    .await
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    #[serde(flatten)]
+    letter: runlog_schemas::answer::DeadLetter,
+    detail: String,
+    hex: String,
+}
+
+/// One dead letter, with its first bytes from the log.
+pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
+    let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
+    let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
+    let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
+    let offset: Offset = query::number(offset).ok_or_else(usage)?;
+    if partition.get() >= app.0.journal().partitions {
+        return Err(Error::new(ErrorKind::NotFound, format!("the journal has no partition {partition}")));
+    }
+    app.read(move |app| {
+        let store = app.0.store(partition);
+        let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
+        let (letter, detail) =
+            found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no dead letter at {partition}:{offset}")))?;
+        let mut reader = app.0.log().reader(&[(partition, offset)])?;
+        let read = reader.poll(1, super::DEADLINE)?;
+        let bytes = read.first().filter(|record| record.offset == offset).map(|record| record.value.as_slice());
+        let bytes = bytes.unwrap_or_default();
+        Ok(Json(Shown { letter, detail, hex: hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]) }))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SkipBody {
+    partition: PartitionId,
+    offset: Offset,
+    #[serde(default)]
+    who: String,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn skip(State(app): State<App>, Query(ask): Query<Ask>, body: String) -> Result<Json<Outcome>, Error> {
+    let body: SkipBody = parsed(&body, "a skip")?;
+    if body.who.is_empty() || body.why.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
+    }
+    let skip = Skip { offset: body.offset, who: body.who, why: body.why };
+    app.0.skip(body.partition, skip, ask.deadline()).await.map(Json)
+}
+
+pub(super) async fn verify(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
+    let begun = Instant::now();
+    let mut verification = app.read(|app| app.0.verify()).await?;
+    verification.seconds = begun.elapsed().as_secs_f64();
+    Ok(Json(verification))
+}

@@ -1,0 +1,457 @@
+//! One run, or a page of runs.
+
+use super::{App, Ask, append::RECORDS_MAX, events::terms, limit, moment::Asked, parsed};
+use crate::index::{
+    Consistency, Error,
+    query::{self, checkpoint, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, Request, State},
+    response::{IntoResponse, Response},
+};
+use runlog_schemas::{
+    answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
+    canonical,
+    draft::Draft,
+    id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
+    json,
+    payload::EffectResolution,
+    trace::TRACEPARENT,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::num::NonZeroU32;
+
+pub(super) fn no_run(run_id: RunId<&str>) -> Error {
+    Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    status: Option<String>,
+    #[serde(default)]
+    prefix: String,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let limit = limit(query.limit)?;
+    let consistency = ask.consistency(Consistency::Eventual)?;
+    let (prefix, status) = (query.prefix, query.status);
+    if let Some(status) = status.as_deref().filter(|s| !["open", "completed", "failed", "cancelled"].contains(s)) {
+        let message = format!("status {status:?} is none of open, completed, failed, cancelled");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    let after = parse_cursor(query.cursor.as_deref())?
+        .map(|bytes| String::from_utf8(bytes).ok().and_then(|text| RunId::new(text).ok()))
+        .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
+        .transpose()?;
+    for partition in PartitionId::all(app.0.journal().partitions) {
+        app.0.wait(partition, consistency, ask.deadline()).await?;
+    }
+    app.read(move |app| {
+        let (mut runs, now) = (Vec::new(), app.0.log_now());
+        for partition in PartitionId::all(app.0.journal().partitions) {
+            let store = app.0.store(partition);
+            let place = app.place(partition);
+            // One more than asked for tells whether there is another page.
+            let page = query::runs::list(
+                &store.view(),
+                place,
+                &prefix,
+                after.as_ref().map(RunId::borrow),
+                status.as_deref(),
+                limit + 1,
+                now,
+            )?;
+            runs.extend(page);
+        }
+        runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
+        let more = runs.len() > limit;
+        runs.truncate(limit);
+        let last = runs.last().filter(|_| more);
+        let next_cursor = last.map(|run| runlog_schemas::datum::hex(run.run_id.as_bytes()));
+        Ok(Json(Runs { runs, next_cursor }))
+    })
+    .await
+}
+
+pub(super) async fn one(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(ask): Query<Ask>,
+) -> Result<Json<Run>, Error> {
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let store = app.0.store(partition);
+    let found = query::runs::one(&store.view(), app.place(partition), run_id.borrow(), app.0.log_now())?;
+    found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecordsQuery {
+    /// Only what states the facts that hold then.
+    at: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    #[serde(default)]
+    raw: bool,
+    /// Each record whole, beside its line.
+    #[serde(default)]
+    whole: bool,
+    family: Option<String>,
+    kind: Option<String>,
+    subject: Option<String>,
+    related: Option<String>,
+    correlation: Option<String>,
+    tag: Option<String>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+impl RecordsQuery {
+    fn show(&self) -> timeline::Show {
+        if self.whole { timeline::Show::Whole } else { timeline::Show::raw(self.raw) }
+    }
+
+    /// Which of the run's records; none for all of them.
+    fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
+        let filter = terms!(self).filter(Some(run_id))?;
+        if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
+            return Ok(None);
+        }
+        Ok(Some(filter))
+    }
+}
+
+pub(super) async fn records(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<RecordsQuery>,
+) -> Result<Json<Lines>, Error> {
+    let (filter, show) = (query.filter(&run_id)?, query.show());
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
+    let at_millis = query.at.as_deref().map(parse_time).transpose()?;
+    let as_of = query.as_of.as_deref();
+    // What holds at a time is found in rows as of then; records stay where they are.
+    let moment = match at_millis {
+        Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
+        None => app.moment(run_id.borrow(), &ask, as_of).await?,
+    };
+    app.read(move |app| {
+        let store = app.0.store(moment.partition);
+        let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
+        if let Some(at_millis) = at_millis {
+            let rows = moment.rows(app, &store, run_id.borrow())?;
+            if query::runs::one(&rows, place, run_id.borrow(), app.0.log_now())?.is_none() {
+                return Err(no_run(run_id.borrow()));
+            }
+            let wanted = facts::Ask { at_millis, family: None, limit };
+            let cursor = cursor.as_deref();
+            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show))
+                .map(Json);
+        }
+        let view = store.view();
+        let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
+        let cursor = cursor.as_deref();
+        let ask = timeline::Ask { limit, show, as_of: moment.as_of };
+        if let Some(filter) = filter {
+            if !known {
+                return Err(no_run(run_id.borrow()));
+            }
+            let wanted = (run_id.borrow(), &filter);
+            return timeline::selected(&view, &contents, place, wanted, ask, cursor).map(Json);
+        }
+        let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor)?;
+        // A run has begun where something was applied to it.
+        let begun = known && (cursor.is_some() || !page.records.is_empty());
+        if begun { Ok(Json(page)) } else { Err(no_run(run_id.borrow())) }
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppendQuery {
+    #[serde(default)]
+    check: bool,
+    deadline_ms: Option<u64>,
+}
+
+/// One record gives one outcome, an array gives an array.
+pub(super) async fn append(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<AppendQuery>,
+    request: Request,
+) -> Result<Response, Error> {
+    let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let (body, _room) = app.body(request, ask.deadline()).await?;
+    let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+    let many = body.trim_start().starts_with('[');
+    let texts: Vec<Box<RawValue>> = if many {
+        serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?
+    } else {
+        vec![serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?]
+    };
+    if texts.len() > RECORDS_MAX {
+        let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let mut drafts = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
+        if draft.record.body.record_kind.of_partition() {
+            let kind = draft.record.body.record_kind.as_str();
+            return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
+        }
+        if !draft.has_record_id {
+            let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
+            return Err(invalid(format!("record {index} needs a record_id: {why}")));
+        }
+        drafts.push(draft);
+    }
+    let outcomes = if query.check {
+        app.0.check(run_id.borrow(), drafts, ask.deadline()).await?
+    } else {
+        app.0.append_traced(run_id.borrow(), drafts, traceparent.as_deref(), ask.deadline()).await?
+    };
+    if many {
+        return Ok(Json(outcomes).into_response());
+    }
+    let only = outcomes.into_iter().next();
+    only.map(|only| Json(only).into_response())
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClaimBody {
+    #[serde(default)]
+    claimed_by: String,
+}
+
+pub(super) async fn claim(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(ask): Query<Ask>,
+    body: String,
+) -> Result<Json<Claim>, Error> {
+    let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
+    app.0.claim(run_id.borrow(), &body.claimed_by, ask.deadline()).await.map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LookupQuery {
+    tool: String,
+    args: Option<String>,
+    /// In place of `args`, which a URL may be too short for.
+    fingerprint: Option<Fingerprint>,
+    occurrence: Option<NonZeroU32>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn lookup(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<LookupQuery>,
+) -> Result<Json<Lookup>, Error> {
+    let fingerprint = match (query.args, query.fingerprint) {
+        (Some(args), None) => {
+            let canonical = canonical::canonicalize(&args)
+                .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?;
+            Fingerprint::of(&query.tool, &canonical::args_sha256(&canonical))
+        }
+        (None, Some(fingerprint)) => fingerprint,
+        _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
+    };
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    let occurrence = query.occurrence.map(NonZeroU32::get);
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::one(rows, contents, place, run_id, fingerprint.borrow(), occurrence).map(Json)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CallQuery {
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn call(
+    State(app): State<App>,
+    Path((run_id, id)): Path<(RunId, RecordId)>,
+    Query(query): Query<CallQuery>,
+) -> Result<Json<Lookup>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        lookup::by_request(rows, contents, place, run_id, id.borrow())?
+            .map(Json)
+            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CheckpointQuery {
+    at_or_before: Option<JournalSeq>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn checkpoint(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<CheckpointQuery>,
+) -> Result<Json<Checkpoint>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
+        checkpoint::found(place, run_id, latest).map(Json)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RecoveryQuery {
+    #[serde(default)]
+    full: bool,
+    #[serde(default)]
+    from_start: bool,
+    content: Option<bool>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn recovery(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<RecoveryQuery>,
+) -> Result<Json<Recovery>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let cursor = parse_cursor(query.cursor.as_deref())?;
+    let wanted = recovery::Ask {
+        full: query.full,
+        from_start: query.from_start,
+        content: query.content.unwrap_or(true),
+        limit: limit(query.limit)?,
+        pending: recovery::PENDING_MAX,
+    };
+    let mut moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
+        // All pages are of one state of the run: where it went on, the next ones are of what it was.
+        let (partition, run) = (moment.partition, run_id.clone());
+        let look = move |app: &App| recovery::behind(&app.0.store(partition).view(), run.borrow(), &cursor);
+        if let Some(offset) = app.read(look).await? {
+            moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
+        }
+    }
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        recovery::one(rows, contents, place, run_id, wanted, cursor.as_deref())?.map(Json).ok_or_else(|| no_run(run_id))
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OutcomeQuery {
+    position: Option<String>,
+    #[serde(default)]
+    record_id: OrEmpty<RecordId>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is. Without
+/// a position the record is found by its id.
+pub(super) async fn outcome(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<OutcomeQuery>,
+) -> Result<Json<ReadBack>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let consistency = ask.consistency(Consistency::Latest)?;
+    let Some(position) = query.position else {
+        let Some(record_id) = query.record_id.borrow() else {
+            return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
+        };
+        let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
+        let none = || Error::new(ErrorKind::NotFound, format!("run {run_id} has no record {record_id}"));
+        return found.map(Json).ok_or_else(none);
+    };
+    let usage = || {
+        let message = format!("position {position:?} is neither PARTITION:OFFSET nor PARTITION:OFFSET:INDEX");
+        Error::new(ErrorKind::Usage, message)
+    };
+    let parts: Vec<&str> = position.split(':').collect();
+    let (partition, offset, index) = match parts[..] {
+        [partition, offset] => (partition, offset, "0"),
+        [partition, offset, index] => (partition, offset, index),
+        _ => return Err(usage()),
+    };
+    let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
+    let offset: Offset = query::number(offset).ok_or_else(usage)?;
+    let index: u32 = query::number(index).ok_or_else(usage)?;
+    let position = app.0.position(partition, offset, index);
+    app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResolutionBody {
+    decision: String,
+    /// Null is a result.
+    #[serde(default, deserialize_with = "json::present")]
+    result: Option<json::Json>,
+    #[serde(default)]
+    who: String,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn resolve(
+    State(app): State<App>,
+    Path((run_id, id)): Path<(RunId, RecordId)>,
+    Query(ask): Query<Ask>,
+    body: String,
+) -> Result<Json<answer::Outcome>, Error> {
+    let body: ResolutionBody = parsed(&body, "a resolution")?;
+    if body.decision == "done" && body.result.is_none() {
+        return Err(Error::new(ErrorKind::Usage, "a resolution as done says the result, be it null"));
+    }
+    if body.who.is_empty() || body.why.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "a resolution says who decided and why"));
+    }
+    let resolution = EffectResolution {
+        request_record_id: id,
+        decision: body.decision,
+        result: body.result,
+        who: body.who,
+        why: body.why,
+    };
+    app.0.resolve(run_id.borrow(), resolution, ask.deadline()).await.map(Json)
+}

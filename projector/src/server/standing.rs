@@ -1,0 +1,50 @@
+//! What stands open of a run, or has ended.
+
+use super::{App, Ask, limit};
+use crate::index::{
+    Error,
+    query::{self, parse_cursor},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, State},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Standings},
+    datum::hex,
+    id::RunId,
+};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StandingQuery {
+    #[serde(default)]
+    ended: bool,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A page of `approvals`, `wakes`, `messages`, `write_backs`, `proposals` or `pools`.
+pub(super) async fn one(
+    State(app): State<App>,
+    Path((run_id, list)): Path<(RunId, String)>,
+    Query(query): Query<StandingQuery>,
+) -> Result<Json<Standings>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let unknown = || Error::new(ErrorKind::NotFound, format!("runs have no list {list:?}"));
+    let index = query::standing::index(&list).ok_or_else(unknown)?;
+    let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    app.read(move |app| {
+        let (store, place) = (app.0.store(partition), app.place(partition));
+        let of = (Some(run_id.borrow()), query.ended);
+        let page = query::standing::page(&store.view(), place, index, of, cursor.as_deref(), limit)?;
+        let (found, next) = page;
+        let standing = found.into_iter().map(|(_, standing)| standing).collect();
+        Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))
+    })
+    .await
+}

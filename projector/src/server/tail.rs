@@ -1,0 +1,155 @@
+//! Timelines as server-sent events, of a run or of all: each event's id is the cursor that resumes behind it.
+
+mod all;
+
+pub(super) use all::every;
+
+use super::{App, Ask};
+use crate::index::{
+    Error,
+    query::{parse_cursor, timeline},
+};
+use axum::{
+    extract::{Path, Query, State},
+    http::HeaderMap,
+    response::sse::{Event, KeepAlive, Sse},
+};
+use futures_util::{Stream, stream};
+use runlog_schemas::{
+    answer::{ErrorKind, Line},
+    id::{PartitionId, RunId},
+};
+use serde::{Deserialize, Serialize};
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+/// Lines read at once.
+const PAGE: usize = 100;
+/// How often an idle stream says that it lives.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TailQuery {
+    from: Option<String>,
+    #[serde(default)]
+    until_end: bool,
+    #[serde(default)]
+    raw: bool,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+struct Tail {
+    app: App,
+    run_id: RunId,
+    partition: PartitionId,
+    cursor: Option<Vec<u8>>,
+    ready: VecDeque<Line>,
+    until_end: bool,
+    raw: bool,
+}
+
+/// Sends what is there, then what comes, or ends there with `until_end`. Resuming at a cursor neither repeats nor leaves
+/// out a line.
+pub(super) async fn one(
+    State(app): State<App>,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<TailQuery>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let partition = app.fresh(run_id.borrow(), &ask).await?;
+    let cursor = match from(&headers, query.from.as_deref()) {
+        None | Some("beginning") => None,
+        Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
+        cursor => timeline::cursor(run_id.borrow(), cursor)?,
+    };
+    let tail =
+        Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };
+    Ok(events(tail))
+}
+
+/// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
+pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    last.or(asked)
+}
+
+/// What an event tells.
+pub(super) trait Told: Serialize + Send {
+    /// Resumes behind it.
+    fn cursor(&self) -> &str;
+}
+
+impl Told for Line {
+    fn cursor(&self) -> &str {
+        &self.cursor
+    }
+}
+
+/// Lines, or whatever is told, that come one by one.
+pub(super) trait Source: Send + 'static {
+    /// What comes.
+    type Item: Told;
+    /// The next one; none at the end.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
+}
+
+/// Each item as an event whose id is its cursor. An error is the last one.
+pub(super) fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = stream::unfold(Some(source), |source| async move {
+        let mut source = source?;
+        match source.next().await {
+            Ok(Some(item)) => {
+                let event = Event::default().id(item.cursor()).json_data(&item);
+                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(source)))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                let event = Event::default().event("error").json_data(error.problem()).unwrap_or_default();
+                Some((Ok(event), None))
+            }
+        }
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+}
+
+impl Source for Tail {
+    type Item = Line;
+
+    async fn next(&mut self) -> Result<Option<Line>, Error> {
+        // Subscribed before reading: what is applied after the read wakes the wait.
+        let mut progress = self.app.0.shared.subscribe(self.partition);
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                self.cursor = parse_cursor(Some(&line.cursor))?;
+                return Ok(Some(line));
+            }
+            progress.borrow_and_update();
+            self.fill().await?;
+            if !self.ready.is_empty() {
+                continue;
+            }
+            if self.until_end {
+                return Ok(None);
+            }
+            progress
+                .changed()
+                .await
+                .map_err(|_| Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor"))?;
+        }
+    }
+}
+
+impl Tail {
+    async fn fill(&mut self) -> Result<(), Error> {
+        let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
+        let page = self.app.read(move |app| {
+            let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
+            let ask = timeline::Ask { limit: PAGE, show: timeline::Show::raw(raw), as_of: None };
+            timeline::page(&store.view(), &contents, app.place(partition), run_id.borrow(), ask, cursor.as_deref())
+        });
+        self.ready = page.await?.records.into();
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The timelines of all runs in one stream: each partition's records in its order, partitions as they come.
+
+use super::{super::App, Ask, Source, TailQuery, events, from};
+use crate::index::{
+    Consistency, Error,
+    follow::{Cursor, Follower, From},
+    query::timeline,
+};
+use axum::{
+    extract::{Query, State},
+    http::HeaderMap,
+    response::sse::{Event, Sse},
+};
+use futures_util::Stream;
+use runlog_log::Delivery;
+use runlog_schemas::{answer::Line, codec, id::PartitionId};
+use std::{collections::VecDeque, convert::Infallible, time::Duration};
+
+/// Records of the log whose lines are read at once.
+const RECORDS: usize = 32;
+/// How long lines wait for content.
+const CONTENT_WAIT: Duration = Duration::from_secs(10);
+
+struct All {
+    app: App,
+    follower: Follower,
+    cursor: Cursor,
+    records: VecDeque<Delivery>,
+    ready: VecDeque<Line>,
+    raw: bool,
+}
+
+/// Sends what was applied, then what is being applied, or ends there with `until_end`. Resuming at a cursor neither repeats
+/// nor leaves out a line, whatever became of the indices in between.
+pub(in crate::server) async fn every(
+    State(app): State<App>,
+    Query(query): Query<TailQuery>,
+    headers: HeaderMap,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let partitions = app.0.journal().partitions;
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    for partition in PartitionId::all(partitions) {
+        app.0.wait(partition, ask.consistency(Consistency::Eventual)?, ask.deadline()).await?;
+    }
+    let (begin, given) = match from(&headers, query.from.as_deref()) {
+        None | Some("beginning") => (From::Beginning, None),
+        Some("end") => (From::End, None),
+        Some(cursor) => {
+            let cursor = Cursor::parse(cursor, partitions)?;
+            (From::Offsets(cursor.offsets()), Some(cursor))
+        }
+    };
+    let follower = Follower::new(&app.0, begin, query.until_end).await?;
+    let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
+    let (records, ready) = (VecDeque::new(), VecDeque::new());
+    Ok(events(All { app, follower, cursor, records, ready, raw: query.raw }))
+}
+
+impl Source for All {
+    type Item = Line;
+
+    async fn next(&mut self) -> Result<Option<Line>, Error> {
+        loop {
+            if let Some(line) = self.ready.pop_front() {
+                return Ok(Some(line));
+            }
+            if self.records.is_empty() {
+                match self.follower.next().await? {
+                    Some(records) => self.records.extend(records),
+                    None => return Ok(None),
+                }
+            }
+            self.fill().await?;
+        }
+    }
+}
+
+impl All {
+    /// Turns the next records into lines.
+    async fn fill(&mut self) -> Result<(), Error> {
+        let count = self.records.len().min(RECORDS);
+        let records: Vec<Delivery> = self.records.drain(..count).collect();
+        let (mut cursor, raw) = (self.cursor.clone(), self.raw);
+        let read = self.app.read(move |app| {
+            let mut ready = VecDeque::new();
+            for record in &records {
+                let lines = lines(app, record, raw)?;
+                let (count, given) = (lines.len(), cursor.given(record.partition, record.offset));
+                for (nth, mut line) in lines.into_iter().enumerate().skip(given) {
+                    cursor.advance(record, nth + 1, count);
+                    line.cursor = cursor.to_string();
+                    ready.push_back(line);
+                }
+                cursor.advance(record, count, count);
+            }
+            Ok((ready, cursor))
+        });
+        (self.ready, self.cursor) = read.await?;
+        Ok(())
+    }
+}
+
+/// What was applied of a record of the log: nothing of one that was refused, cannot be read, or is a partition's.
+fn lines(app: &App, record: &Delivery, raw: bool) -> Result<Vec<Line>, Error> {
+    let Ok(framed) = codec::restate(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
+    let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
+    let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
+    let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
+    let (place, show) = (app.place(record.partition), timeline::Show::raw(raw));
+    timeline::at_offset(&store.view(), &contents, place, run_id, record.offset, show)
+}

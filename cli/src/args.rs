@@ -50,7 +50,7 @@ const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is 
   {
     "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
     "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070",
-              "topic": "runlog.journal", "partitions": 16},
+              "topic": "runlog.journal", "partitions": 16, "log_format": "text"},
     "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
                 "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
     "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},

@@ -8,12 +8,13 @@
 
 use crate::{
     Error,
-    args::{Cli, Command, DeadLetterAction, Global},
+    args::{Cli, Command, DeadLetterAction},
     client::Client,
     config::Config,
     demo,
     exit::Answer,
-    output::{self, Output},
+    logging,
+    output::Output,
     session::Session,
 };
 use runlog_schemas::answer::ErrorKind;
@@ -42,7 +43,13 @@ mod verify;
 
 /// Runs one command.
 pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
-    log_to_stderr(&cli.global);
+    if let Command::Serve(args) = cli.command {
+        // Its log format may be in the file.
+        let config = Config::read(cli.global.config.as_deref())?;
+        logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
+        return serve::run(args, config);
+    }
+    logging::start(&cli.global);
     match cli.command {
         Command::Demo(args) => return demo::run(&args, &cli.global),
         Command::DemoAgent(args) => return demo::run_agent(&args),
@@ -53,9 +60,6 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         _ => {}
     }
     let config = Config::read(cli.global.config.as_deref())?;
-    if let Command::Serve(args) = cli.command {
-        return serve::run(args, config);
-    }
     let server = config.server(cli.global.server.as_deref());
     if let Command::Conformance(args) = cli.command {
         let named = cli.global.server_typed;
@@ -100,19 +104,4 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         | Command::Man(_)
         | Command::Schema(_) => Err(Error::new(ErrorKind::Internal, "this command has no server to ask")),
     }
-}
-
-/// The log goes to stderr: `RUST_LOG` decides, otherwise the flags.
-fn log_to_stderr(global: &Global) {
-    use tracing_subscriber::EnvFilter;
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "info",
-        (false, 2) => "debug",
-        (false, _) => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let ansi = output::may_colour(&std::io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }

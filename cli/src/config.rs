@@ -4,7 +4,7 @@
 //! {
 //!   "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
 //!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
-//!             "partitions": 16},
+//!             "partitions": 16, "log_format": "text"},
 //!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
 //!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
 //!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
@@ -15,6 +15,7 @@
 use crate::{
     Error,
     args::ReadOptions,
+    logging,
     value::{self, Consistency},
 };
 use runlog_producer::content;
@@ -87,6 +88,8 @@ pub(crate) struct Serve {
     pub(crate) topic: Option<String>,
     /// The journal's partition count; default the journal's own, or that of a new one.
     pub(crate) partitions: Option<u32>,
+    /// Format of the log lines, `text` or `json`; default `text`.
+    pub(crate) log_format: Option<logging::Format>,
 }
 
 /// What the file says of the content store.

@@ -14,6 +14,7 @@ mod exit;
 mod import;
 mod limits;
 mod listen;
+mod logging;
 mod output;
 mod registry;
 mod render;

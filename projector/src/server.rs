@@ -25,6 +25,7 @@ use runlog_schemas::{
     schema,
 };
 use serde::Deserialize;
+use shutdown::Shutdown;
 use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -37,7 +38,9 @@ mod health;
 mod horizons;
 mod moment;
 mod openapi;
+mod requests;
 mod runs;
+mod shutdown;
 mod standing;
 mod tail;
 
@@ -57,9 +60,9 @@ const ROOM_BYTES: usize = 96 << 20;
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::past::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
-/// What every handler has: the projector, and room.
+/// What every handler has: the projector, room, and the shutdown.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown);
 
 /// Room for what takes memory.
 #[derive(Debug)]
@@ -136,7 +139,8 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The routes over `projector`.
-pub fn router(projector: Arc<Projector>) -> Router {
+fn router(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
+    let app = App(projector, Arc::new(Room::new()), shutdown);
     let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
     let router = routes().into_iter().fold(Router::new(), add);
     router
@@ -145,7 +149,9 @@ pub fn router(projector: Arc<Projector>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
         .layer(middleware::from_fn(legible))
-        .with_state(App(projector, Arc::new(Room::new())))
+        .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
+        .layer(middleware::from_fn(requests::log))
+        .with_state(app)
 }
 
 /// Any error as a response: `application/problem+json` with the kind that callers act on.
@@ -351,28 +357,26 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
     Err(Error::new(ErrorKind::Usage, format!("limit is from 1 to {LIMIT_MAX}, not {limit}")))
 }
 
-/// Serves until `end` resolves, then lets requests under way finish within `grace`.
+/// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
+/// their answer.
 pub async fn serve(
     listener: tokio::net::TcpListener,
     projector: Arc<Projector>,
     end: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
 ) -> std::io::Result<()> {
-    let (ended, ending) = tokio::sync::oneshot::channel();
+    let (begin, shutdown) = Shutdown::new(grace);
+    let ending = shutdown.clone();
     let signal = async move {
         end.await;
-        ended.send(()).ok();
+        begin.send(true).ok();
     };
     // An answer is small and complete when it is written: nothing is gained by holding it back for more.
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
-    let server = axum::serve(listener, router(projector)).with_graceful_shutdown(signal);
-    let bounded = async move {
-        ending.await.ok();
-        tokio::time::sleep(grace).await;
-    };
+    let server = axum::serve(listener, router(projector, shutdown)).with_graceful_shutdown(signal);
     tokio::select! {
         result = server => result,
-        // Tails and long waits do not end by themselves.
-        () = bounded => Ok(()),
+        // A client that does not read its answer must not delay the end.
+        () = ending.over() => Ok(()),
     }
 }

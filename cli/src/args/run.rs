@@ -1,7 +1,7 @@
 //! Flags of the commands that run something or write records.
 
 use super::{Deadline, RegistryArg};
-use crate::{import::Format, value};
+use crate::{import::Format, logging, value};
 use clap::Args;
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -82,6 +82,9 @@ pub(crate) struct Serve {
     /// Serve the indices as they are; read nothing from the log
     #[arg(long)]
     pub(crate) paused: bool,
+    /// Format of the log lines on stderr [default: text]
+    #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    pub(crate) log_format: Option<logging::Format>,
 }
 
 #[derive(Debug, Args)]

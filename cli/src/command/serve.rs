@@ -4,7 +4,7 @@ use crate::{Error, args, config::Config, exit::Answer, limits, listen, output, r
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{Projector, open, server::serve};
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::{answer::ErrorKind, id::PartitionId};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -13,15 +13,15 @@ use tokio::{
 
 mod data_folder;
 
-/// How long a server that was told to end may take; past it the process ends, and what was committed stays.
-const END_WAIT: Duration = Duration::from_secs(8);
-/// How long requests under way may take of that.
-const GRACE: Duration = Duration::from_secs(3);
+/// Time limit of a shutdown; past it the process ends, and what was committed stays.
+const END_WAIT: Duration = Duration::from_millis(1800);
+/// How long the server may take of that to answer the requests in flight.
+const GRACE: Duration = Duration::from_millis(1200);
 /// RocksDB's cache and memtables, all partitions together.
 const MEMORY_BYTES: usize = 128 << 20;
 
-/// How long the last requests and the databases may take to close.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
+/// How long blocking work may take to end after the shutdown.
+const CLOSE_WAIT: Duration = Duration::from_millis(200);
 
 /// Where the log is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,17 +109,19 @@ async fn until_ended(settings: Settings) -> Result<(), Error> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
     let (end, ended) = watch::channel(false);
     let mut service = std::pin::pin!(service(settings, ended));
-    tokio::select! {
+    let signal = tokio::select! {
         served = &mut service => return served,
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    };
+    tracing::info!(signal, "shutting down: answering the requests in flight, closing streams");
     // The service holds the other end, or has ended.
     let _ = end.send(true);
     match tokio::time::timeout(END_WAIT, service).await {
         Ok(served) => served,
         Err(_) => {
-            tracing::warn!(seconds = END_WAIT.as_secs(), "not everything ended in time; what was committed stays");
+            let limit = humantime::format_duration(END_WAIT);
+            tracing::warn!(%limit, "shutdown took too long and was cut off; what was committed stays");
             Ok(())
         }
     }
@@ -130,9 +132,13 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // First, since an address that is taken is the mistake that is made most.
     let listener = listen::bind(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
+    let data = settings.data.clone();
     let projector = Arc::new(projector(settings).await?);
+    let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
+    let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
+    tracing::info!(version, journal_id, topic, partitions, %address, data = %data.display(), "started");
     let listening = format!("http://{}", listen::reachable(address));
-    output::document(&serde_json::json!({ "listening": listening, "partitions": projector.journal().partitions }))?;
+    output::document(&serde_json::json!({ "listening": listening, "partitions": partitions }))?;
     let end = async move {
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
@@ -141,9 +147,14 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
+        let records = PartitionId::all(partitions).map(|partition| projector.progress(partition).applied.get()).sum();
         drop(projector);
+        records
     });
-    closed.await.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
+    let closed = closed.await;
+    let records: u64 =
+        closed.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
+    tracing::info!(records, "stopped: the indices are committed up to here, the log is closed");
     served.map_err(|error| Error::new(ErrorKind::Internal, "the HTTP server failed").because(error))
 }
 

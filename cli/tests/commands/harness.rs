@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::{
     fmt::Write as _,
+    fs::File,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -87,10 +88,19 @@ impl Server {
         Self::launch(data, address, &[])
     }
 
+    /// The same, with its log in a file.
+    pub(super) fn start_logged(data: &Path, flags: &[&str], log: &Path) -> Self {
+        Self::launch_with(data, "127.0.0.1:0", flags, File::create(log).unwrap().into())
+    }
+
     fn launch(data: &Path, address: &str, flags: &[&str]) -> Self {
+        Self::launch_with(data, address, &[flags, &["-q"]].concat(), Stdio::inherit())
+    }
+
+    fn launch_with(data: &Path, address: &str, flags: &[&str], stderr: Stdio) -> Self {
         let mut command = command();
         command.args(["serve", "--local", "--listen", address, "--data"]).arg(data).args(flags);
-        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child = command.stderr(stderr).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let line: Value = serde_json::from_str(&line).unwrap();

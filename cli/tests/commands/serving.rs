@@ -1,8 +1,9 @@
 use super::harness::{Server, command, run, server};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    thread::JoinHandle,
     time::Duration,
 };
 
@@ -19,7 +20,7 @@ fn status(url: &str, path: &str) -> String {
 }
 
 #[test]
-fn a_signal_ends_the_server_with_0_within_10_seconds_and_nothing_is_lost() {
+fn a_signal_ends_the_server_with_0_within_2_seconds_and_nothing_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     for (index, signal) in ["TERM", "INT"].into_iter().enumerate() {
@@ -30,7 +31,7 @@ fn a_signal_ends_the_server_with_0_within_10_seconds_and_nothing_is_lost() {
         let mut tailed = BufReader::new(tail.stdout.take().unwrap());
         tailed.read_line(&mut String::new()).unwrap();
         let (code, took) = server.signal(signal);
-        assert!(code == 0 && took < Duration::from_secs(10), "SIG{signal}: exit {code} after {took:?}");
+        assert!(code == 0 && took < Duration::from_secs(2), "SIG{signal}: exit {code} after {took:?}");
         // The tail says where to go on.
         let mut rest = String::new();
         tailed.read_to_string(&mut rest).unwrap();
@@ -42,6 +43,79 @@ fn a_signal_ends_the_server_with_0_within_10_seconds_and_nothing_is_lost() {
     let server = Server::start(&data, &[]);
     assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
     assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
+}
+
+/// The answer to a request that waits, and the time at which it came.
+fn waiting(url: &str, method: &str, path: &str, body: &str) -> JoinHandle<String> {
+    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    std::thread::spawn(move || {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    })
+}
+
+#[test]
+fn a_shutdown_answers_what_is_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    // Paused: whatever waits for a record to be applied waits for as long as it may.
+    let server = Server::start(&folder.path().join("data"), &["--paused"]);
+    let record = json!({ "run_id": "r", "record_id": "s", "journal_seq": 1, "writer_seq": 1, "writer_id": "w",
+        "payload": { "type": "run_lifecycle", "status": "started" } });
+    let path = "/v1/runs/r?consistency=at-least=0:1000000&deadline_ms=60000";
+    let (read, appended) = (
+        waiting(&server.url, "GET", path, ""),
+        waiting(&server.url, "POST", "/v1/runs/r/records?deadline_ms=60000", &record.to_string()),
+    );
+    // Both were accepted before this one is answered.
+    server.ask(&["runs"]).is(0);
+    let (code, took) = server.signal("TERM");
+    assert!(code == 0 && took < Duration::from_secs(2), "exit {code} after {took:?}");
+    let (read, appended) = (read.join().unwrap(), appended.join().unwrap());
+    for answer in [&read, &appended] {
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(r#""kind":"unavailable""#), "{answer}");
+    }
+    assert!(appended.contains("record ids"), "says how to find out: {appended}");
+}
+
+#[test]
+fn the_log_tells_start_requests_and_shutdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, log) = (folder.path().join("data"), folder.path().join("log"));
+    let server = Server::start_logged(&data, &["--log-format", "json"], &log);
+    server.applied("a b", &[("s", STARTED)]);
+    assert_eq!(server.ask(&["show", "nobody"]).code, 1);
+    let address = server.url.strip_prefix("http://").unwrap().to_owned();
+    assert_eq!(server.signal("TERM").0, 0);
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    assert!(lines.iter().all(|line| line["target"].as_str().unwrap().starts_with("runlog")), "{text}");
+    let find = |message: &str| {
+        let found = lines.iter().find(|line| line["message"].as_str().unwrap().starts_with(message));
+        found.unwrap_or_else(|| panic!("{message}: {text}"))
+    };
+    let started = find("started");
+    assert_eq!(started["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!((&started["partitions"], &started["address"]), (&json!(4), &json!(address)));
+    assert_eq!(started["data"], data.to_str().unwrap());
+    assert!(started["journal_id"].as_str().is_some_and(|id| !id.is_empty()), "{started}");
+    let of = |run: &str| lines.iter().find(|line| line["run"] == run).unwrap_or_else(|| panic!("{run}: {text}"));
+    let appended = of("a b");
+    assert_eq!((&appended["method"], &appended["path"]), (&json!("POST"), &json!("/v1/runs/a%20b/records")));
+    assert_eq!((&appended["status"], &appended["level"]), (&json!(200), &json!("INFO")));
+    assert!(appended["duration_ms"].as_f64().is_some_and(|spent| spent > 0.0), "{appended}");
+    assert_eq!((&of("nobody")["status"], &of("nobody")["level"]), (&json!(404), &json!("WARN")));
+    assert_eq!(find("shutting down")["signal"], "SIGTERM");
+    // The genesis of each partition, and the record.
+    assert_eq!(find("stopped")["records"], 5);
+
+    let text_log = folder.path().join("text");
+    let server = Server::start_logged(&data, &[], &text_log);
+    assert_eq!(server.signal("INT").0, 0);
+    let text = std::fs::read_to_string(&text_log).unwrap();
+    assert!(text.contains(" INFO ") && text.contains("shutting down") && text.contains("SIGINT"), "{text}");
 }
 
 #[test]

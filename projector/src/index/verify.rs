@@ -8,7 +8,7 @@ use crate::index::{
     shared::Shared,
     store::{Budget, Index, Mode, Rows, Store, meta},
 };
-use runlog_log::{Delivery, Log};
+use runlog_log::Delivery;
 use runlog_schemas::{
     answer::{ErrorKind, IndexDigest, PartitionDigest, Verification},
     id::{Offset, PartitionId},
@@ -70,7 +70,7 @@ fn one(
     let store = Arc::new(Store::open(dir, budget, Mode::Bulk)?);
     let mut fold = Fold::resume(partition, shared.journal.clone(), store.clone(), schemas())?;
     fold.know_skips_of(&known)?;
-    let read = replay(&*shared.log, &mut fold, pinned)?;
+    let read = replay(shared, &mut fold, pinned)?;
     shared.config.failpoints.at(failpoint::VERIFY_BUILT);
     let mut indices = Vec::new();
     for index in Index::COMPARED {
@@ -87,17 +87,20 @@ fn one(
 }
 
 /// Folds the partition from its first record up to `end` (exclusive); returns how many records were read.
-fn replay(log: &dyn Log, fold: &mut Fold, end: Offset) -> Result<u64, Error> {
+fn replay(shared: &Shared, fold: &mut Fold, end: Offset) -> Result<u64, Error> {
     let partition = fold.partition;
     let mut read = 0;
     if end == Offset::ZERO {
         return Ok(read);
     }
-    let mut reader = log.reader(&[(partition, fold.next)]).map_err(|error| {
+    let mut reader = shared.log.reader(&[(partition, fold.next)]).map_err(|error| {
         Error::new(ErrorKind::Unavailable, format!("partition {partition} cannot be read from its beginning"))
             .because(error)
     })?;
     while fold.next < end {
+        if shared.is_ending() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down; verify again"));
+        }
         let mut batch = reader.poll(BATCH, READ_WAIT)?;
         if batch.is_empty() && reader.position(partition).is_none_or(|position| position < end) {
             let message = format!("partition {partition} gave nothing from offset {} in time; retry", fold.next);

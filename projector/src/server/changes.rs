@@ -99,7 +99,8 @@ pub(super) async fn of_index(
     };
     let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), KEPT_BYTES);
     let folding = Some(Folding { cursor, deltas });
-    Ok(events(Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
+    let shutdown = app.2.clone();
+    Ok(events(shutdown, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
 
 /// What the log has dropped cannot be told again.

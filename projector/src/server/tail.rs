@@ -4,7 +4,7 @@ mod all;
 
 pub(super) use all::every;
 
-use super::{App, Ask};
+use super::{App, Ask, Shutdown};
 use crate::index::{
     Error,
     query::{parse_cursor, timeline},
@@ -64,15 +64,20 @@ pub(super) async fn one(
         Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
+    let shutdown = app.2.clone();
     let tail =
         Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };
-    Ok(events(tail))
+    Ok(events(shutdown, tail))
 }
 
 /// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
 pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option<&'a str> {
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
     last.or(asked)
+}
+
+fn ending() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server is shutting down; resume at the last cursor")
 }
 
 /// What an event tells.
@@ -95,14 +100,18 @@ pub(super) trait Source: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
 }
 
-/// Each item as an event whose id is its cursor. An error is the last one.
-pub(super) fn events(source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let events = stream::unfold(Some(source), |source| async move {
-        let mut source = source?;
-        match source.next().await {
+/// Each item as an event whose id is its cursor. An error is the last one, as is a shutdown.
+pub(super) fn events(shutdown: Shutdown, source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = stream::unfold(Some((shutdown, source)), |state| async move {
+        let (shutdown, mut source) = state?;
+        let next = tokio::select! {
+            () = shutdown.begins() => Err(ending()),
+            next = source.next() => next,
+        };
+        match next {
             Ok(Some(item)) => {
                 let event = Event::default().id(item.cursor()).json_data(&item);
-                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some(source)))
+                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some((shutdown, source))))
             }
             Ok(None) => None,
             Err(error) => {
@@ -133,10 +142,7 @@ impl Source for Tail {
             if self.until_end {
                 return Ok(None);
             }
-            progress
-                .changed()
-                .await
-                .map_err(|_| Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor"))?;
+            progress.changed().await.map_err(|_| ending())?;
         }
     }
 }

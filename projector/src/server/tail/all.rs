@@ -53,7 +53,8 @@ pub(in crate::server) async fn every(
     let follower = Follower::new(&app.0, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
     let (records, ready) = (VecDeque::new(), VecDeque::new());
-    Ok(events(All { app, follower, cursor, records, ready, raw: query.raw }))
+    let shutdown = app.2.clone();
+    Ok(events(shutdown, All { app, follower, cursor, records, ready, raw: query.raw }))
 }
 
 impl Source for All {

@@ -1,0 +1,64 @@
+//! Log lines on stderr: which ones, and in which format.
+//!
+//! `RUST_LOG` decides which lines are written; without it, `-q` and `-v` do. A server logs its start, every request and
+//! its shutdown at the default level, every other command only warnings.
+
+use crate::{args::Global, output};
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+/// The format of a log line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// For people: time, level, message, fields.
+    #[default]
+    Text,
+    /// One JSON object per line, the fields beside `timestamp`, `level`, `message` and `target`.
+    Json,
+}
+
+/// Libraries that describe their own work at lower levels, such as each schema that is parsed.
+const NOISY: &str = "apache_avro=error,hyper_util=error,reqwest=error";
+
+/// Starts the log of a command.
+pub(crate) fn start(global: &Global) {
+    start_at(global, ["warn", "info", "debug", "trace"], Format::Text);
+}
+
+/// Starts the log of a server.
+pub(crate) fn start_of_server(global: &Global, format: Format) {
+    start_at(global, ["info", "info", "debug", "trace"], format);
+}
+
+/// `levels` are those without `-v`, with `-v`, `-vv` and `-vvv`.
+fn start_at(global: &Global, levels: [&str; 4], format: Format) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(directives(global.quiet, global.verbose, levels)));
+    let ansi = output::may_colour(&std::io::stderr());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi);
+    match format {
+        Format::Text => log.init(),
+        Format::Json => log.json().flatten_event(true).init(),
+    }
+}
+
+fn directives(quiet: bool, verbose: u8, levels: [&str; 4]) -> String {
+    let level = if quiet { "error" } else { levels[usize::from(verbose).min(levels.len() - 1)] };
+    if level == "trace" { level.to_owned() } else { format!("{level},{NOISY}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_avro_parser_is_silent_until_everything_is_asked_for() {
+        let levels = ["info", "info", "debug", "trace"];
+        for verbose in 0..3 {
+            assert!(directives(false, verbose, levels).contains("apache_avro=error"), "{verbose}");
+        }
+        assert_eq!(directives(false, 3, levels), "trace");
+        assert!(directives(true, 3, levels).starts_with("error,"));
+    }
+}

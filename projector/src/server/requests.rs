@@ -1,0 +1,91 @@
+//! One log line per request: method, path, status, duration, and the run that the path names.
+//!
+//! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
+
+use super::unescaped;
+use axum::{
+    extract::{MatchedPath, Request},
+    http::StatusCode,
+    middleware::Next,
+    response::Response,
+};
+use std::time::Instant;
+use tracing::Level;
+
+/// What is asked every few seconds by whoever watches the server.
+const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// Runs a request and logs it.
+pub(super) async fn log(request: Request, next: Next) -> Response {
+    let begun = Instant::now();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
+    let response = next.run(request).await;
+    let (status, spent) = (response.status(), begun.elapsed());
+    let level = level(status, matched.as_deref());
+    // The level of an event is part of its code.
+    macro_rules! line {
+        ($level:expr) => {
+            tracing::event!(
+                $level,
+                %method,
+                path,
+                status = status.as_u16(),
+                // Microseconds are exact in a double.
+                duration_ms = spent.as_micros() as f64 / 1000.0,
+                run = run(&path),
+                "request"
+            )
+        };
+    }
+    match level {
+        Level::ERROR => line!(Level::ERROR),
+        Level::WARN => line!(Level::WARN),
+        Level::INFO => line!(Level::INFO),
+        _ => line!(Level::DEBUG),
+    }
+    response
+}
+
+/// An error for a fault of the server, a warning for what was refused or has to be tried again, debug for probes.
+fn level(status: StatusCode, matched: Option<&str>) -> Level {
+    if status == StatusCode::SERVICE_UNAVAILABLE || status.is_client_error() {
+        Level::WARN
+    } else if status.is_server_error() {
+        Level::ERROR
+    } else if matched.is_some_and(|path| PROBES.contains(&path)) {
+        Level::DEBUG
+    } else {
+        Level::INFO
+    }
+}
+
+/// The run of `/v1/runs/{run}/…`.
+fn run(path: &str) -> Option<String> {
+    let segment = path.strip_prefix("/v1/runs/")?.split('/').next()?;
+    String::from_utf8(unescaped(segment)).ok().filter(|run| !run.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_follows_from_the_status() {
+        for (status, matched, expected) in [
+            (200, Some("/v1/runs"), Level::INFO),
+            (200, Some("/readyz"), Level::DEBUG),
+            (503, Some("/readyz"), Level::WARN),
+            (404, None, Level::WARN),
+            (500, Some("/v1/runs"), Level::ERROR),
+        ] {
+            assert_eq!(level(StatusCode::from_u16(status).unwrap(), matched), expected, "{status} {matched:?}");
+        }
+    }
+
+    #[test]
+    fn the_run_is_named_as_it_is_and_not_as_the_url_writes_it() {
+        assert_eq!(run("/v1/runs/a%2Fb%20c/records").as_deref(), Some("a/b c"));
+        assert_eq!((run("/v1/runs"), run("/v1/runs/"), run("/v1/journal")), (None, None, None));
+    }
+}

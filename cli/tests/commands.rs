@@ -8,6 +8,7 @@ mod commands {
     mod following;
     mod harness;
     mod importing;
+    mod observing;
     mod publishing;
     mod registry;
     mod schemas;

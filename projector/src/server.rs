@@ -8,15 +8,16 @@ use crate::index::{
     query::{LIMIT, LIMIT_MAX, Place},
 };
 use axum::{
-    Json, Router,
+    Extension, Json, Router,
     extract::{DefaultBodyLimit, Query, Request, State},
     handler::Handler,
-    http::{StatusCode, Uri, header},
+    http::{Method, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
 use http_body_util::LengthLimitError;
+use metrics::Metrics;
 use runlog_schemas::{
     answer::{ErrorKind, Journal, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
@@ -25,8 +26,14 @@ use runlog_schemas::{
     schema,
 };
 use serde::Deserialize;
+use serde_json::json;
 use shutdown::Shutdown;
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 mod append;
@@ -36,6 +43,7 @@ mod facts;
 mod fleet;
 mod health;
 mod horizons;
+mod metrics;
 mod moment;
 mod openapi;
 mod requests;
@@ -60,9 +68,9 @@ const ROOM_BYTES: usize = 96 << 20;
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::past::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
-/// What every handler has: the projector, room, and the shutdown.
+/// What every handler has: the projector, room, the shutdown, and metrics.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>);
 
 /// Room for what takes memory.
 #[derive(Debug)]
@@ -128,7 +136,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/doctor", health::doctor),
         Route::get("/healthz", || async { "ok\n" }),
         Route::get("/readyz", health::ready),
-        Route::get("/metrics", health::metrics),
+        Route::get("/metrics", metrics::scrape),
         Route::get("/openapi.json", openapi::document),
     ]
 }
@@ -140,7 +148,7 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The routes over `projector`.
 fn router(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
-    let app = App(projector, Arc::new(Room::new()), shutdown);
+    let app = App(projector, Arc::new(Room::new()), shutdown, Arc::new(Metrics::new()));
     let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
     let router = routes().into_iter().fold(Router::new(), add);
     router
@@ -150,7 +158,7 @@ fn router(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
         .layer(middleware::map_response(reshape))
         .layer(middleware::from_fn(legible))
         .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
-        .layer(middleware::from_fn(requests::log))
+        .layer(middleware::from_fn_with_state(app.clone(), requests::observe))
         .with_state(app)
 }
 
@@ -165,7 +173,8 @@ pub(crate) fn problem(error: &Error) -> Response {
 
 fn respond(problem: Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
+    let kind = Extension(problem.kind);
+    (status, kind, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
 }
 
 impl IntoResponse for Error {
@@ -206,9 +215,18 @@ async fn not_so(uri: Uri, request: Request) -> Response {
     respond(Problem { status: StatusCode::METHOD_NOT_ALLOWED.as_u16(), ..problem })
 }
 
+/// Names the paths that are served, for whoever asks for the root.
+fn index() -> Response {
+    let paths: BTreeSet<&str> = operations().map(|(_, path)| path).collect();
+    Json(json!({ "runlog": env!("CARGO_PKG_VERSION"), "paths": paths })).into_response()
+}
+
 /// Not `not_found`, which says of something that can be asked for that it is not there: this was no question.
 async fn unknown(uri: Uri, request: Request) -> Response {
-    let message = format!("no such resource: {} {}", request.method(), uri.path());
+    if uri.path() == "/" && request.method() == Method::GET {
+        return index();
+    }
+    let message = format!("no such resource: {} {}; GET / lists the paths", request.method(), uri.path());
     let problem = Error::new(ErrorKind::Usage, message).problem();
     respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
 }
@@ -261,6 +279,10 @@ impl Ask {
 }
 
 impl App {
+    fn metrics(&self) -> &Metrics {
+        &self.3
+    }
+
     /// Waits as a query about `run_id` asks, and says where the run is.
     pub(crate) async fn fresh(&self, run_id: RunId<&str>, ask: &Ask) -> Result<PartitionId, Error> {
         let partition = self.0.partition_of(run_id);

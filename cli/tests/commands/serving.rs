@@ -1,4 +1,4 @@
-use super::harness::{Server, command, run, server};
+use super::harness::{Server, command, get, run, server};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -9,15 +9,6 @@ use std::{
 
 const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
 const TURN: &str = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
-
-/// The status line of a plain GET.
-fn status(url: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer.lines().next().unwrap().to_owned()
-}
 
 #[test]
 fn a_signal_ends_the_server_with_0_within_2_seconds_and_nothing_is_lost() {
@@ -180,9 +171,9 @@ fn it_says_whether_it_is_ready() {
     // Waits until every partition is caught up.
     server.ask(&["effects", "--consistency", "latest"]).is(0);
     for path in ["/healthz", "/readyz", "/metrics", "/v1/journal", "/v1/doctor"] {
-        assert!(status(&server.url, path).contains(" 200 "), "{path}");
+        assert_eq!(get(&server.url, path).0, 200, "{path}");
     }
-    assert!(status(&server.url, "/v1/nonsense").contains(" 404 "));
+    assert_eq!(get(&server.url, "/v1/nonsense").0, 404);
     let word = server.ask(&["doctor"]).is(0);
     assert_eq!((&word["healthy"], word["partitions"].as_array().unwrap().len()), (&json!(true), 4));
 }

@@ -18,6 +18,7 @@ use std::{ops::ControlFlow, str::FromStr};
 
 pub mod anomalies;
 pub mod checkpoint;
+pub mod counts;
 pub mod dead_letters;
 pub mod effects;
 pub mod events;

@@ -1,7 +1,11 @@
 //! Whether it works, and what is wrong where it does not.
 
 use super::{App, Nothing};
-use crate::index::{Error, fold::Stop, query};
+use crate::index::{
+    Error,
+    fold::Stop,
+    query::counts::{self, Counts},
+};
 use axum::{
     Json,
     extract::{Query, State},
@@ -14,7 +18,7 @@ use runlog_schemas::{
     id::PartitionId,
 };
 use serde_json::json;
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 /// How long the doctor waits for the log.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,7 +42,7 @@ impl App {
     }
 
     /// Of all partitions, asked at the same time: where nobody answers it takes [`PATIENCE`] and not that for each.
-    async fn health(&self) -> Vec<PartitionHealth> {
+    pub(super) async fn health(&self) -> Vec<PartitionHealth> {
         join_all(PartitionId::all(self.0.journal().partitions).map(|partition| self.partition_health(partition))).await
     }
 }
@@ -64,26 +68,54 @@ impl App {
         }
     }
 
-    /// Records that nobody can read, or why the index does not say.
-    fn unread(&self, partition: PartitionId) -> Option<Finding> {
-        let store = self.0.store(partition);
-        let found = query::dead_letters::page(&store.view(), self.place(partition), None, query::LIMIT_MAX);
-        let (severity, what, fix) = match found {
-            Ok((letters, _)) => {
-                let what = match letters.len() {
-                    0 => return None,
-                    1 => format!("partition {partition} has a record that nobody can read"),
-                    count => format!("partition {partition} has {count} records that nobody can read"),
-                };
-                ("warning", what, "see `runlog dead-letter list`; find out which client writes them")
+    /// Counts of all partitions that can be read, and what they say.
+    fn counted(&self) -> (Counts, Vec<Finding>) {
+        let (mut all, mut findings) = (Counts::default(), Vec::new());
+        for partition in PartitionId::all(self.0.journal().partitions) {
+            match counts::of(&self.0.store(partition).view()) {
+                Ok(counts) => {
+                    if counts.dead_letters > 0 {
+                        let what = format!(
+                            "partition {partition} has {} that cannot be read",
+                            many(counts.dead_letters, "record")
+                        );
+                        findings
+                            .push(warning(what, "see `runlog dead-letter list`; find out which client writes them"));
+                    }
+                    all += counts;
+                }
+                Err(error) => findings.push(Finding {
+                    severity: "error".into(),
+                    what: format!("partition {partition} cannot be read: {}", error.problem().detail),
+                    fix: "do as it says, and check the disk's health".into(),
+                }),
             }
-            Err(error) => {
-                let what = format!("partition {partition} cannot be read: {}", error.problem().detail);
-                ("error", what, "do as it says, and check the disk's health")
-            }
-        };
-        Some(Finding { severity: severity.into(), what, fix: fix.into() })
+        }
+        if all.reconcile_required > 0 {
+            let what = format!("{} waiting for a decision", many(all.reconcile_required, "effect"));
+            let fix =
+                "`runlog effects --pending --unsafe` lists them; `runlog effects resolve RUN ID` records a decision";
+            findings.push(warning(what, fix));
+        }
+        if all.anomalies > 0 {
+            let what = format!("{} refused", many(all.anomalies, "record"));
+            findings.push(warning(
+                what,
+                "`runlog anomalies` lists them with the reason; correct the client that writes them",
+            ));
+        }
+        (all, findings)
     }
+}
+
+fn warning(what: String, fix: &str) -> Finding {
+    Finding { severity: "warning".into(), what, fix: fix.into() }
+}
+
+/// A count of rows, in words.
+fn many(count: u64, what: &str) -> String {
+    let at_least = if count >= counts::COUNT_MAX { "at least " } else { "" };
+    format!("{at_least}{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What to do about a stop.
@@ -126,6 +158,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 
 pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
+    let (counts, counted) = app.read(|app| Ok(app.counted())).await?;
     let mut findings = Vec::new();
     for health in &partitions {
         let progress = app.0.progress(health.partition);
@@ -142,7 +175,6 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
             }),
             (None, None) => {}
         }
-        findings.extend(app.unread(health.partition));
     }
     if app.0.paused() {
         findings.push(Finding {
@@ -151,12 +183,15 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
             fix: "start it without --paused".into(),
         });
     }
+    findings.extend(counted);
     findings.extend(weaknesses);
     let healthy = findings.iter().all(|finding| finding.severity != "error");
-    Ok(Json(Doctor { healthy, partitions, findings }))
+    let (waiting_decisions, refused_records) = (counts.reconcile_required, counts.anomalies);
+    Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
 }
 
-/// 200 when every partition is caught up or stopped; names the stopped and the lagging.
+/// 200 when every partition is caught up or stopped, 503 while one is behind or when all are stopped. Names the stopped
+/// and the lagging.
 pub(super) async fn ready(State(app): State<App>) -> Response {
     let health = app.health().await;
     let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {
@@ -164,19 +199,12 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
     };
     let stopped = of(|health| health.state == "stopped");
     let lagging = of(|health| health.state == "running" && health.end.is_none_or(|end| health.applied < end));
-    let status = if lagging.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": lagging.is_empty(), "stopped": stopped, "lagging": lagging }))).into_response()
-}
-
-/// Prometheus text: applied offsets and stops.
-pub(super) async fn metrics(State(app): State<App>) -> String {
-    let mut text = String::from("# TYPE runlog_applied_offset gauge\n# TYPE runlog_partition_stopped gauge\n");
-    for partition in PartitionId::all(app.0.journal().partitions) {
-        let progress = app.0.progress(partition);
-        let stopped = u8::from(progress.stopped.is_some());
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "runlog_applied_offset{{partition=\"{partition}\"}} {}", progress.applied);
-        let _ = writeln!(text, "runlog_partition_stopped{{partition=\"{partition}\"}} {stopped}");
-    }
-    text
+    let state = match () {
+        () if !lagging.is_empty() => "catching_up",
+        () if stopped.len() == health.len() => "stopped",
+        () => "ready",
+    };
+    let ready = state == "ready";
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": ready, "state": state, "stopped": stopped, "lagging": lagging }))).into_response()
 }

@@ -1,27 +1,36 @@
-//! One log line per request: method, path, status, duration, and the run that the path names.
+//! One log line per request (method, path, status, duration, kind of error, and the run that the path names), and its metrics.
 //!
 //! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
 
-use super::unescaped;
+use super::{App, unescaped};
 use axum::{
-    extract::{MatchedPath, Request},
-    http::StatusCode,
+    extract::{MatchedPath, Request, State},
+    http::{Method, StatusCode},
     middleware::Next,
     response::Response,
 };
+use runlog_schemas::answer::ErrorKind;
 use std::time::Instant;
 use tracing::Level;
 
 /// What is asked every few seconds by whoever watches the server.
 const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Runs a request and logs it.
-pub(super) async fn log(request: Request, next: Next) -> Response {
+/// Where records are appended.
+const APPENDS: &str = "/v1/runs/{run}/records";
+
+/// Runs a request, counts and logs it.
+pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let matched = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
     let response = next.run(request).await;
     let (status, spent) = (response.status(), begun.elapsed());
+    let kind = response.extensions().get::<ErrorKind>().copied();
+    app.metrics().answered(method.as_str(), matched.as_deref(), status.as_u16(), spent);
+    if let Some(kind) = kind.filter(|_| method == Method::POST && matched.as_deref() == Some(APPENDS)) {
+        app.metrics().append_failed(kind);
+    }
     let level = level(status, matched.as_deref());
     // The level of an event is part of its code.
     macro_rules! line {
@@ -33,6 +42,7 @@ pub(super) async fn log(request: Request, next: Next) -> Response {
                 status = status.as_u16(),
                 // Microseconds are exact in a double.
                 duration_ms = spent.as_micros() as f64 / 1000.0,
+                error = kind.map(ErrorKind::as_str),
                 run = run(&path),
                 "request"
             )

@@ -225,6 +225,9 @@ pub(super) async fn append(
     } else {
         app.0.append_traced(run_id.borrow(), drafts, traceparent.as_deref(), ask.deadline()).await?
     };
+    if !query.check {
+        app.metrics().appended(&outcomes);
+    }
     if many {
         return Ok(Json(outcomes).into_response());
     }

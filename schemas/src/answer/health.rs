@@ -38,6 +38,12 @@ pub struct Doctor {
     pub partitions: Vec<PartitionHealth>,
     /// What is wrong.
     pub findings: Vec<Finding>,
+    /// Effects that must not run again before someone decides; at most 10,000 of a partition are counted.
+    #[serde(default)]
+    pub waiting_decisions: u64,
+    /// Records that were refused; at most 10,000 of a partition are counted.
+    #[serde(default)]
+    pub refused_records: u64,
 }
 
 /// One index in a verification.

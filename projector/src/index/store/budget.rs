@@ -61,6 +61,11 @@ impl Budget {
         Self { cache, buffers, memtables_max: bytes / 2, active: Arc::default() }
     }
 
+    /// Bytes that are in use: of the cache, which includes the memtables, and of the memtables alone.
+    pub(crate) fn in_use(&self) -> (usize, usize) {
+        (self.cache.get_usage(), self.buffers.get_usage())
+    }
+
     /// Nothing yet.
     pub(super) fn share(&self) -> Share {
         Share { budget: self.clone(), bytes: 0 }

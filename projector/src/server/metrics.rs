@@ -1,0 +1,219 @@
+//! `GET /metrics`: figures in the OpenMetrics text format, which Prometheus scrapes.
+//!
+//! Counters and histograms are kept as requests come. Gauges are read from the indices, the log and the process when they
+//! are scraped; what takes a scan of an index is counted once in [`COUNTS_KEPT`] at most.
+
+use super::App;
+use crate::index::{
+    Error,
+    query::counts::{self, Counts},
+};
+use axum::{
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Metric, Registry, Unit},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Outcome},
+    id::PartitionId,
+};
+use std::{
+    fmt,
+    hash::Hash,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// How long counts of the indices are kept.
+const COUNTS_KEPT: Duration = Duration::from_secs(5);
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Label names with their values.
+type Labels<const N: usize> = [(&'static str, String); N];
+type Counters<const N: usize> = Family<Labels<N>, Counter>;
+type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
+type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
+
+/// All metrics of a server.
+pub(super) struct Metrics {
+    registry: Registry,
+    requests: Counters<3>,
+    durations: Histograms<2>,
+    appended: Counters<2>,
+    append_errors: Counters<1>,
+    applied: Gauges<1>,
+    ends: Gauges<1>,
+    lags: Gauges<1>,
+    stopped: Gauges<1>,
+    pending: Gauges<1>,
+    anomalies: Gauge,
+    dead_letters: Gauge,
+    rocksdb_memory: Gauges<1>,
+    process_memory: Gauge,
+    counts: Mutex<Option<(Instant, Counts)>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// Registers a metric and returns a handle to it.
+fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn add_bytes<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register_with_unit(name, help, Unit::Bytes, metric.clone());
+    metric
+}
+
+/// From 0.5 ms to 16 s.
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_5, 2.0, 16))
+}
+
+impl Metrics {
+    pub(super) fn new() -> Self {
+        let mut registry = Registry::default();
+        let all = &mut registry;
+        let durations = Histograms::new_with_constructor(histogram as fn() -> Histogram);
+        let help = "Time from a request to its answer, by method and path; of a stream, until it opens";
+        all.register_with_unit("runlog_http_request_duration", help, Unit::Seconds, durations.clone());
+        Self {
+            requests: add(all, "runlog_http_requests", "Requests answered, by method, path and status"),
+            durations,
+            appended: add(all, "runlog_appended_records", "Records posted and answered, by outcome and reason"),
+            append_errors: add(all, "runlog_append_errors", "Requests to append that failed, by kind of error"),
+            applied: add(all, "runlog_applied_offset", "Offset of the next record to apply, by partition"),
+            ends: add(all, "runlog_end_offset", "End offset of the log, by partition; absent where it does not answer"),
+            lags: add(all, "runlog_lag_records", "Records of the log that are not applied yet, by partition"),
+            stopped: add(all, "runlog_partition_stopped", "1 where a partition is stopped, by partition"),
+            pending: add(all, "runlog_pending_effects", PENDING_HELP),
+            anomalies: add(all, "runlog_anomalies", "Refused records; at most 10000 of a partition are counted"),
+            dead_letters: add(
+                all,
+                "runlog_dead_letters",
+                "Unreadable records; at most 10000 of a partition are counted",
+            ),
+            rocksdb_memory: add_bytes(all, "runlog_rocksdb_memory", "Memory of RocksDB: block cache, memtables in it"),
+            process_memory: add_bytes(all, "process_resident_memory", "Resident memory of the process"),
+            counts: Mutex::default(),
+            registry,
+        }
+    }
+
+    /// A request was answered. `path` is the route's, with parameters in braces.
+    pub(super) fn answered(&self, method: &str, path: Option<&str>, status: u16, spent: Duration) {
+        // What clients make up must not make up labels.
+        let method = if matches!(method, "GET" | "HEAD" | "POST") { method } else { "other" };
+        let path = path.unwrap_or("other");
+        let labels = [("method", method.to_owned()), ("path", path.to_owned())];
+        self.durations.get_or_create_owned(&labels).observe(spent.as_secs_f64());
+        let [method, path] = labels;
+        count(&self.requests, [method, path, ("status", status.to_string())]);
+    }
+
+    /// A request to append failed.
+    pub(super) fn append_failed(&self, kind: ErrorKind) {
+        count(&self.append_errors, [("kind", kind.as_str().to_owned())]);
+    }
+
+    /// Records were appended, whatever became of them.
+    pub(super) fn appended(&self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let reason = outcome.reason.clone().unwrap_or_default();
+            count(&self.appended, [("outcome", outcome.outcome.clone()), ("reason", reason)]);
+        }
+    }
+}
+
+const PENDING_HELP: &str = "Effects without a recorded end, by class: retry_safe, or reconcile_required, which wait for a \
+                            decision; at most 10000 of a partition are counted";
+
+fn count<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Counter>, labels: S) {
+    family.get_or_create_owned(&labels).inc();
+}
+
+fn set<S: EncodeLabelSet + Clone + Hash + Eq>(family: &Family<S, Gauge>, labels: S, value: u64) {
+    family.get_or_create_owned(&labels).set(value.cast_signed());
+}
+
+impl App {
+    /// What is to be looked at in all partitions, as of [`COUNTS_KEPT`] ago at the most.
+    async fn counts(&self) -> Result<Counts, Error> {
+        let kept = *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, counts)) = kept.filter(|(at, _)| at.elapsed() < COUNTS_KEPT) {
+            return Ok(counts);
+        }
+        let counts = self.read(|app| app.count()).await?;
+        *self.metrics().counts.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), counts));
+        Ok(counts)
+    }
+
+    /// The same, as of now. Blocking.
+    pub(super) fn count(&self) -> Result<Counts, Error> {
+        let mut all = Counts::default();
+        for partition in PartitionId::all(self.0.journal().partitions) {
+            all += counts::of(&self.0.store(partition).view())?;
+        }
+        Ok(all)
+    }
+}
+
+/// Answers a scrape. A figure that cannot be had now is absent.
+pub(super) async fn scrape(State(app): State<App>) -> Result<Response, Error> {
+    let metrics = app.metrics();
+    metrics.ends.clear();
+    metrics.lags.clear();
+    for health in app.health().await {
+        let labels = || [("partition", health.partition.to_string())];
+        set(&metrics.applied, labels(), health.applied.get());
+        set(&metrics.stopped, labels(), u64::from(app.0.progress(health.partition).stopped.is_some()));
+        if let Some(end) = health.end {
+            set(&metrics.ends, labels(), end.get());
+            set(&metrics.lags, labels(), end.since(health.applied));
+        }
+    }
+    match app.counts().await {
+        Ok(counts) => {
+            set(&metrics.pending, [("class", "retry_safe".to_owned())], counts.retry_safe);
+            set(&metrics.pending, [("class", "reconcile_required".to_owned())], counts.reconcile_required);
+            metrics.anomalies.set(counts.anomalies.cast_signed());
+            metrics.dead_letters.set(counts.dead_letters.cast_signed());
+        }
+        Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
+    }
+    let (cache, memtables) = app.0.shared.budget.in_use();
+    set(&metrics.rocksdb_memory, [("part", "cache".to_owned())], cache as u64);
+    set(&metrics.rocksdb_memory, [("part", "memtables".to_owned())], memtables as u64);
+    if let Some(bytes) = resident_bytes() {
+        metrics.process_memory.set(bytes.cast_signed());
+    }
+    let mut text = String::new();
+    encode(&mut text, &metrics.registry)
+        .map_err(|error| Error::new(ErrorKind::Internal, "the metrics cannot be written").because(error))?;
+    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+}
+
+/// Resident memory of this process, where the system says so.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes << 10)
+}

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   append(record) ─▶ is its number next? ─▶ written, read back as applied ─▶ cursor journal.N
-//!                        │                      └ unknown: the same record again, until it is known
+//!                        │                      └ unknown: the same record again, until its outcome is known
 //!                        └ no: the same record was written before ─▶ its cursor;  otherwise InvalidStateTransition
 //!   save(checkpoint) ─▶ a loop checkpoint of Runlog, without a number, whose state is the SDK's
 //! ```
@@ -18,32 +18,32 @@
 //! # }
 //! ```
 //!
-//! **What an append's answer says.** A cursor: the record is in the log and takes effect. An error: it is not and never
-//! will be, but for two cases that say so: the journal was out of reach for longer than the port's patience
-//! ([`Journal::with_patience`]), and another process has the run. So a recovery marker may follow a result whose append
-//! failed at once, under the same number. Where the result had landed after all, the marker is refused as
+//! **Answers of an append.** A cursor: the record is in the log and takes effect. An error: it is not, and never will be,
+//! except in two cases that the error names: the journal was unavailable for longer than the port's patience
+//! ([`Journal::with_patience`]), or another process has the run. So a recovery marker may follow a result whose append
+//! failed, at once and under the same number. If the result is in the log after all, the marker is refused as
 //! [`InvalidStateTransition`](AgentErrorKind::InvalidStateTransition): the effect's end is in the journal.
 //!
-//! **Numbers.** A run's first record has `journal_seq` 1, and each one the next. The SDK's own `AgentRuntime` counts all of
-//! its runs with one counter, so the number behind the last one that this value took, of whatever run, is taken, too; within
-//! a run they always grow. Where a process goes on with such a counter, [`Journal::numbered_from`] says where it stands.
-//! Runlog numbers each run by itself, densely; the two are the same where a run has a counter of its own and nothing was
-//! refused. Checkpoints that are saved consume no number.
+//! **Numbers.** A run's first record has `journal_seq` 1, and each record the next number. The SDK's own `AgentRuntime` numbers
+//! all its runs with one counter, so the number after the last one that this value accepted for any run is accepted too.
+//! Within a run numbers always grow. A process that continues such a counter passes its last number to
+//! [`Journal::numbered_from`]. Runlog numbers each run densely. Both numbers are equal if a run has its own counter and no
+//! record was refused. Saved checkpoints use no number.
 //!
-//! **One writer per run.** The first append or save claims the run. A process that had it before is told by its next one:
-//! `JournalFailure`, not to be retried. Reading claims nothing.
+//! **One writer per run.** The first append or save claims the run. The next append or save of a process that had the run
+//! before fails with `JournalFailure`, not retryable. Reading claims nothing.
 //!
 //! **Errors.**
 //!
 //! | the journal says | kind | retry |
 //! |---|---|---|
-//! | the number is not next; the record contradicts what the run's records say; another record has its id; no id of Runlog's | `InvalidStateTransition` | `RepairNeeded` |
-//! | out of reach, late | `JournalFailure` | `Retryable`; `RepairNeeded` where the record may be in the journal |
+//! | the number is not next; the record contradicts the run's records; another record has its id; the id is invalid | `InvalidStateTransition` | `RepairNeeded` |
+//! | unavailable, timed out | `JournalFailure` | `Retryable`; `RepairNeeded` if the record may be in the journal |
 //! | another process has the run | `JournalFailure` | `NotRetryable` |
-//! | content cannot be had; what was read is no record of the SDK's | `RecoveryRepairNeeded` | `RepairNeeded` |
-//! | a partition stands still; too large; wrong configuration | `HostConfigurationNeeded` | `HostConfigurationNeeded` |
+//! | content is missing; a record that was read is not one of the SDK's | `RecoveryRepairNeeded` | `RepairNeeded` |
+//! | a partition is stopped; too large; wrong configuration | `HostConfigurationNeeded` | `HostConfigurationNeeded` |
 
-use crate::{Blocking, Desks, Unconnected};
+use crate::{Blocking, ConnectError, WriterPool};
 #[cfg(doc)]
 use ::agent_sdk_core::AgentErrorKind;
 use ::agent_sdk_core::{
@@ -59,22 +59,21 @@ use std::{
 
 mod append;
 mod checkpoints;
-mod failure;
 mod numbers;
 mod record;
+mod sdk_error;
 
-use failure::failure;
 use numbers::Numbers;
+use sdk_error::sdk_error;
 
-/// How long a write whose outcome is unknown is asked for again, unless told otherwise.
+/// Default for how long a write whose outcome is unknown is retried.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The most runs whose numbers are kept; one that nobody uses makes room.
+/// The most runs whose numbers are cached; an idle one is evicted.
 const RUNS_MAX: usize = 1024;
 
-/// The SDK's journal and checkpoint store. Cheap to clone: clones are one journal, with one counter. See the module for what
-/// it promises.
+/// The SDK's journal and checkpoint store; the module states its guarantees. Cheap to clone: clones share one counter.
 ///
-/// Its methods block the calling thread, which may belong to a runtime; they may be called from any number of threads.
+/// The methods block the calling thread, which may belong to a runtime. They may be called from any number of threads.
 #[derive(Clone, Debug)]
 pub struct Journal {
     inner: Arc<Inner>,
@@ -83,18 +82,18 @@ pub struct Journal {
 #[derive(Debug)]
 struct Inner {
     blocking: Blocking,
-    desks: Desks,
+    writers: WriterPool,
     prefix: String,
     patience: Duration,
-    runs: Mutex<BTreeMap<id::RunId, Seat>>,
-    /// The greatest number that was written, or tried, of whatever run.
+    runs: Mutex<BTreeMap<id::RunId, RunNumbers>>,
+    /// The greatest number that was written, or tried, for any run.
     tried: Mutex<Option<u64>>,
 }
 
-/// A run's numbers, once they were read; whoever writes the run holds them.
-type Seat = Arc<tokio::sync::Mutex<Option<Known>>>;
+/// A run's numbers, once they are read. Locked while the run is written.
+type RunNumbers = Arc<tokio::sync::Mutex<Option<Known>>>;
 
-/// A run's numbers, and the writer that they were read behind.
+/// A run's numbers, and the writer whose claim they were read after.
 #[derive(Debug)]
 struct Known {
     of: Weak<Writer>,
@@ -102,18 +101,18 @@ struct Known {
 }
 
 impl Journal {
-    /// Connects; see [`Blocking::connect`]. A write whose outcome is unknown is asked for again for [`Config::operation`].
-    pub fn connect(config: Config) -> Result<Self, Unconnected> {
+    /// Connects; see [`Blocking::connect`]. A write whose outcome is unknown is retried for [`Config::operation`].
+    pub fn connect(config: Config) -> Result<Self, ConnectError> {
         let patience = config.operation;
         Ok(Self::on(Blocking::connect(config)?).with_patience(patience))
     }
 
-    /// The same on a connection that is there.
+    /// The same on an existing connection.
     pub fn on(blocking: Blocking) -> Self {
-        let desks = Desks::new(blocking.runlog().clone());
+        let writers = WriterPool::new(blocking.runlog().clone());
         let inner = Inner {
             blocking,
-            desks,
+            writers,
             prefix: String::new(),
             patience: PATIENCE,
             runs: Mutex::default(),
@@ -122,20 +121,20 @@ impl Journal {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Another journal value, with its own counter, whose runs are in the log under `prefix` and their id: for platforms
-    /// whose tenants name runs alike.
+    /// Another journal value, with its own counter, whose run ids get `prefix` in the log: for platforms whose tenants use the
+    /// same run ids.
     #[must_use]
     pub fn with_run_prefix(&self, prefix: impl Into<String>) -> Self {
         self.but(|inner| inner.prefix = prefix.into())
     }
 
-    /// Another journal value that asks for `patience` again for what became of a write. Default 120 s.
+    /// Another journal value that retries a write whose outcome is unknown for `patience`. Default 120 s.
     #[must_use]
     pub fn with_patience(&self, patience: Duration) -> Self {
         self.but(|inner| inner.patience = patience)
     }
 
-    /// Another journal value, for a counter of several runs that goes on behind `last`.
+    /// Another journal value, for a counter of several runs whose last number is `last`.
     #[must_use]
     pub fn numbered_from(&self, last: u64) -> Self {
         self.but(|inner| inner.tried = Mutex::new(Some(last)))
@@ -144,7 +143,7 @@ impl Journal {
     fn but(&self, change: impl FnOnce(&mut Inner)) -> Self {
         let mut inner = Inner {
             blocking: self.inner.blocking.clone(),
-            desks: Desks::new(self.inner.blocking.runlog().clone()),
+            writers: WriterPool::new(self.inner.blocking.runlog().clone()),
             prefix: self.inner.prefix.clone(),
             patience: self.inner.patience,
             runs: Mutex::default(),
@@ -154,9 +153,9 @@ impl Journal {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The run's id in the log, where `runlog recover` and the rest of Runlog know it by.
+    /// The run's id in the log, as `runlog recover` takes it.
     ///
-    /// Errors: `InvalidStateTransition` for what is no id there: empty, too long, or with control characters.
+    /// Errors: `InvalidStateTransition` for an invalid id: empty, too long, or with control characters.
     pub fn run_in_log(&self, run_id: &RunId) -> Result<id::RunId, AgentError> {
         self.inner.run_id(run_id)
     }
@@ -168,29 +167,30 @@ impl Inner {
             .map_err(|illegal| AgentError::contract_violation(illegal.to_string()))
     }
 
-    fn seat(&self, run_id: &id::RunId) -> Seat {
+    fn numbers(&self, run_id: &id::RunId) -> RunNumbers {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         if !runs.contains_key(run_id)
             && runs.len() >= RUNS_MAX
-            && let Some(idle) = runs.iter().find(|(_, seat)| Arc::strong_count(seat) == 1).map(|(idle, _)| idle.clone())
+            && let Some(idle) =
+                runs.iter().find(|(_, numbers)| Arc::strong_count(numbers) == 1).map(|(idle, _)| idle.clone())
         {
             runs.remove(&idle);
         }
         runs.entry(run_id.clone()).or_default().clone()
     }
 
-    /// The records of a run that were `select`ed, all of them, in the log's order.
+    /// All records of a run that match `filter`, in log order.
     async fn read(
         &self,
         run_id: &id::RunId,
-        select: &RecordFilter,
+        filter: &RecordFilter,
     ) -> Result<Vec<runlog_producer::JournalRecord>, AgentError> {
         let (mut records, mut cursor) = (Vec::new(), None::<String>);
         loop {
-            let page = self.desks.runlog().records(run_id.clone(), select, cursor.as_deref(), record::PAGE);
-            let page = page.await.map_err(|error| failure(&error, false))?;
+            let page = self.writers.runlog().records(run_id.clone(), filter, cursor.as_deref(), record::PAGE);
+            let page = page.await.map_err(|error| sdk_error(&error, false))?;
             for read in page.records {
-                records.push(read.record.map_err(|error| failure(&error, false))?);
+                records.push(read.record.map_err(|error| sdk_error(&error, false))?);
             }
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -208,8 +208,7 @@ impl RunJournal for Journal {
 }
 
 impl RunJournalReader for Journal {
-    /// As they were appended, to the last member. Records of the run that are not the SDK's, such as checkpoints that were
-    /// saved and claims, are not among them.
+    /// As they were appended, with every member. Without the records that are not the SDK's: saved checkpoints and claims.
     fn records_for_run(&self, run_id: &RunId) -> Result<Vec<JournalRecord>, AgentError> {
         let (inner, run_id) = (self.inner.clone(), self.inner.run_id(run_id)?);
         let records = self.inner.blocking.wait(async move { inner.read(&run_id, &RecordFilter::default()).await })?;

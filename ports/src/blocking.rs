@@ -1,13 +1,13 @@
-//! A face for callers that cannot await: most SDKs' journal traits are synchronous, and are called from inside a runtime.
+//! Blocking calls for SDKs whose journal traits are synchronous and are called from inside a runtime.
 //!
 //! ```text
-//!   caller's thread      polls what is asked ─▶ waits to be woken ─▶ polls …
-//!   journal's threads    timers, sockets, and whatever is spawned
+//!   caller's thread      polls the future ─▶ waits to be woken ─▶ polls …
+//!   journal's threads    timers, sockets, spawned tasks
 //! ```
 //!
-//! What is asked is driven by the thread that asks, inside the journal's runtime and never in the caller's: nothing that it
-//! waits for needs that thread. So it may be a worker of a multi-thread runtime, the only thread of a current-thread one, or
-//! no runtime's.
+//! The calling thread drives the future inside the journal's runtime, never in the caller's: nothing that the future waits for
+//! needs the calling thread. So that thread may be a worker of a multi-thread runtime, the only thread of a current-thread
+//! runtime, or outside any runtime.
 
 use runlog_producer::{Config, Error, Runlog};
 use std::{
@@ -22,10 +22,10 @@ use tokio::{
     task::coop::unconstrained,
 };
 
-/// Threads that the journal's own work runs on.
+/// Threads of the journal's runtime.
 const THREADS: usize = 2;
 
-/// A journal, and the threads that its own work runs on. Cheap to clone; the threads end with the last clone.
+/// A journal with its own runtime. Cheap to clone; the runtime's threads end with the last clone.
 #[derive(Clone, Debug)]
 pub struct Blocking {
     inner: Arc<Inner>,
@@ -34,31 +34,31 @@ pub struct Blocking {
 #[derive(Debug)]
 struct Inner {
     runlog: Runlog,
-    /// There until the last clone is dropped.
+    /// `None` only while the last clone is dropped.
     runtime: Option<Runtime>,
 }
 
-/// Why a [`Blocking`] could not be made.
+/// Why [`Blocking::connect`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unconnected {
-    /// The system gives no threads.
-    #[error("no threads for the journal")]
+pub enum ConnectError {
+    /// The system refused to start threads.
+    #[error("cannot start the journal's threads")]
     Threads(#[source] io::Error),
-    /// The journal was not reached.
+    /// The journal cannot be reached.
     #[error(transparent)]
     Journal(#[from] Error),
 }
 
 impl Blocking {
     /// Starts the threads, and connects; see [`Runlog::connect`].
-    pub fn connect(config: Config) -> Result<Self, Unconnected> {
+    pub fn connect(config: Config) -> Result<Self, ConnectError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("runlog-port")
             .enable_all()
             .build()
-            .map_err(Unconnected::Threads)?;
+            .map_err(ConnectError::Threads)?;
         let runlog = wait(&runtime, pin!(Runlog::connect(config)));
         match runlog {
             Ok(runlog) => Ok(Self { inner: Arc::new(Inner { runlog, runtime: Some(runtime) }) }),
@@ -74,15 +74,15 @@ impl Blocking {
         &self.inner.runlog
     }
 
-    /// Waits for what `asked` comes to. The calling thread drives it and stands still meanwhile; every operation of the
-    /// producer ends by itself ([`Config::operation`]).
+    /// Drives a future to its end on the calling thread, which is blocked until then. Every operation of the producer has a time
+    /// limit ([`Config::operation`]).
     ///
     /// # Panics
     ///
-    /// Where `asked` does.
-    pub fn wait<F: Future>(&self, asked: F) -> F::Output {
+    /// If the future panics.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
         match &self.inner.runtime {
-            Some(runtime) => wait(runtime, pin!(asked)),
+            Some(runtime) => wait(runtime, pin!(future)),
             // Only `drop` takes it.
             None => unreachable!("the journal's threads end with its last clone"),
         }
@@ -90,7 +90,7 @@ impl Blocking {
 }
 
 impl Drop for Inner {
-    /// A runtime must not be waited for inside another one: its threads end by themselves.
+    /// One runtime must not wait for another: the threads end in the background.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -98,46 +98,46 @@ impl Drop for Inner {
     }
 }
 
-/// A runtime's own `block_on` refuses a thread that is inside a runtime already. Pinned: what is asked is large, and is moved
-/// no more than it must.
-fn wait<F: Future>(runtime: &Runtime, asked: Pin<&mut F>) -> F::Output {
+/// A runtime's own `block_on` refuses a thread that is already inside a runtime. Pinned, because the future is large and should
+/// not be moved.
+fn wait<F: Future>(runtime: &Runtime, future: Pin<&mut F>) -> F::Output {
     let _inside = runtime.enter();
-    // The caller may be a task, with a budget of polls that no wait of ours renews.
-    let mut asked = pin!(unconstrained(asked));
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(bell.clone());
+    // The caller may be a task, whose budget of polls is not renewed by waiting here.
+    let mut future = pin!(unconstrained(future));
+    let signal = Arc::new(WakeSignal::default());
+    let waker = Waker::from(signal.clone());
     let mut context = Context::from_waker(&waker);
     loop {
-        match asked.as_mut().poll(&mut context) {
+        match future.as_mut().poll(&mut context) {
             Poll::Ready(answer) => return answer,
-            Poll::Pending => bell.wait(),
+            Poll::Pending => signal.wait(),
         }
     }
 }
 
-/// Wakes the thread that waits. One of its own for each wait: whatever else wakes the thread is none of it, and the other way round.
+/// Wakes the waiting thread. Each wait has its own, so that other wake-ups of the thread do not interfere.
 #[derive(Debug, Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    ring: Condvar,
+struct WakeSignal {
+    woken: Mutex<bool>,
+    condition: Condvar,
 }
 
-impl Bell {
-    /// Returns when it was rung since the last time.
+impl WakeSignal {
+    /// Returns once it was woken since the last wait.
     fn wait(&self) {
-        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        *self.ring.wait_while(rung, |rung| !*rung).unwrap_or_else(PoisonError::into_inner) = false;
+        let woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.condition.wait_while(woken, |woken| !*woken).unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 
-impl Wake for Bell {
+impl Wake for WakeSignal {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.ring.notify_one();
+        *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.condition.notify_one();
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let journal = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            let asked = async {
+            let future = async {
                 let turns = Semaphore::new(1);
                 for _ in 0..1000 {
                     turns.acquire().await.unwrap().forget();
@@ -162,7 +162,7 @@ mod tests {
                 task::spawn(async { task::spawn_blocking(|| 7).await.unwrap() }).await.unwrap()
             };
             let one = Builder::new_current_thread().build().unwrap();
-            let answer = one.block_on(async { wait(&journal, pin!(asked)) });
+            let answer = one.block_on(async { wait(&journal, pin!(future)) });
             one.block_on(async move { journal.shutdown_background() });
             tell.send(answer).unwrap();
         });

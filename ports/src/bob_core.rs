@@ -5,15 +5,14 @@
 //!   lookup ─▶ one seek: SHA-256(session id ‖ 0x00 ‖ fingerprint) ─▶ the first entry whose fingerprint is that, whole
 //! ```
 //!
-//! Invariant: `lookup` answers none only where the log has no such entry. What cannot be read is an error.
+//! Invariant: `lookup` returns `None` only if the log has no such entry. An entry that cannot be read is an error.
 
 mod exact;
 
 use crate::{
-    Desks,
-    depth::{DEPTH_MAX, within},
-    seek::{self, List, Reader},
-    settled,
+    WriterPool, confirmed_write,
+    depth::{DEPTH_MAX, nests_within},
+    record_list::{self, List, Reader},
 };
 use ::bob_core::{
     error::StoreError,
@@ -28,25 +27,25 @@ use runlog_producer::{
 };
 use serde_json::Value;
 
-/// Tool journals of any number of sessions, each in the run of its id.
+/// Tool journals of any number of sessions, each in the run with the session's id.
 ///
-/// `append` returns when the entry is in the log and applied: whoever looks it up from then on, in whichever process, finds it.
-/// One that failed or was cancelled may have been recorded; it is never recorded twice. The session is claimed by its first
-/// `append`: another process that appends to it takes it over, and this one's appends fail from then on. `lookup` and `entries`
-/// claim nothing. Order is that of the log; concurrent appends are in the order in which they got their turn.
+/// `append` returns when the entry is in the log and applied: from then on every process finds it. After an error or a
+/// cancellation it may have been recorded, but never twice. The first `append` claims the session. Another process that appends
+/// takes it over, and appends here fail from then on. `lookup` and `entries` claim nothing. Entries are in log order; concurrent
+/// appends are in the order of the calls.
 ///
-/// Errors: [`StoreError::Serialization`] for an entry that no record holds (JSON nested deeper than 120 levels, a time beyond
-/// 2^63 − 1), of which nothing was appended. [`StoreError::Other`] holds a [`runlog_producer::Error`], whose kind and action
-/// tell what to do; `Usage` is a session id that is no run id (empty, or over 1024 bytes).
+/// Errors: [`StoreError::Serialization`] for an entry that a record cannot hold (JSON nested deeper than 120 levels, a time beyond
+/// 2^63 − 1); nothing was appended. [`StoreError::Other`] holds a [`runlog_producer::Error`], whose kind and action say what to
+/// do; `Usage` for a session id that is not a run id (empty, or over 1024 bytes).
 #[derive(Debug)]
 pub struct ToolJournal {
-    desks: Desks,
+    writers: WriterPool,
 }
 
 impl ToolJournal {
     /// Tool journals in `runlog`.
     pub fn new(runlog: Runlog) -> Self {
-        Self { desks: Desks::new(runlog) }
+        Self { writers: WriterPool::new(runlog) }
     }
 }
 
@@ -55,14 +54,14 @@ impl ToolJournalPort for ToolJournal {
     async fn append(&self, entry: JournalEntry) -> Result<(), StoreError> {
         let run_id = session(&entry.session_id)?;
         let payload = payload(&entry)?;
-        let writer = self.desks.writer(&run_id).await.map_err(failed)?;
+        let writer = self.writers.writer(&run_id).await.map_err(failed)?;
         let mut record = writer.draft(None, payload).map_err(failed)?;
         indexed(&mut record, &entry);
-        settled::write(&writer, record).await.map(drop).map_err(failed)
+        confirmed_write::write(&writer, record).await.map(drop).map_err(failed)
     }
 
     async fn lookup(&self, session_id: &SessionId, fingerprint: &str) -> Result<Option<JournalEntry>, StoreError> {
-        let mut reader = Reader::first(self.desks.runlog(), &session(session_id)?, of_call(session_id, fingerprint));
+        let mut reader = Reader::first(self.writers.runlog(), &session(session_id)?, of_call(session_id, fingerprint));
         while let Some(page) = reader.page().await.map_err(failed)? {
             for read in page {
                 let record = read.record.map_err(failed)?;
@@ -80,7 +79,7 @@ impl ToolJournalPort for ToolJournal {
 
     async fn entries(&self, session_id: &SessionId) -> Result<Vec<JournalEntry>, StoreError> {
         let mut entries = Vec::new();
-        let mut reader = Reader::all(self.desks.runlog(), &session(session_id)?, of_session(session_id));
+        let mut reader = Reader::all(self.writers.runlog(), &session(session_id)?, of_session(session_id));
         while let Some(page) = reader.page().await.map_err(failed)? {
             for read in page {
                 let entry = entry(read.record.map_err(failed)?)?;
@@ -114,7 +113,7 @@ fn of_call(session_id: &str, fingerprint: &str) -> List {
 /// Makes an entry's record found under its session, and under its call.
 fn indexed(record: &mut JournalRecord, entry: &JournalEntry) {
     let lists = [of_call(&entry.session_id, &entry.call_fingerprint), of_session(&entry.session_id)];
-    seek::put(record, &lists);
+    record_list::add(record, &lists);
     record.body.session_id = Some(entry.session_id.clone());
     record.body.event_index.session_id.clone_from(&record.body.session_id);
 }
@@ -126,7 +125,7 @@ fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
     }
     // What nobody could read again must not be written.
     let json = |name: &str, value: &Value| {
-        if !within(value, DEPTH_MAX) {
+        if !nests_within(value, DEPTH_MAX) {
             return Err(StoreError::Serialization(format!("{name} nest deeper than {DEPTH_MAX} levels")));
         }
         Json::of(value).map_err(|error| StoreError::Serialization(format!("{name}: {error}")))

@@ -17,9 +17,8 @@ pub use check::{Checks, Phase};
 pub use types::{CommitError, Error, JournalEntry, Op, Open, RejectReason, TxnId};
 
 use crate::{
-    Blocking,
-    seek::{self, List, Reader},
-    settled,
+    Blocking, confirmed_write,
+    record_list::{self, List, Reader},
 };
 use runlog_producer::{
     Runlog, SideEffect, Writer,
@@ -231,7 +230,7 @@ impl WritebackJournal {
 
     fn listed(&self, payload: Payload) -> Result<JournalRecord, Error> {
         let mut record = self.writer.draft(None, payload)?;
-        seek::put(&mut record, std::slice::from_ref(&self.list));
+        record_list::add(&mut record, std::slice::from_ref(&self.list));
         record.body.session_id = Some(self.session_id().to_owned());
         Ok(record)
     }
@@ -240,13 +239,13 @@ impl WritebackJournal {
     fn write(&self, mut records: Vec<JournalRecord>) -> Result<(), Error> {
         self.journal.wait(async {
             match records.pop() {
-                Some(record) if records.is_empty() => settled::write(&self.writer, record).await.map(drop)?,
+                Some(record) if records.is_empty() => confirmed_write::write(&self.writer, record).await.map(drop)?,
                 Some(last) => {
                     // Named after its last record, so that it is the same batch whenever it is written.
                     let name = format!("{}/batch", last.body.record_id);
                     records.push(last);
                     let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
-                    settled::batch(&self.writer, name, records).await.map(drop)?;
+                    confirmed_write::batch(&self.writer, name, records).await.map(drop)?;
                 }
                 None => {}
             }

@@ -1,8 +1,8 @@
-//! Other agent SDKs' own journal traits, implemented on Runlog: who uses one of them changes the line that makes the store.
+//! Journal traits of other agent SDKs, implemented on Runlog. A host changes only the line that creates its store.
 //!
-//! Each port is a module behind a feature of its SDK's name, over the public API of `runlog-producer` alone: a
-//! [`Writer`](runlog_producer::Writer) per run that it writes, and reads that claim nothing. Which way the journal is reached,
-//! `local:`, `http:` or `kafka:`, is the producer's configuration.
+//! Each port is a module behind a feature named after its SDK. It uses only the public API of `runlog-producer`: a
+//! [`Writer`](runlog_producer::Writer) per run that it writes, and reads that claim nothing. The producer's configuration
+//! chooses between `local:`, `http:` and `kafka:`.
 //!
 //! Reading order: [`Blocking`], then the port.
 
@@ -15,16 +15,16 @@ mod blocking;
 pub mod bob_core;
 #[cfg(feature = "codetether")]
 pub mod codetether;
+#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
+mod confirmed_write;
 #[cfg(any(feature = "bob-core", feature = "observability"))]
 mod depth;
-mod desks;
 #[cfg(feature = "observability")]
 pub mod observability;
 #[cfg(any(feature = "agent-sdk-core", feature = "bob-core", feature = "codetether", feature = "observability"))]
-mod seek;
-#[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
-mod settled;
+mod record_list;
+mod writer_pool;
 
-pub use blocking::{Blocking, Unconnected};
-pub use desks::{Desks, taken_over};
+pub use blocking::{Blocking, ConnectError};
 pub use runlog_producer as producer;
+pub use writer_pool::{WriterPool, taken_over};

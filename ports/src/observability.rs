@@ -1,16 +1,16 @@
 //! ploke's observability store (ploke-db, milestone 0): conversation turns and the lifecycle of tool calls, with time travel.
 //!
 //! ```text
-//!   a write ─▶ what was stated of its row (one seek; of a new call's, one get) ─▶ nothing new? done
-//!                                                     ─▶ a record, or a batch of them, applied ─▶ callbacks
+//!   a write ─▶ read the statements about its row (one seek; for a new call one get) ─▶ nothing new? done
+//!                                                     ─▶ a record, or a batch, applied ─▶ callbacks
 //! ```
 //!
-//! Nothing is ever changed in place: a row is what its statements come to, now or at a time (`fold`). The trait is restated
-//! from the contract, which is no crate. Invariants: a call that ended stays ended as it did; a key has one row.
+//! Nothing is changed in place: a row is the fold of its statements, now or as of a time (`fold`). The trait is copied from the
+//! contract, which is not published as a crate. Invariants: an ended call keeps its end; a key has one row.
 
-mod books;
 mod fold;
 mod records;
+mod row_store;
 mod types;
 mod watch;
 
@@ -21,7 +21,7 @@ pub use types::{
 pub use watch::{Change, Operation, Relation, Row};
 
 use crate::Blocking;
-use books::Books;
+use row_store::RowStore;
 use runlog_producer::id::RunId;
 use std::{
     io,
@@ -30,37 +30,37 @@ use std::{
 use uuid::Uuid;
 use watch::Watchers;
 
-/// The store of a workspace, which is the run of that id.
+/// The store of a workspace, which is the run with that id.
 ///
-/// It may be used from several threads, and from inside any runtime: the calling thread stands still meanwhile. Writes take
-/// effect one after another. The run is claimed by the first write: another process that writes takes it over, and this one's
-/// writes fail from then on ([`crate::taken_over`]). Reads claim nothing, and see all that was in the log when they were asked.
+/// It may be used from several threads and from inside any runtime; calls block their thread. Writes are applied one after
+/// another. The first write claims the run. If another process writes, it takes the run over, and writes here fail from then
+/// on ([`crate::taken_over`]). Reads claim nothing, and see all that was in the log when they started.
 ///
-/// What [`runlog_producer::Config::redaction`] takes out is taken out of turns alone: arguments and outcomes are kept by
-/// [`Config::content`], whole or not at all.
+/// [`runlog_producer::Config::redaction`] applies to turns only. [`Config::content`] decides whether arguments and outcomes are
+/// recorded, whole or not at all.
 #[derive(Debug)]
 pub struct Store {
     journal: Blocking,
-    books: Books,
-    /// Held while a write is under way, on the callers' threads alone: so callbacks are told in the order of the log.
+    rows: RowStore,
+    /// Locked during a write, only on callers' threads, so that callbacks run in log order.
     watchers: Mutex<Watchers>,
 }
 
 impl Store {
-    /// The store of a workspace; nothing is asked or written yet.
+    /// The store of a workspace; reads and writes nothing yet.
     ///
-    /// Errors: `Usage` for a workspace id that is no run id (empty, or over 1024 bytes).
+    /// Errors: `Usage` for a workspace id that is not a run id (empty, or over 1024 bytes).
     pub fn open(journal: Blocking, workspace_id: &str, config: Config) -> Result<Self, DbError> {
         let run_id = RunId::try_from(workspace_id).map_err(runlog_producer::Error::from)?;
-        let books = Books::new(journal.runlog().clone(), run_id, config);
-        Ok(Self { journal, books, watchers: Mutex::default() })
+        let rows = RowStore::new(journal.runlog().clone(), run_id, config);
+        Ok(Self { journal, rows, watchers: Mutex::default() })
     }
 
     /// Writes that take effect together or not at all, each behind those before it: within the size of one record of the log, and as many as
     /// a batch of the journal has. Those that change nothing are left out.
     pub fn atomically(&self, writes: Vec<Write>) -> Result<(), DbError> {
         let mut watchers = self.watchers();
-        let changes = self.journal.wait(self.books.write(writes))?;
+        let changes = self.journal.wait(self.rows.write(writes))?;
         watchers.tell(&changes);
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Store {
     /// Errors: [`DbError::NotThere`] where it does not stand.
     pub fn retract_turn(&self, id: Uuid, at_ms: i64, who: &str, why: &str) -> Result<(), DbError> {
         let mut watchers = self.watchers();
-        let change = self.journal.wait(self.books.retract_turn(id, at_ms, (who, why)))?;
+        let change = self.journal.wait(self.rows.retract_turn(id, at_ms, (who, why)))?;
         watchers.tell(&[change]);
         Ok(())
     }
@@ -85,14 +85,14 @@ impl Store {
         why: &str,
     ) -> Result<(), DbError> {
         let mut watchers = self.watchers();
-        let change = self.journal.wait(self.books.retract_call((request_id, call_id), at_ms, (who, why)))?;
+        let change = self.journal.wait(self.rows.retract_call((request_id, call_id), at_ms, (who, why)))?;
         watchers.tell(&[change]);
         Ok(())
     }
 
     /// A call as of a valid time, by all that was stated until now.
     pub fn get_tool_call_at(&self, request_id: Uuid, call_id: &str, at_ms: i64) -> Result<Option<ToolCall>, DbError> {
-        self.journal.wait(self.books.call((request_id, call_id), at_ms))
+        self.journal.wait(self.rows.call((request_id, call_id), at_ms))
     }
 
     /// The calls of a message as of a valid time.
@@ -102,7 +102,7 @@ impl Store {
         at_ms: i64,
         limit: usize,
     ) -> Result<Vec<ToolCall>, DbError> {
-        self.journal.wait(self.books.by_parent(parent_id, at_ms, limit))
+        self.journal.wait(self.rows.by_parent(parent_id, at_ms, limit))
     }
 
     /// The turns from a time on as of a valid time.
@@ -112,7 +112,7 @@ impl Store {
         at_ms: i64,
         limit: usize,
     ) -> Result<Vec<ConversationTurn>, DbError> {
-        self.journal.wait(self.books.since(since_ms, at_ms, limit))
+        self.journal.wait(self.rows.since(since_ms, at_ms, limit))
     }
 
     /// Calls `callback` with each change of a relation that this store makes from now on: behind the write, in the order of the

@@ -3,7 +3,7 @@
 use crate::{LoadError, form, load::load};
 use a3s_code_core::loop_checkpoint::{LoopCheckpoint, LoopCheckpointSink};
 use runlog_ports::{
-    Desks,
+    WriterPool,
     producer::{Error, LoopState, Runlog, id::RunId},
 };
 use std::{
@@ -34,7 +34,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 /// Its methods may be called concurrently; of two saves of a run the one that got its turn later is the last. Up to 1024 runs
 /// are kept open, each with its message list; [`CheckpointSink::forget`] lets go of one.
 pub struct CheckpointSink {
-    desks: Desks,
+    writers: WriterPool,
     save_wait: Duration,
     load_wait: Duration,
     lost: AtomicU64,
@@ -75,7 +75,7 @@ impl CheckpointSink {
     /// A sink on a journal that was connected to.
     pub fn new(runlog: Runlog) -> Self {
         Self {
-            desks: Desks::new(runlog),
+            writers: WriterPool::new(runlog),
             save_wait: SAVE_WAIT,
             load_wait: LOAD_WAIT,
             lost: AtomicU64::new(0),
@@ -98,7 +98,7 @@ impl CheckpointSink {
 
     /// The journal.
     pub fn runlog(&self) -> &Runlog {
-        self.desks.runlog()
+        self.writers.runlog()
     }
 
     /// Saves a checkpoint, and says whether it was saved: it is in the log and applied then. What
@@ -112,7 +112,7 @@ impl CheckpointSink {
 
     async fn write(&self, run_id: &str, state: &LoopState) -> Result<(), SaveError> {
         let run_id = RunId::new(run_id.to_owned()).map_err(Error::from)?;
-        let save = async { self.desks.writer(&run_id).await?.checkpoint(state).await };
+        let save = async { self.writers.writer(&run_id).await?.checkpoint(state).await };
         timeout(self.save_wait, save).await.map_err(|_| SaveError::Late(self.save_wait))??;
         Ok(())
     }
@@ -170,15 +170,15 @@ impl CheckpointSink {
     pub async fn resume(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         let journal = LoadError::journal(run_id);
         let id = RunId::new(run_id.to_owned()).map_err(|illegal| journal(illegal.into()))?;
-        self.desks.forget(&id).await;
-        self.desks.writer(&id).await.map_err(&journal)?;
+        self.writers.forget(&id).await;
+        self.writers.writer(&id).await.map_err(&journal)?;
         self.try_load(run_id).await
     }
 
     /// Lets go of a run that is over, and of its message list. A later save claims it again.
     pub async fn forget(&self, run_id: &str) {
         if let Ok(run_id) = RunId::new(run_id.to_owned()) {
-            self.desks.forget(&run_id).await;
+            self.writers.forget(&run_id).await;
         }
     }
 

@@ -1,6 +1,6 @@
-//! Writing: one at a time per run, and until it is known what became of it.
+//! Writes one record at a time per run, and retries until its outcome is known.
 
-use super::{Inner, Known, Numbers, failure, record};
+use super::{Inner, Known, Numbers, record, sdk_error};
 use crate::taken_over;
 use ::agent_sdk_core::{AgentError, JournalCursor, JournalRecord, replay::journal_cursor_for_seq};
 use runlog_producer::{
@@ -13,25 +13,25 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Pauses before an unknown write is asked for again: from here, doubled, up to there.
+/// The pause before a retry: the first, doubled each time, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// Why a write was given up.
-pub(super) struct GivenUp {
+/// Why a write failed.
+pub(super) struct WriteFailed {
     error: Error,
     unknown: bool,
 }
 
-impl GivenUp {
-    /// Whether nothing was written, for its size.
+impl WriteFailed {
+    /// Whether nothing was written because it is too large.
     pub(super) fn is_too_large(&self) -> bool {
         self.error.kind() == ErrorKind::TooLarge
     }
 }
 
-impl From<GivenUp> for AgentError {
-    fn from(given_up: GivenUp) -> Self {
-        failure(&given_up.error, given_up.unknown)
+impl From<WriteFailed> for AgentError {
+    fn from(failed: WriteFailed) -> Self {
+        sdk_error(&failed.error, failed.unknown)
     }
 }
 
@@ -39,20 +39,20 @@ impl Inner {
     pub(super) async fn append(&self, record: JournalRecord) -> Result<JournalCursor, AgentError> {
         let run_id = self.run_id(&record.run_id)?;
         let mut ours = record::ours(&record, &run_id)?;
-        let seat = self.seat(&run_id);
-        let mut seat = seat.lock().await;
-        let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
-        let numbers = self.learn(&run_id, &writer, &mut seat).await?;
+        let numbers = self.numbers(&run_id);
+        let mut known = numbers.lock().await;
+        let writer = self.writers.writer(&run_id).await.map_err(|error| sdk_error(&error, false))?;
+        let numbers = self.load_numbers(&run_id, &writer, &mut known).await?;
         let number = record.journal_seq;
-        let next = self.turn(numbers, number);
+        let next = self.try_number(numbers, number);
         if !next {
             let last = numbers.last();
-            // Where it is not next, only what stands under its number already can be meant.
+            // If it is not next, it can only be the record that already has its number.
             let known = (1..=last).contains(&number).then(|| numbers.ours(number));
             ours.place.journal_seq =
                 known.filter(|known| *known > 0).and_then(|known| JournalSeq::new(known).ok()).ok_or_else(|| {
                     let message =
-                        format!("journal_seq {number} of run {run_id} is not the next one: the last one is {last}");
+                        format!("journal_seq {number} of run {run_id} is not the next one: the last is {last}");
                     AgentError::contract_violation(message)
                 })?;
         }
@@ -63,24 +63,24 @@ impl Inner {
             let (writer, ours) = (writer.clone(), ours.clone());
             async move { writer.write(ours).await }
         };
-        let wrote = asked(self.patience, write).await;
+        let wrote = retry_until_known(self.patience, write).await;
         match wrote {
             Ok(wrote) if next && !wrote.repeat => {
-                numbers.took(number, wrote.journal_seq.get(), &record.record_id);
+                numbers.add(number, wrote.journal_seq.get(), &record.record_id);
             }
             Ok(_) if !next => {}
-            // A write is under way that nobody here knows of, or one that was refused took a number: read it again.
-            Ok(_) => *seat = None,
-            Err(given_up) => {
-                *seat = None;
-                return Err(given_up.into());
+            // Another write, or a refused one, used a number: read the numbers again.
+            Ok(_) => *known = None,
+            Err(failed) => {
+                *known = None;
+                return Err(failed.into());
             }
         }
         Ok(journal_cursor_for_seq(number))
     }
 
     /// Whether a record may have this number, which then counts as tried.
-    fn turn(&self, numbers: &Numbers, number: u64) -> bool {
+    fn try_number(&self, numbers: &Numbers, number: u64) -> bool {
         let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
         let next = numbers.is_next(number, *tried);
         if next {
@@ -89,32 +89,32 @@ impl Inner {
         next
     }
 
-    /// The run's numbers, read where they are not known: behind the claim, and behind what was unknown before.
-    pub(super) async fn learn<'a>(
+    /// The run's numbers. If they are unknown they are read, after the claim and once earlier writes are settled.
+    pub(super) async fn load_numbers<'a>(
         &self,
         run_id: &RunId,
         writer: &Arc<Writer>,
-        seat: &'a mut Option<Known>,
+        known: &'a mut Option<Known>,
     ) -> Result<&'a mut Numbers, AgentError> {
         let of = Arc::downgrade(writer);
-        // Those of another claim of this process: another one may have written between the two.
-        seat.take_if(|known| !known.of.ptr_eq(&of));
-        if seat.is_none() {
-            // Boxed: of all appends the first alone needs the room.
-            let (next, _) = Box::pin(writer.next()).await.map_err(|error| failure(&error, false))?;
+        // Discard numbers from an earlier claim of this process: another process may have written in between.
+        known.take_if(|read| !read.of.ptr_eq(&of));
+        if known.is_none() {
+            // Boxed, because only the first append needs it.
+            let (next, _) = Box::pin(writer.next()).await.map_err(|error| sdk_error(&error, false))?;
             let none = next == JournalSeq::from(1);
             let records = if none { Vec::new() } else { Box::pin(self.read(run_id, &RecordFilter::default())).await? };
-            *seat = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
+            *known = Some(Known { of: of.clone(), numbers: Numbers::of(&records)? });
         }
-        Ok(&mut seat.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
+        Ok(&mut known.get_or_insert(Known { of, numbers: Numbers::default() }).numbers)
     }
 }
 
-/// What a write comes to. Where that is unknown it is asked for again, the same, until it is known or `patience` is over.
-pub(super) async fn asked<T, F: Future<Output = Result<T, Error>>>(
+/// Writes, and writes the same again while its outcome is unknown, until `patience` is over.
+pub(super) async fn retry_until_known<T, F: Future<Output = Result<T, Error>>>(
     patience: Duration,
     mut write: impl FnMut() -> F,
-) -> Result<T, GivenUp> {
+) -> Result<T, WriteFailed> {
     let (begun, mut unknown, mut pause) = (Instant::now(), false, PAUSE.0);
     loop {
         let error = match Box::pin(write()).await {
@@ -122,13 +122,13 @@ pub(super) async fn asked<T, F: Future<Output = Result<T, Error>>>(
             Err(error) => error,
         };
         unknown |= error.side_effect() == SideEffect::Unknown;
-        // Only a refusal is a word on this very record; another process's claim leaves it open whether it came first, and so does
-        // whatever keeps the journal from answering.
+        // Only a refusal is an answer about this record. After another process's claim, or without an answer, it may be in the
+        // log.
         unknown &= error.kind() != ErrorKind::Conflict;
         if !unknown || taken_over(&error) || begun.elapsed() >= patience {
-            return Err(GivenUp { error, unknown });
+            return Err(WriteFailed { error, unknown });
         }
-        tracing::warn!(%error, "what became of a write is asked for again");
+        tracing::warn!(%error, "the outcome of a write is unknown; retrying");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE.1);
     }

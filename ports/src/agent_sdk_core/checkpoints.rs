@@ -1,11 +1,11 @@
 //! Saved checkpoints: loop checkpoints of Runlog whose `state` is the SDK's checkpoint, and prunes of them.
 //!
-//! What a store holds is what its records come to, in the log's order: a checkpoint takes the place of one of the same id,
-//! and a prune takes out what its policy says. Runlog's own `checkpoint` and `recover` see the same records: a terminal
-//! checkpoint that Runlog's prune hides and the SDK's keeps is saved anew behind it.
+//! The store's content follows from its records in log order: a checkpoint replaces one with the same id, and a prune removes
+//! checkpoints by its policy. Runlog's own `checkpoint` and `recover` read the same records. A terminal checkpoint that the
+//! SDK's prune keeps and Runlog's prune hides is saved again after the prune.
 
-use super::{Inner, Numbers, append::asked, failure, failure::foreign, record};
-use crate::seek::{self, List};
+use super::{Inner, Numbers, append::retry_until_known, record, sdk_error, sdk_error::foreign};
+use crate::record_list::{self, List};
 use ::agent_sdk_core::{
     AgentError, CheckpointPrunePolicy, CheckpointPruneReport, CheckpointSaveOutcome, RunCheckpoint, RunId,
 };
@@ -25,30 +25,30 @@ fn of_run(run_id: &id::RunId) -> List {
     List::of("agent-sdk-core.checkpoints", &[run_id.as_str()])
 }
 
-/// The list of those of one id.
+/// The list of the saves of one checkpoint id.
 fn of_id(run_id: &id::RunId, checkpoint_id: &str) -> List {
     List::of("agent-sdk-core.checkpoint", &[run_id.as_str(), checkpoint_id])
 }
 
-/// Longer ids are not found by it.
+/// Longer ids are not looked up.
 const ID_BYTES_MAX: usize = 512;
-/// The length of the state of a terminal checkpoint, above which its record has room for a longer id from the start: it may have
-/// to be saved anew, and a record has its limit.
+/// A terminal checkpoint whose state is longer gets a long id from the start: saved again under a long id, its record would
+/// exceed the record limit.
 const ROOMY_BYTES: usize = 512 << 10;
-/// Digits of what makes the id of one that is saved anew unique; fewer than of one that was saved again.
+/// Random digits in the id of a checkpoint that is saved again after a prune; fewer than in a long id.
 const ANEW_DIGITS: usize = 12;
-/// Where a prune keeps the SDK's own policy.
+/// The member of a prune that holds the SDK's policy.
 const POLICY: &str = "/payload/agent_sdk_core";
 
 impl Inner {
-    /// The run's checkpoints, as saves and prunes left them.
+    /// The run's checkpoints after all saves and prunes.
     pub(super) async fn checkpoints(&self, run_id: &id::RunId) -> Result<Vec<RunCheckpoint>, AgentError> {
         Ok(self.store(run_id).await?.kept)
     }
 
     async fn store(&self, run_id: &id::RunId) -> Result<Store, AgentError> {
         let mut store = Store::default();
-        for record in self.read(run_id, &of_run(run_id).select()).await? {
+        for record in self.read(run_id, &of_run(run_id).filter()).await? {
             match &record.payload {
                 Payload::LoopCheckpoint(saved) => store.put(theirs(saved)?, saved.covers_journal_seq),
                 Payload::CheckpointPrune(prune) => store.prune(policy(&record)?, prune.prune_covered_before),
@@ -60,16 +60,16 @@ impl Inner {
 
     pub(super) async fn save(&self, checkpoint: RunCheckpoint) -> Result<CheckpointSaveOutcome, AgentError> {
         let run_id = self.run_id(&checkpoint.run_id)?;
-        let seat = self.seat(&run_id);
-        let mut seat = seat.lock().await;
-        let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
-        let numbers = self.learn(&run_id, &writer, &mut seat).await?;
+        let numbers = self.numbers(&run_id);
+        let mut known = numbers.lock().await;
+        let writer = self.writers.writer(&run_id).await.map_err(|error| sdk_error(&error, false))?;
+        let numbers = self.load_numbers(&run_id, &writer, &mut known).await?;
         let record = self.saved(&writer, numbers, &checkpoint, false).await?;
         let write = || {
             let (writer, record) = (writer.clone(), record.clone());
             async move { writer.write(record).await }
         };
-        asked(self.patience, write).await?;
+        retry_until_known(self.patience, write).await?;
         Ok(CheckpointSaveOutcome {
             terminal_checkpoint: terminal(&checkpoint),
             covers_journal_seq: checkpoint.covers_journal_seq,
@@ -77,7 +77,7 @@ impl Inner {
         })
     }
 
-    /// The record of a save, or of one `anew`. Its own id is the SDK's, made unique where that was saved before.
+    /// The record of a save, or of one `anew` after a prune. Its id is the SDK's, made unique if that was saved before.
     async fn saved(
         &self,
         writer: &Writer,
@@ -91,7 +91,7 @@ impl Inner {
         let free = !anew
             && !roomy
             && (1..=ID_BYTES_MAX).contains(&id.len())
-            && self.read(writer.id(), &of_id(writer.id(), id).select()).await?.is_empty();
+            && self.read(writer.id(), &of_id(writer.id(), id).filter()).await?.is_empty();
         let unique = uuid::Uuid::new_v4();
         let digits = unique.simple().to_string();
         let mut loop_checkpoint = LoopCheckpoint {
@@ -117,8 +117,8 @@ impl Inner {
             created_at_millis: bounded(checkpoint.created_at_millis),
         };
         loop_checkpoint.state_hash = loop_checkpoint.content_hash();
-        let mut record = writer.draft(None, loop_checkpoint).map_err(|error| failure(&error, false))?;
-        seek::put(&mut record, &[of_run(writer.id()), of_id(writer.id(), id)]);
+        let mut record = writer.draft(None, loop_checkpoint).map_err(|error| sdk_error(&error, false))?;
+        record_list::add(&mut record, &[of_run(writer.id()), of_id(writer.id(), id)]);
         Ok(record)
     }
 
@@ -128,24 +128,24 @@ impl Inner {
         policy: CheckpointPrunePolicy,
     ) -> Result<CheckpointPruneReport, AgentError> {
         let run_id = self.run_id(&sdk_run_id)?;
-        let seat = self.seat(&run_id);
-        let mut seat = seat.lock().await;
+        let numbers = self.numbers(&run_id);
+        let mut known = numbers.lock().await;
         let before = report(&sdk_run_id, &self.store(&run_id).await?, policy);
         if before.is_nothing() {
-            return Ok(before.told);
+            return Ok(before.report);
         }
-        let writer = self.desks.writer(&run_id).await.map_err(|error| failure(&error, false))?;
-        let numbers = self.learn(&run_id, &writer, &mut seat).await?;
-        // Behind the claim, and behind what was unknown before, nobody else saves: what is pruned is what stands there now.
-        writer.next().await.map_err(|error| failure(&error, false))?;
+        let writer = self.writers.writer(&run_id).await.map_err(|error| sdk_error(&error, false))?;
+        let numbers = self.load_numbers(&run_id, &writer, &mut known).await?;
+        // After the claim, and once earlier writes are settled, no other process saves: the store is final.
+        writer.next().await.map_err(|error| sdk_error(&error, false))?;
         let store = self.store(&run_id).await?;
         let pruning = report(&sdk_run_id, &store, policy);
         let covers = |checkpoint: &RunCheckpoint| numbers.ours(checkpoint.covers_journal_seq);
         let by_number = |checkpoint: &&RunCheckpoint| checkpoint.covers_journal_seq >= policy.prune_covered_before;
-        // Runlog hides what covers less than this. What is kept for being terminal, as the SDK says it, is saved anew.
+        // Runlog hides checkpoints that cover less than this. Terminal ones that the SDK keeps are saved again.
         let mut least = pruning.kept.iter().filter(by_number).map(covers).min();
         let mut records = Vec::new();
-        if pruning.told.pruned_count > 0 {
+        if pruning.report.pruned_count > 0 {
             let all = store.kept.iter().map(covers).max().unwrap_or_default() + 1;
             records.push(prune(&writer, *least.get_or_insert(all), policy)?);
         } else {
@@ -158,11 +158,11 @@ impl Inner {
             records.push(self.saved(&writer, numbers, hidden, true).await?);
         }
         self.put(&writer, records).await?;
-        Ok(pruning.told)
+        Ok(pruning.report)
     }
 
-    /// Writes records together; where they are too large for that, one after the other. If that breaks off, what was hidden is
-    /// answered by this store all the same, and saved anew by the next prune.
+    /// Writes records together, or one by one if they are too large for a batch. If that is interrupted, this store still
+    /// returns the hidden checkpoints, and the next prune saves them again.
     async fn put(&self, writer: &Arc<Writer>, records: Vec<producer::JournalRecord>) -> Result<(), AgentError> {
         if records.is_empty() {
             return Ok(());
@@ -173,8 +173,8 @@ impl Inner {
             let (writer, id, records) = (writer.clone(), id.clone(), records.clone());
             async move { writer.batch(id, records).await }
         };
-        match asked(self.patience, write).await {
-            Err(given_up) if given_up.is_too_large() => {}
+        match retry_until_known(self.patience, write).await {
+            Err(failed) if failed.is_too_large() => {}
             done => return Ok(done.map(drop)?),
         }
         for record in records {
@@ -182,20 +182,20 @@ impl Inner {
                 let (writer, record) = (writer.clone(), record.clone());
                 async move { writer.write(record).await }
             };
-            asked(self.patience, write).await?;
+            retry_until_known(self.patience, write).await?;
         }
         Ok(())
     }
 }
 
-/// What a run's records come to.
+/// The store's content after a run's records.
 #[derive(Debug, Default)]
 struct Store {
     /// In the order of their saves.
     kept: Vec<RunCheckpoint>,
-    /// By id, what Runlog has of each as covered.
+    /// By id, Runlog's `covers_journal_seq`.
     covers: BTreeMap<String, JournalSeq>,
-    /// Ids of those that a prune hid from Runlog's own answers, and that were not saved anew behind it.
+    /// Ids of checkpoints that a prune hid from Runlog's own answers and that were not saved again.
     hidden: BTreeSet<String>,
 }
 
@@ -214,35 +214,35 @@ impl Store {
     }
 }
 
-/// What a prune comes to.
+/// The outcome of a prune.
 struct Pruning {
-    /// What stands there behind it.
+    /// The checkpoints that remain.
     kept: Vec<RunCheckpoint>,
-    /// What is hidden and is to be saved anew, whatever is pruned.
+    /// Some remaining checkpoint is hidden and has to be saved again, even if nothing is pruned.
     hidden: bool,
-    told: CheckpointPruneReport,
+    report: CheckpointPruneReport,
 }
 
 impl Pruning {
     fn is_nothing(&self) -> bool {
-        self.told.pruned_count == 0 && !self.hidden
+        self.report.pruned_count == 0 && !self.hidden
     }
 }
 
 fn report(run_id: &RunId, store: &Store, policy: CheckpointPrunePolicy) -> Pruning {
     let mut kept = store.kept.clone();
     let preserved = pruned(&mut kept, policy);
-    let told = CheckpointPruneReport {
+    let report = CheckpointPruneReport {
         run_id: run_id.clone(),
         pruned_count: store.kept.len() - kept.len(),
         retained_count: kept.len(),
         preserved_terminal_checkpoint: preserved,
     };
     let hidden = kept.iter().any(|checkpoint| store.hidden.contains(&checkpoint.checkpoint_id));
-    Pruning { kept, hidden, told }
+    Pruning { kept, hidden, report }
 }
 
-/// What a number of the SDK's is where it only orders.
+/// A number of the SDK that is used for ordering only.
 fn bounded(number: u64) -> u64 {
     number.min(i64::MAX.unsigned_abs())
 }
@@ -250,8 +250,8 @@ fn bounded(number: u64) -> u64 {
 fn prune(writer: &Writer, least: u64, policy: CheckpointPrunePolicy) -> Result<producer::JournalRecord, AgentError> {
     let prune_covered_before = JournalSeq::new(least).unwrap_or(JournalSeq::MAX);
     let prune = CheckpointPrune { prune_covered_before, preserve_latest_terminal: false };
-    let mut record = writer.draft(None, prune).map_err(|error| failure(&error, false))?;
-    seek::put(&mut record, &[of_run(writer.id())]);
+    let mut record = writer.draft(None, prune).map_err(|error| sdk_error(&error, false))?;
+    record_list::add(&mut record, &[of_run(writer.id())]);
     let policy = serde_json::to_value(policy).map_err(|error| AgentError::contract_violation(error.to_string()))?;
     record.body.unknown_fields = Some(Value::Object(Map::from_iter([(POLICY.to_owned(), policy)])).to_string());
     Ok(record)
@@ -272,7 +272,7 @@ fn rank(checkpoint: &RunCheckpoint) -> (u64, u64, u64) {
     (checkpoint.covers_journal_seq, checkpoint.checkpoint_seq, checkpoint.created_at_millis)
 }
 
-/// The latest that covers no more than `at`; of equals the one that was saved last.
+/// The latest checkpoint that covers up to `at` (inclusive); of equal ones the one saved last.
 pub(super) fn latest(kept: &[RunCheckpoint], at: u64) -> Option<&RunCheckpoint> {
     kept.iter().filter(|checkpoint| checkpoint.covers_journal_seq <= at).max_by_key(|checkpoint| rank(checkpoint))
 }
@@ -282,7 +282,7 @@ fn put(kept: &mut Vec<RunCheckpoint>, checkpoint: RunCheckpoint) {
     kept.push(checkpoint);
 }
 
-/// Takes out what the policy says; the id of the terminal one that is kept in any case.
+/// Removes checkpoints by the policy. Returns the id of the terminal checkpoint that is kept regardless.
 fn pruned(kept: &mut Vec<RunCheckpoint>, policy: CheckpointPrunePolicy) -> Option<String> {
     let terminals = || kept.iter().filter(|checkpoint| policy.preserve_latest_terminal && terminal(checkpoint));
     let preserved = terminals().max_by_key(|checkpoint| rank(checkpoint)).map(|latest| latest.checkpoint_id.clone());
@@ -293,7 +293,7 @@ fn pruned(kept: &mut Vec<RunCheckpoint>, policy: CheckpointPrunePolicy) -> Optio
     preserved
 }
 
-/// Whether the SDK takes the loop's state for an end.
+/// Whether the SDK counts the loop state as terminal.
 fn terminal(checkpoint: &RunCheckpoint) -> bool {
     let state = checkpoint.loop_state.to_ascii_lowercase();
     state.starts_with("terminal:") || matches!(state.as_str(), "completed" | "failed" | "cancelled" | "terminal")

@@ -1,4 +1,4 @@
-//! The SDK's numbers of a run, and Runlog's.
+//! Maps the SDK's record numbers of a run to Runlog's, and back.
 
 use super::record;
 use ::agent_sdk_core::{AgentError, JournalCursor};
@@ -11,24 +11,24 @@ use std::{
 /// The numbers of one run's records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Numbers {
-    /// In order, and both numbers grow.
-    stretches: Vec<Stretch>,
-    /// Hashes of the SDK's record ids. One that is taken by chance has its record renamed, which harms nothing.
+    /// In order; both numbers grow.
+    segments: Vec<Segment>,
+    /// Hashes of the SDK's record ids. A collision only renames a record in the log, which is harmless.
     ids: HashSet<u64>,
     /// The SDK's numbers of records that have another id in the log.
     renamed: BTreeSet<u64>,
 }
 
-/// Records that follow each other in both countings.
+/// Records that are consecutive in both numberings.
 #[derive(Clone, Copy, Debug)]
-struct Stretch {
+struct Segment {
     theirs: u64,
     ours: u64,
     records: u64,
 }
 
 impl Numbers {
-    /// Those of a run's records as they were read.
+    /// The numbers of a run's records.
     pub(super) fn of(records: &[JournalRecord]) -> Result<Self, AgentError> {
         let mut numbers = Self::default();
         for record in records.iter().filter(|record| record.body.record_kind.of_contract()) {
@@ -36,18 +36,18 @@ impl Numbers {
             if id != record.body.record_id.as_str() {
                 numbers.renamed.insert(number);
             }
-            numbers.took(number, record.place.journal_seq.get(), &id);
+            numbers.add(number, record.place.journal_seq.get(), &id);
         }
         Ok(numbers)
     }
 
-    /// The SDK's number of the last record; 0 where there is none.
+    /// The SDK's number of the last record; 0 without records.
     pub(super) fn last(&self) -> u64 {
-        self.stretches.last().map_or(0, |last| last.theirs.saturating_add(last.records - 1))
+        self.segments.last().map_or(0, |last| last.theirs.saturating_add(last.records - 1))
     }
 
-    /// Whether the record of this number and id has another id in the log: the SDK has some that it uses twice in a run, and
-    /// there they are unique.
+    /// Whether the record with this number and id has another id in the log. The SDK uses some ids twice in a run; in the log
+    /// ids are unique.
     pub(super) fn renames(&mut self, number: u64, id: &str) -> bool {
         if number > self.last() && self.ids.contains(&hash(id)) {
             self.renamed.insert(number);
@@ -55,33 +55,33 @@ impl Numbers {
         self.renamed.contains(&number)
     }
 
-    /// A record behind the last one.
-    pub(super) fn took(&mut self, theirs: u64, ours: u64, id: &str) {
+    /// Adds the record after the last one.
+    pub(super) fn add(&mut self, theirs: u64, ours: u64, id: &str) {
         self.ids.insert(hash(id));
-        match self.stretches.last_mut() {
+        match self.segments.last_mut() {
             Some(last)
                 if last.theirs.checked_add(last.records) == Some(theirs)
                     && last.ours.checked_add(last.records) == Some(ours) =>
             {
                 last.records += 1;
             }
-            _ => self.stretches.push(Stretch { theirs, ours, records: 1 }),
+            _ => self.segments.push(Segment { theirs, ours, records: 1 }),
         }
     }
 
-    /// Whether a record may get `number`: the one behind the run's last, or the one behind the last that was tried of
-    /// whatever run, or that one again.
+    /// Whether a record may get `number`: the one after the run's last, the one after the last number tried for any run, or
+    /// that number again.
     pub(super) fn is_next(&self, number: u64, tried: Option<u64>) -> bool {
         let last = self.last();
         let of_all = tried.is_some_and(|tried| number == tried || number.checked_sub(1) == Some(tried));
         number > last && (number - 1 == last || of_all)
     }
 
-    /// Runlog's number of the last record whose number is at most `theirs`; 0 where there is none.
+    /// Runlog's number of the last record whose SDK number is at most `theirs`; 0 if there is none.
     pub(super) fn ours(&self, theirs: u64) -> u64 {
-        let behind = self.stretches.partition_point(|stretch| stretch.theirs <= theirs);
-        let stretch = behind.checked_sub(1).and_then(|at| self.stretches.get(at));
-        stretch.map_or(0, |stretch| stretch.ours + (theirs - stretch.theirs).min(stretch.records - 1))
+        let behind = self.segments.partition_point(|segment| segment.theirs <= theirs);
+        let segment = behind.checked_sub(1).and_then(|at| self.segments.get(at));
+        segment.map_or(0, |segment| segment.ours + (theirs - segment.theirs).min(segment.records - 1))
     }
 }
 
@@ -91,7 +91,7 @@ fn hash(id: &str) -> u64 {
     hasher.finish()
 }
 
-/// The number that a cursor says; 0 for one that says none, as in the SDK.
+/// The number in a cursor; 0 if it has none, as in the SDK.
 pub(super) fn of_cursor(cursor: &JournalCursor) -> u64 {
     cursor.as_str().rsplit_once('.').and_then(|(_, number)| number.parse().ok()).unwrap_or(0)
 }
@@ -102,7 +102,7 @@ mod tests {
 
     fn numbers(pairs: &[(u64, u64)]) -> Numbers {
         let mut numbers = Numbers::default();
-        pairs.iter().for_each(|(theirs, ours)| numbers.took(*theirs, *ours, &theirs.to_string()));
+        pairs.iter().for_each(|(theirs, ours)| numbers.add(*theirs, *ours, &theirs.to_string()));
         numbers
     }
 

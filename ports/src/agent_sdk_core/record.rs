@@ -3,7 +3,7 @@
 //! The SDK's number, time and run id are kept beside Runlog's own. So a record is the same however often it is sent, and it is
 //! read as it was appended.
 
-use super::failure::foreign;
+use super::sdk_error::foreign;
 use ::agent_sdk_core::{AgentError, JournalRecord, journal::JOURNAL_SCHEMA_VERSION};
 use runlog_producer::{
     self as producer,

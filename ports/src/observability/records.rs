@@ -12,8 +12,8 @@ use super::{
     types::{ConversationTurn, DbError, ToolCallDone, ToolCallReq, ToolStatus, Validity},
 };
 use crate::{
-    depth::{DEPTH_MAX, within},
-    seek::List,
+    depth::{DEPTH_MAX, nests_within},
+    record_list::List,
 };
 use runlog_producer::{
     Json, Writer,
@@ -76,7 +76,7 @@ fn json(name: &str, text: &str) -> Result<Json, DbError> {
     let json = Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))?;
     // Hardly any text has that many brackets at all, which is quickly seen.
     let brackets = json.as_str().bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
-    if brackets > DEPTH_MAX && !within(&json.to_value(), DEPTH_MAX) {
+    if brackets > DEPTH_MAX && !nests_within(&json.to_value(), DEPTH_MAX) {
         return Err(DbError::Invalid(format!("{name}: it nests deeper than {DEPTH_MAX} levels")));
     }
     Ok(json)

@@ -1,4 +1,4 @@
-//! Who is told of changes, and how a slow or broken one is kept from holding anybody up.
+//! Callbacks on changes. A slow or failing callback delays nothing else.
 
 use super::types::{ConversationTurn, ToolCall};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// What has rows.
+/// A relation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relation {
     /// Conversation turns.
@@ -21,7 +21,7 @@ pub enum Relation {
 /// What happened to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It is there, or is another one.
+    /// It was inserted or replaced.
     Put,
     /// It was retracted.
     Rm,
@@ -36,18 +36,18 @@ pub enum Row {
     Call(Box<ToolCall>),
 }
 
-/// A change, as all stands that was ever stated.
+/// A change of a row's current value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Of what.
+    /// The row's relation.
     pub relation: Relation,
     /// What happened.
     pub operation: Operation,
-    /// The row behind the write; none where it was retracted.
+    /// The row after the write; `None` if it was retracted.
     pub new: Option<Row>,
-    /// The row before the write, where it was there.
+    /// The row before the write, if it existed.
     pub old: Option<Row>,
-    /// Changes that this callback was not told between the one before and this one, since too many waited.
+    /// Changes that this callback missed before this one, because its queue was full.
     pub missed: u64,
 }
 
@@ -73,7 +73,7 @@ impl Watchers {
         mut callback: impl FnMut(Change) + Send + 'static,
     ) -> io::Result<u32> {
         let (tell, told) = sync_channel(capacity.max(1));
-        // It ends when nobody can tell it anything any more.
+        // The thread ends when the sender is dropped.
         thread::Builder::new().name("runlog-callback".into()).spawn(move || {
             for change in told {
                 if catch_unwind(AssertUnwindSafe(|| callback(change))).is_err() {
@@ -91,7 +91,7 @@ impl Watchers {
         self.registered.remove(&id).is_some()
     }
 
-    /// Tells each what concerns it, and waits for none.
+    /// Sends the changes to their callbacks without waiting.
     pub(super) fn tell(&mut self, changes: &[Change]) {
         for change in changes {
             for watcher in self.registered.values_mut().filter(|watcher| watcher.relation == change.relation) {

@@ -1,4 +1,4 @@
-//! Reading what was stated, and stating more.
+//! Reads the statements about rows, and writes new ones.
 
 use super::{
     fold::{self, END, OfCall, OfTurn, Statement},
@@ -7,17 +7,16 @@ use super::{
     watch::{Change, Operation, Relation, Row},
 };
 use crate::{
-    Desks,
-    seek::{self, List, Reader},
-    settled,
+    WriterPool, confirmed_write,
+    record_list::{self, List, Reader},
 };
 use runlog_producer::{Runlog, Writer, id::RecordId, id::RunId, record::JournalRecord};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
 
 #[derive(Debug)]
-pub(super) struct Books {
-    desks: Desks,
+pub(super) struct RowStore {
+    writers: WriterPool,
     run_id: RunId,
     config: Config,
 }
@@ -25,9 +24,9 @@ pub(super) struct Books {
 /// A call's key.
 type Key<'a> = (Uuid, &'a str);
 
-/// What writes of one group come to: each sees those before it.
+/// A group of writes; each sees the ones before it.
 struct Group<'a> {
-    books: &'a Books,
+    rows: &'a RowStore,
     writer: &'a Writer,
     turns: HashMap<Uuid, Vec<Statement<OfTurn>>>,
     calls: HashMap<(Uuid, String), Vec<Statement<OfCall>>>,
@@ -35,9 +34,9 @@ struct Group<'a> {
     changes: Vec<Change>,
 }
 
-impl Books {
+impl RowStore {
     pub(super) fn new(runlog: Runlog, run_id: RunId, config: Config) -> Self {
-        Self { desks: Desks::new(runlog), run_id, config }
+        Self { writers: WriterPool::new(runlog), run_id, config }
     }
 
     fn run(&self) -> &str {
@@ -45,7 +44,7 @@ impl Books {
     }
 
     async fn read(&self, list: List) -> Result<Vec<JournalRecord>, DbError> {
-        let (mut records, mut reader) = (Vec::new(), Reader::all(self.desks.runlog(), &self.run_id, list));
+        let (mut records, mut reader) = (Vec::new(), Reader::all(self.writers.runlog(), &self.run_id, list));
         while let Some(page) = reader.page().await? {
             for read in page {
                 records.push(read.record?);
@@ -64,7 +63,7 @@ impl Books {
         records.iter().map(|record| records::about_call(record).map(|(_, said)| said)).collect()
     }
 
-    /// The list of what was stated of a call.
+    /// The list of the statements about a call.
     fn list(&self, (request_id, call_id): Key<'_>) -> List {
         records::of_call(self.run(), request_id, call_id)
     }
@@ -100,7 +99,7 @@ impl Books {
             };
             let elsewhere = statements.iter().filter_map(requests).find(|req| req.parent_id != parent);
             let begun = statements.first().is_some_and(|first| first.record_id == request);
-            // One that came here, or went away: what was said of it meanwhile is in another message's list.
+            // A call that moved here from another message, or away: its other statements are in that message's list.
             if elsewhere.is_some() || !begun {
                 let Some(req) = elsewhere.or_else(|| statements.iter().find_map(requests)) else { continue };
                 statements = self.of_call(self.list((req.request_id, &req.call_id))).await?;
@@ -115,10 +114,10 @@ impl Books {
     /// Writes what is new of a group, and says what that changed.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Change>, DbError> {
         // Claimed before anything is read: behind the claim nobody else writes.
-        let writer = self.desks.writer(&self.run_id).await?;
+        let writer = self.writers.writer(&self.run_id).await?;
         let (turns, calls) = (HashMap::new(), HashMap::new());
         let (records, changes) = (Vec::new(), Vec::new());
-        let mut group = Group { books: self, writer: &writer, turns, calls, records, changes };
+        let mut group = Group { rows: self, writer: &writer, turns, calls, records, changes };
         for write in writes {
             match write {
                 Write::Turn(turn) => Box::pin(group.turn(&turn)).await?,
@@ -131,32 +130,32 @@ impl Books {
             0 => {}
             1 => {
                 let record = records.remove(0);
-                settled::write(&writer, record).await?;
+                confirmed_write::write(&writer, record).await?;
             }
             _ => {
                 let name = format!("group/{}", Uuid::new_v4());
                 let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
-                settled::batch(&writer, name, records).await?;
+                confirmed_write::batch(&writer, name, records).await?;
             }
         }
         Ok(changes)
     }
 
     pub(super) async fn retract_turn(&self, id: Uuid, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
-        let writer = self.desks.writer(&self.run_id).await?;
+        let writer = self.writers.writer(&self.run_id).await?;
         let mut statements = self.of_turn(id).await?;
         let old = fold::turn(&statements, END).ok_or(DbError::NotThere)?;
         let stated = statements.iter().rev().find(|statement| statement.said.is_some()).ok_or(DbError::NotThere)?;
         let mut record = records::retraction(&writer, &stated.record_id, at, said)?;
         record.body.turn_id = Some(id.to_string());
-        seek::put(&mut record, &[records::of_turn(self.run(), id), records::turns(self.run())]);
+        record_list::add(&mut record, &[records::of_turn(self.run(), id), records::turns(self.run())]);
         statements.push(records::about_turn(&record)?.1);
-        settled::write(&writer, record).await?;
+        confirmed_write::write(&writer, record).await?;
         Ok(of_turn(Some(old), fold::turn(&statements, END)))
     }
 
     pub(super) async fn retract_call(&self, key: Key<'_>, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
-        let writer = self.desks.writer(&self.run_id).await?;
+        let writer = self.writers.writer(&self.run_id).await?;
         let list = self.list(key);
         let mut statements = self.of_call(list.clone()).await?;
         let old = standing(&statements, END).ok_or(DbError::NotThere)?;
@@ -164,26 +163,26 @@ impl Books {
         let mut record = records::retraction(&writer, request.as_str(), at, said)?;
         self.put_call(&mut record, list, &[old.0.parent_id]);
         statements.push(records::about_call(&record)?.1);
-        settled::write(&writer, record).await?;
+        confirmed_write::write(&writer, record).await?;
         Ok(of_call(Some(old), standing(&statements, END)))
     }
 
     fn put_call(&self, record: &mut JournalRecord, list: List, parents: &[Uuid]) {
         let parents = parents.iter().map(|parent| records::of_parent(self.run(), *parent));
         let lists: Vec<List> = std::iter::once(list).chain(parents).collect();
-        seek::put(record, &lists);
+        record_list::add(record, &lists);
     }
 }
 
 impl Group<'_> {
     async fn turn(&mut self, turn: &ConversationTurn) -> Result<(), DbError> {
         if !self.turns.contains_key(&turn.id) {
-            self.turns.insert(turn.id, self.books.of_turn(turn.id).await?);
+            self.turns.insert(turn.id, self.rows.of_turn(turn.id).await?);
         }
         let statements = self.turns.entry(turn.id).or_default();
-        let mut record = records::turn(self.writer, turn, self.books.config.content)?;
-        let run = self.books.run();
-        seek::put(&mut record, &[records::of_turn(run, turn.id), records::turns(run)]);
+        let mut record = records::turn(self.writer, turn, self.rows.config.content)?;
+        let run = self.rows.run();
+        record_list::add(&mut record, &[records::of_turn(run, turn.id), records::turns(run)]);
         let (old, stated) =
             (fold::turn(statements, END), statements.iter().any(|statement| statement.said.as_ref() == Some(turn)));
         statements.push(records::about_turn(&record)?.1);
@@ -197,8 +196,8 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// What was stated of a call. Whoever names the record that `requests` it asks for that first, which is sooner known than
-    /// what is in a list: nothing is stated of a call before it is requested.
+    /// The statements about a call. With `requests`, the id of its request, that record is looked up first, which is cheaper than
+    /// reading the list: nothing is stated about a call before its request.
     async fn statements(
         &mut self,
         (request_id, call_id): Key<'_>,
@@ -207,22 +206,22 @@ impl Group<'_> {
     ) -> Result<&mut Vec<Statement<OfCall>>, DbError> {
         let key = (request_id, call_id.to_owned());
         if !self.calls.contains_key(&key) {
-            let books = self.books;
+            let rows = self.rows;
             let new = match requests {
-                Some(id) => books.desks.runlog().landed(&books.run_id, id).await?.is_none(),
+                Some(id) => rows.writers.runlog().landed(&rows.run_id, id).await?.is_none(),
                 None => false,
             };
-            let statements = if new { Vec::new() } else { Box::pin(books.of_call(list.clone())).await? };
+            let statements = if new { Vec::new() } else { Box::pin(rows.of_call(list.clone())).await? };
             self.calls.insert(key.clone(), statements);
         }
         Ok(self.calls.entry(key).or_default())
     }
 
     async fn requested(&mut self, req: &ToolCallReq) -> Result<(), DbError> {
-        let (books, writer, content) = (self.books, self.writer, self.books.config.content);
+        let (rows, writer, content) = (self.rows, self.writer, self.rows.config.content);
         let key = (req.request_id, req.call_id.as_str());
         let (req, arguments) = records::kept(req, content)?;
-        let list = books.list(key);
+        let list = rows.list(key);
         let id = records::request_id(key.0, &list)?;
         let statements = self.statements(key, &list, Some(&id)).await?;
         let last = last_request(statements).map(|last| last.parent_id);
@@ -231,7 +230,7 @@ impl Group<'_> {
             Some(_) => records::updated(writer, &id, &req, content)?,
         };
         let parents = [Some(req.parent_id), last.filter(|parent| *parent != req.parent_id)];
-        books.put_call(&mut record, list, &parents.into_iter().flatten().collect::<Vec<_>>());
+        rows.put_call(&mut record, list, &parents.into_iter().flatten().collect::<Vec<_>>());
         let stated =
             statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
         let old = standing(statements, END);
@@ -248,19 +247,19 @@ impl Group<'_> {
     }
 
     async fn done(&mut self, done: &ToolCallDone) -> Result<(), DbError> {
-        let (books, writer, content) = (self.books, self.writer, self.books.config.content);
+        let (rows, writer, content) = (self.rows, self.writer, self.rows.config.content);
         let key = (done.request_id, done.call_id.as_str());
         if !done.ended_at.is_valid {
             return Err(DbError::Invalid("an end is asserted; what is not true is retracted with its call".into()));
         }
-        let list = books.list(key);
+        let list = rows.list(key);
         let request = records::request_id(key.0, &list)?;
         let mut record = records::done(writer, request.as_str(), done, content)?;
         let statements = self.statements(key, &list, None).await?;
         let parent = last_request(statements).map(|last| last.parent_id);
         let parent = parent
             .ok_or_else(|| DbError::NotRequested { request_id: done.request_id, call_id: done.call_id.clone() })?;
-        books.put_call(&mut record, list, &[parent]);
+        rows.put_call(&mut record, list, &[parent]);
         let said = records::about_call(&record)?.1;
         if let Some(end) = fold::end(statements) {
             let again = fold::end(std::slice::from_ref(&said)).is_some_and(|said| same(end, said));
@@ -276,7 +275,7 @@ impl Group<'_> {
     }
 }
 
-/// Whether two ends are the same, whenever they were told.
+/// Whether two ends are the same, apart from their times.
 fn same((end, hash): (&ToolCallDone, Option<&str>), (other, others): (&ToolCallDone, Option<&str>)) -> bool {
     let said = |done: &ToolCallDone| (done.status, done.latency_ms, done.error_kind.clone(), done.error_msg.clone());
     said(end) == said(other) && hash == others
@@ -289,7 +288,7 @@ fn last_request(statements: &[Statement<OfCall>]) -> Option<&ToolCallReq> {
     })
 }
 
-/// The call at a time, its end named as its request is.
+/// The call as of a time. Its end carries the key of its request.
 fn standing(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
     let (req, done) = fold::call(statements, at)?;
     let named = |done| ToolCallDone { request_id: req.request_id, call_id: req.call_id.clone(), ..done };

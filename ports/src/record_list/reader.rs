@@ -1,12 +1,12 @@
-//! A list, page by page.
+//! Reads a list page by page.
 
 use super::List;
 use runlog_producer::{Error, Read, RecordFilter, Runlog, id::RunId};
 
-/// Records that are read at a time.
+/// Records per page.
 const PAGE: usize = 500;
 
-/// Reads a list in the log's order: one seek, and a step per record of it.
+/// Reads a list in log order: one index seek, and one step per record.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     runlog: &'a Runlog,
@@ -18,18 +18,18 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// All of it, in pages.
+    /// In pages of up to 500 records.
     pub(crate) fn all(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
-        Self { runlog, run_id: run_id.clone(), which: list.select(), limit: PAGE, cursor: None, begun: false }
+        Self { runlog, run_id: run_id.clone(), which: list.filter(), limit: PAGE, cursor: None, begun: false }
     }
 
-    /// The same for whom the first one is likely to be enough.
+    /// In pages of one record, if the first is likely to be enough.
     #[cfg(feature = "bob-core")]
     pub(crate) fn first(runlog: &'a Runlog, run_id: &RunId, list: List) -> Self {
         Self { limit: 1, ..Self::all(runlog, run_id, list) }
     }
 
-    /// The next page, which may have no records; none behind the last one.
+    /// The next page, which may be empty. `None` after the last.
     pub(crate) async fn page(&mut self) -> Result<Option<Vec<Read>>, Error> {
         if self.begun && self.cursor.is_none() {
             return Ok(None);

@@ -1,33 +1,33 @@
-//! The writers of a port's runs: one per run, opened by the first write.
+//! The writers of a port's runs: one per run, opened by its first write.
 
 use runlog_producer::{Error, Runlog, Writer, answer::ErrorKind, id::RunId};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::{Mutex, OnceCell};
 
-/// The most runs that are kept open; of those that nobody writes just now the one that was written longest ago makes room.
+/// The most writers that are kept open. The least recently used idle one is evicted.
 const OPEN_MAX: usize = 1024;
 
-/// Writers by run. Each run is claimed by its first write and stays this process's until another one takes it over: from then
-/// on its writes fail as [`ErrorKind::ClaimLost`] or [`ErrorKind::Fenced`], and do not claim it again by themselves. Only a run whose
-/// first claim was lost, or whose writer made room for others since, is claimed anew by the next write.
+/// Writers by run. The first write of a run claims it for this process. After another process has taken it over, writes fail as
+/// [`ErrorKind::ClaimLost`] or [`ErrorKind::Fenced`] and do not claim it again. Only a run whose first claim was lost, or whose
+/// writer was evicted, is claimed again by the next write.
 #[derive(Debug)]
-pub struct Desks {
+pub struct WriterPool {
     runlog: Runlog,
     open: Mutex<Open>,
 }
 
-/// A run's writer, once it is there.
+/// A run's writer, once it is open.
 type Cell = Arc<OnceCell<Arc<Writer>>>;
 
 #[derive(Debug, Default)]
 struct Open {
     writers: BTreeMap<RunId, (u64, Cell)>,
-    /// How often a writer was asked for.
+    /// Counts the uses of all writers.
     uses: u64,
 }
 
-impl Desks {
-    /// None is open.
+impl WriterPool {
+    /// An empty pool.
     pub fn new(runlog: Runlog) -> Self {
         Self { runlog, open: Mutex::default() }
     }
@@ -37,7 +37,7 @@ impl Desks {
         &self.runlog
     }
 
-    /// The run's writer, in a cell that [`Desks::writer`] has filled.
+    /// The run's cell, which [`WriterPool::writer`] fills.
     async fn cell(&self, run_id: &RunId) -> Cell {
         let mut open = self.open.lock().await;
         let nth = open.uses;
@@ -56,21 +56,21 @@ impl Desks {
         cell
     }
 
-    /// The run's writer; the run is claimed where it is not yet. Errors: those of [`Runlog::writer`].
+    /// The run's writer. Claims the run if it is not open here. Errors: those of [`Runlog::writer`].
     pub async fn writer(&self, run_id: &RunId) -> Result<Arc<Writer>, Error> {
         let cell = self.cell(run_id).await;
-        // Boxed: of all writes the first alone needs the room.
+        // Boxed, because only the first write needs it.
         let open = || async { Box::pin(self.runlog.writer(run_id.clone())).await.map(Arc::new) };
         cell.get_or_try_init(open).await.cloned()
     }
 
-    /// Lets go of the run's writer, which ends nothing: the next write claims the run again, from whoever has it by then.
+    /// Removes the run's writer, which does not end the run. The next write claims the run again, from any other process.
     pub async fn forget(&self, run_id: &RunId) {
         self.open.lock().await.writers.remove(run_id);
     }
 }
 
-/// Whether nobody has the writer in hand.
+/// Whether the writer is not in use.
 fn is_idle(cell: &Cell) -> bool {
     Arc::strong_count(cell) == 1 && cell.get().is_none_or(|writer| Arc::strong_count(writer) == 1)
 }

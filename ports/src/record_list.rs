@@ -1,9 +1,9 @@
-//! What a port's records are found by: correlation entries, each a list of its own in the journal's index of events.
+//! Lists of a port's records: correlation entries in the journal's event index.
 
 use runlog_producer::{RecordFilter, record::JournalRecord, refs::CorrelationEntry};
 use sha2::{Digest, Sha256};
 
-// agent-sdk-core's port asks for pages of its own.
+// agent-sdk-core's port reads pages itself.
 #[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
 mod reader;
 
@@ -13,7 +13,7 @@ pub(crate) use reader::Reader;
 /// Hexadecimal, lower case.
 const DIGITS: [u8; 16] = *b"0123456789abcdef";
 
-/// A list of records: its name, and the value of what stands in it.
+/// A list of records: the key and value of their correlation entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
     name: &'static str,
@@ -21,8 +21,8 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// The one of these `parts`, however long they are: hexadecimal SHA-256 of them with 0x00 between. A reader compares the
-    /// parts themselves with what it finds.
+    /// The list for `parts`. Its value is the hexadecimal SHA-256 of the parts with 0x00 between them. Readers compare the parts
+    /// themselves with the records they find.
     pub(crate) fn of(name: &'static str, parts: &[&str]) -> Self {
         let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
             if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
@@ -34,8 +34,8 @@ impl List {
         Self { name, value }
     }
 
-    /// What finds its records.
-    pub(crate) fn select(self) -> RecordFilter {
+    /// Matches its records.
+    pub(crate) fn filter(self) -> RecordFilter {
         RecordFilter { correlation: Some((self.name.to_owned(), self.value)), ..RecordFilter::default() }
     }
 
@@ -46,8 +46,8 @@ impl List {
     }
 }
 
-/// Puts a record into lists, whose names are the port's own.
-pub(crate) fn put(record: &mut JournalRecord, lists: &[List]) {
+/// Adds a record to lists, which replace its correlation entries.
+pub(crate) fn add(record: &mut JournalRecord, lists: &[List]) {
     let entry = |list: &List| CorrelationEntry { key: list.name.to_owned(), value: list.value.clone() };
     record.body.correlation_keys = lists.iter().map(entry).collect();
     record.body.event_index.correlation_keys.clone_from(&record.body.correlation_keys);

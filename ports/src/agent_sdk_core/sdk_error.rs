@@ -1,10 +1,10 @@
-//! What the journal's errors are to the SDK.
+//! Converts the journal's errors to the SDK's.
 
 use ::agent_sdk_core::{AgentError, AgentErrorKind, RetryClassification};
 use runlog_producer::{Error, answer::ErrorKind};
 
-/// The error as the SDK's; `unknown` where the record may be in the journal in spite of it.
-pub(super) fn failure(error: &Error, unknown: bool) -> AgentError {
+/// The error as the SDK's. `unknown`: the record may be in the journal despite the error.
+pub(super) fn sdk_error(error: &Error, unknown: bool) -> AgentError {
     let (kind, retry) = match error.kind() {
         ErrorKind::Conflict | ErrorKind::Invalid | ErrorKind::Usage => {
             return AgentError::contract_violation(error.to_string());
@@ -28,7 +28,7 @@ pub(super) fn failure(error: &Error, unknown: bool) -> AgentError {
     AgentError::new(kind, retry, format!("{error}{may}"))
 }
 
-/// What was read is none of the SDK's.
+/// A record that was read is not one of the SDK's.
 pub(super) fn foreign(what: &str, error: &impl std::fmt::Display) -> AgentError {
     let message = format!("{what} is not what agent-sdk-core writes: {error}");
     AgentError::new(AgentErrorKind::RecoveryRepairNeeded, RetryClassification::RepairNeeded, message)

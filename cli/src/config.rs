@@ -27,24 +27,24 @@ use std::{
     time::Duration,
 };
 
-/// Where a server is asked when nothing says otherwise.
+/// Default URL of the server to ask.
 pub(crate) const SERVER: &str = "http://127.0.0.1:7070";
-/// The journal's topic when nothing says otherwise.
+/// Default topic of the journal.
 const TOPIC: &str = "runlog.journal";
 
-/// What the file says.
+/// The content of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// The server that is asked; default `http://127.0.0.1:7070`.
+    /// The server to ask; default `http://127.0.0.1:7070`.
     server: Option<String>,
-    /// How fresh answers must be; default by query.
+    /// Freshness of answers; default by query.
     consistency: Option<String>,
-    /// How long answers are waited for; default by command.
+    /// Time limit of answers; default by command.
     deadline: Option<String>,
     /// For `serve`.
     pub(crate) serve: Serve,
-    /// Where payloads go that are too large for a record.
+    /// The store for payloads too large for a record.
     content: Content,
     /// The schema registry of the journal; default none.
     pub(crate) registry: Registry,
@@ -52,7 +52,7 @@ pub(crate) struct Config {
     pub(crate) kafka: BTreeMap<String, String>,
 }
 
-/// What the file says of the schema registry.
+/// The schema registry.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Registry {
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Registry {
     }
 }
 
-/// What the file says for `serve`.
+/// Settings of `serve`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Serve {
@@ -92,7 +92,7 @@ pub(crate) struct Serve {
     pub(crate) log_format: Option<logging::Format>,
 }
 
-/// What the file says of the content store.
+/// The content store.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Content {
@@ -107,7 +107,7 @@ struct Content {
 }
 
 impl Config {
-    /// Reads the file, or has nothing to say where there is none.
+    /// Reads the file; without one, every setting has its default.
     pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
         let Some(file) = file else { return Ok(Self::default()) };
         let named = file.display().to_string();
@@ -132,12 +132,12 @@ impl Config {
         Ok(config)
     }
 
-    /// The server's URL, given what flag or environment say.
+    /// The server's URL: flag or environment, then the file, then the default.
     pub(crate) fn server(&self, given: Option<&str>) -> String {
         given.filter(|given| !given.is_empty()).or(self.server.as_deref()).unwrap_or(SERVER).to_owned()
     }
 
-    /// The content store, likewise; none where nobody names one and there is no `default`.
+    /// The content store: flag or environment, then the file, then `default`.
     pub(crate) fn content(&self, given: Option<String>, default: Option<String>) -> Option<content::Config> {
         let Content { url, inline_bytes_max, deadline, options } = &self.content;
         let given = given.filter(|given| !given.is_empty());
@@ -150,17 +150,17 @@ impl Config {
         })
     }
 
-    /// The topic, likewise.
+    /// The topic, in the same order.
     pub(crate) fn topic(&self, given: Option<&str>) -> String {
         given.or(self.serve.topic.as_deref()).unwrap_or(TOPIC).to_owned()
     }
 
-    /// The consistency, likewise; none leaves it to the query.
+    /// The consistency, in the same order; `None` leaves it to the query.
     pub(crate) fn consistency(&self, reading: &ReadOptions) -> Option<Consistency> {
         reading.consistency.or_else(|| self.consistency.as_deref().and_then(|text| text.parse().ok()))
     }
 
-    /// The deadline, likewise; none leaves it to the command.
+    /// The deadline, in the same order; `None` leaves it to the command.
     pub(crate) fn deadline(&self, given: Option<Duration>) -> Option<Duration> {
         given.or_else(|| self.deadline.as_deref().and_then(|text| value::duration(text).ok()))
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_no_flag_would_take_is_refused() {
+    fn a_value_that_a_flag_would_refuse_is_refused() {
         assert!(Config::parse(r#"{"deadline": "10"}"#).is_err());
         assert!(Config::parse(r#"{"consistency": "sometimes"}"#).is_err());
     }

@@ -1,4 +1,4 @@
-//! `demo`: the whole path with live agents, on a log of this process' own.
+//! `demo`: live agents against a local journal in this process.
 //!
 //! ```text
 //!   agents (tasks, processes) ──HTTP──▶ journal: log ─▶ projector ─▶ index ─▶ answers
@@ -63,13 +63,13 @@ use site::Site;
 use story::{Story, grouped};
 use undecided::Undecided;
 
-/// Agents when nobody says how many.
+/// Default number of agents.
 const AGENTS: u32 = 300;
 /// The desk's ledger in the demo's folder.
 const LEDGER: &str = "desk-ledger.jsonl";
 /// How long the desk may take to open.
 const DESK_WAIT: Duration = Duration::from_secs(30);
-/// How long tasks may take to end after somebody ended the demo.
+/// Time limit for the tasks to end when the demo is interrupted.
 const END_WAIT: Duration = Duration::from_secs(5);
 
 /// Plays the demo.
@@ -85,12 +85,12 @@ pub(crate) fn run(args: &args::Demo, global: &Global) -> Result<Answer, Error> {
     played
 }
 
-/// Plays, then serves if asked to, until somebody ends it.
+/// Plays, then serves if asked to, until a signal.
 async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Result<Answer, Error> {
     let mut ending = Ending::listen()?;
     let played = tokio::select! {
         played = play(args, folder, output) => played,
-        () = ending.told() => return Err(Error::new(ErrorKind::Unavailable, "the demo was interrupted")),
+        () = ending.signalled() => return Err(Error::new(ErrorKind::Unavailable, "the demo was interrupted")),
     };
     let (answer, journal) = match played {
         Ok(played) => played,
@@ -102,7 +102,7 @@ async fn until_ended(args: &args::Demo, folder: &Folder, output: &Output) -> Res
         }
     };
     if args.serve {
-        ending.told().await;
+        ending.signalled().await;
     }
     journal.end().await?;
     Ok(answer)
@@ -134,7 +134,7 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     let lookups = lookups::all_ways(&stage.site, &stage.journal, &known, &mut differences).await?;
     story.lookups(&lookups, known.len() as u64)?;
     let Stage { site, journal, desk } = stage;
-    // Nobody asks either of them any more.
+    // Nothing uses either of them any more.
     drop((site, desk));
     let (journal, rebuild) = throw_away(&mut story, journal, folder, &mut differences).await?;
     let again = lookups::in_process(seed, &journal, "eventual", &known, &mut differences).await?;
@@ -328,7 +328,7 @@ fn tell(story: &Story<'_>, output: &Output, figures: &Figures) -> Result<(), Err
     output.conclude(figures)
 }
 
-/// Somebody wants this to end.
+/// The signals that end the demo.
 struct Ending {
     terminate: Signal,
     interrupt: Signal,
@@ -341,7 +341,7 @@ impl Ending {
         Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
     }
 
-    async fn told(&mut self) {
+    async fn signalled(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

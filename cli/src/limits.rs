@@ -1,8 +1,8 @@
-//! How many files and connections this process may have open.
+//! The limit on open files and connections of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit on open files as far as it goes without asking anybody, and returns it.
+/// Raises the limit on open files to its hard limit, and returns it.
 ///
 /// The usual 1,024 are there for programs that call `select`, which nothing here does; a database's tables and a few
 /// hundred agents' connections need more.

@@ -156,7 +156,7 @@ pub(crate) fn run_id(text: &str) -> Result<RunId, String> {
     segment(text, "a run id")
 }
 
-/// A record id, likewise.
+/// A record id; `.` and `..` are refused too.
 pub(crate) fn record_id(text: &str) -> Result<RecordId, String> {
     segment(text, "a record id")
 }

@@ -15,7 +15,7 @@ pub(super) async fn run(session: &Session, args: args::Checkpoint) -> Result<Ans
         .path("/checkpoints/latest")
         .with_some("at_or_before", args.at_or_before)
         .with_some("as_of", args.as_of.position()?);
-    // No checkpoint, or no such run: the server says `not_found`, which is exit 1.
+    // No checkpoint or no such run is `not_found`: exit code 1.
     let checkpoint: Checkpoint = session.read(target, &args.reading).await?;
     session.output.answer(&checkpoint, human)?;
     Ok(Answer::Yes)
@@ -30,7 +30,7 @@ fn human(checkpoint: &Checkpoint, text: &mut Text) {
     }
 }
 
-/// What is told of a checkpoint besides its messages.
+/// A checkpoint without its messages.
 pub(super) fn facts(checkpoint: &Checkpoint, text: &mut Text) {
     let unanswered = Some(checkpoint.unanswered.join(" ")).filter(|ids| !ids.is_empty());
     text.facts([

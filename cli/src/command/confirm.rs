@@ -8,7 +8,7 @@ use std::io::{self, BufRead, IsTerminal};
 
 /// Shows what will happen, then asks unless `--yes` was given.
 ///
-/// Errors: `Usage` where the answer is not yes, or where nobody can be asked.
+/// Errors: `Usage` where the answer is not yes, or where there is no terminal to ask at.
 pub(super) fn confirm(consent: Consent, what: &str, plan: impl FnOnce(&mut Text)) -> Result<(), Error> {
     if consent.yes {
         return Ok(());

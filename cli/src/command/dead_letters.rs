@@ -118,7 +118,7 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
         let what = format!(
             "{position} is not a dead letter, and no partition stopped there: a skip would void a record that can be read. \
              Nothing happened. `runlog dead-letter list` and `runlog doctor` name what can be skipped; --force skips it \
-             all the same"
+             anyway"
         );
         return Err(Error::new(ErrorKind::Invalid, what).with("position", position.to_string()));
     }
@@ -152,7 +152,7 @@ fn plan(position: LogPosition, voided: &Voided, text: &mut Text) {
             ("warning", Cell::from("the record can be read; an effect that it records becomes pending again").bad()),
         ]),
     }
-    text.line(["every reader will ignore the record there, for good".into()]);
+    text.line(["every reader will ignore this record; this cannot be undone".into()]);
 }
 
 #[cfg(test)]

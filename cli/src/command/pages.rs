@@ -2,13 +2,13 @@
 
 use crate::Error;
 
-/// What is asked for at once.
+/// Entries per request.
 const PAGE: u64 = 1000;
 
-/// Part of a list, and where the next part starts.
+/// Part of a list, and the cursor of the next part.
 pub(super) type Part<T> = (Vec<T>, Option<String>);
 
-/// Asks for pages until `limit` items are there, or all where there is no limit. `ask` is given how many and from where.
+/// Gets pages until `limit` items are there, or all of them without a limit. `ask` gets a limit and a cursor.
 pub(super) async fn gather<T>(
     limit: Option<u64>,
     mut cursor: Option<String>,
@@ -20,7 +20,7 @@ pub(super) async fn gather<T>(
         let (page, next) = ask(left, cursor.as_deref()).await?;
         items.extend(page);
         let full = limit.is_some_and(|limit| items.len() as u64 >= limit);
-        // A cursor that stands still would be asked for again for ever.
+        // A cursor that does not advance would loop for ever.
         if full || next.is_none() || next == cursor {
             return Ok((items, next));
         }

@@ -4,8 +4,8 @@
 //!   file or stdin ──thread──▶ lines ──▶ items (checked) ──▶ batches of one run ──▶ server ──▶ an outcome each
 //! ```
 //!
-//! A batch is what has arrived while the one before it was under way, so that a line that comes alone is sent at once.
-//! Every record gets its id here: sending one again cannot append it twice.
+//! A batch is what arrives while the previous one is in flight, so a single line is sent at once. Every record has its id
+//! before it is sent: sending it again cannot append it twice.
 
 use super::dead_letters::Skip;
 use crate::{
@@ -23,7 +23,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 mod item;
 mod lines;
 
-/// What one request carries at the most.
+/// Limits of one request.
 pub(super) const BATCH_RECORDS_MAX: usize = 256;
 pub(super) const BATCH_BYTES_MAX: usize = 4 << 20;
 
@@ -46,7 +46,7 @@ pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer
             Ok(None) => {}
             Err(error) => {
                 publisher.flush().await?;
-                return Err(publisher.told(error));
+                return Err(publisher.with_progress(error));
             }
         }
     }
@@ -82,20 +82,20 @@ impl Publisher<'_> {
         }
         match self.send(&batch).await {
             Ok(outcomes) => self.print(&outcomes),
-            // One of them is at fault: alone each names itself. What landed already is found again by its id.
+            // One record is at fault. Sent one by one, it is named; records that are already there are repeats.
             Err(error) if batch.len() > 1 && error.kind().exit_code() == 3 => {
                 for item in &batch {
                     let sent = self.send(std::slice::from_ref(item)).await;
-                    let outcomes = sent.map_err(|error| match landed_perhaps(error.kind()) {
-                        true => self.told(unknown(std::slice::from_ref(item), error)),
-                        false => self.told(item.at_fault(error)),
+                    let outcomes = sent.map_err(|error| match may_be_appended(error.kind()) {
+                        true => self.with_progress(unknown(std::slice::from_ref(item), error)),
+                        false => self.with_progress(item.at_fault(error)),
                     })?;
                     self.print(&outcomes)?;
                 }
                 Ok(())
             }
-            Err(error) if landed_perhaps(error.kind()) => Err(self.told(unknown(&batch, error))),
-            Err(error) => Err(self.told(batch[0].at_fault(error))),
+            Err(error) if may_be_appended(error.kind()) => Err(self.with_progress(unknown(&batch, error))),
+            Err(error) => Err(self.with_progress(batch[0].at_fault(error))),
         }
     }
 
@@ -129,8 +129,8 @@ impl Publisher<'_> {
         Ok(())
     }
 
-    /// Adds to an error what was told to be done before it.
-    fn told(&self, error: Error) -> Error {
+    /// Adds to an error how many records were published before it.
+    fn with_progress(&self, error: Error) -> Error {
         let before = match self.published {
             0 => "nothing was published before it".to_owned(),
             1 => "1 record before it was published".to_owned(),
@@ -140,12 +140,12 @@ impl Publisher<'_> {
     }
 }
 
-/// Whether what was sent may be in the log though the answer was an error.
-fn landed_perhaps(kind: ErrorKind) -> bool {
+/// Whether the records may be in the log although the answer is an error.
+fn may_be_appended(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Internal)
 }
 
-/// An error that leaves open what landed: the ids make it safe to send the same records again.
+/// An error after which the records may be in the log. Their ids make it safe to send them again.
 fn unknown(batch: &[Item], error: Error) -> Error {
     let (first, last) = (&batch[0], &batch[batch.len() - 1]);
     let lines = match batch {
@@ -154,7 +154,7 @@ fn unknown(batch: &[Item], error: Error) -> Error {
     };
     let ids: Vec<&str> = batch.iter().filter_map(|item| item.record_id.as_deref()).collect();
     let message =
-        format!("{lines} may have been published; send the same again with these record ids: {}", ids.join(" "));
+        format!("{lines} may have been published; send the same records again with these ids: {}", ids.join(" "));
     Error::new(error.kind(), message)
         .with_details_of(&error)
         .with("line", first.line)

@@ -46,8 +46,9 @@ pub(crate) fn run(args: &args::DemoAgent) -> Result<Answer, Error> {
 
 /// Connects to a journal over HTTP.
 pub(super) async fn connect(journal: &str) -> Result<Runlog, Error> {
-    let journal = Journal::parse(journal, None)
-        .ok_or_else(|| Error::usage(format!("{journal:?} is not a journal's URL, such as http://127.0.0.1:7070")))?;
+    let journal = Journal::parse(journal, None).ok_or_else(|| {
+        Error::usage(format!("invalid journal URL {journal}; expected one such as http://127.0.0.1:7070"))
+    })?;
     Ok(Runlog::connect(Config { read_back: READ_BACK, ..Config::new(journal, AGENT) }).await?)
 }
 
@@ -126,7 +127,7 @@ async fn act(run: &Run, desk: &Desk, trip: &Trip, call: &Call) -> Result<Act, Er
             Ok(Reply::Ok(value)) => Ok(value.into()),
             Ok(Reply::Refused { kind, message }) => Err(Failure { kind, message }),
             Err(error) => {
-                // Nobody knows whether it happened: that is no answer to record. The call stays pending.
+                // It may have happened, so there is no result to record. The call stays pending.
                 let _ = lost.send(error);
                 std::future::pending().await
             }

@@ -20,7 +20,7 @@ use std::{
     path::Path,
 };
 
-/// What the comparison came to.
+/// The result of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Audit {
     /// Bookings in the desk's ledger.
@@ -55,7 +55,7 @@ struct Asked {
     customer: String,
 }
 
-/// Compares. `differences` gets a sentence for whatever should not be.
+/// Compares. Adds one sentence to `differences` for each difference.
 pub(super) async fn audit(
     site: &Site,
     ledger: &Path,

@@ -37,7 +37,7 @@ pub(super) struct Takeover {
     pub(super) booked_before: bool,
     /// Whether the booking had an idempotency key.
     pub(super) keyed: bool,
-    /// Whether somebody had to find out and decide.
+    /// Whether an operator had to decide.
     pub(super) reconciled: bool,
     pub(super) confirmation: String,
     /// Processes that the run took.
@@ -122,7 +122,7 @@ async fn already_booked(site: &Site, trip: &Trip, pending: &Pending) -> Result<O
     Ok(bookings.pop())
 }
 
-/// A new process must refuse to go on; then somebody who has asked the desk decides.
+/// A new process must refuse to continue; then an operator asks the desk and decides.
 async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&Booking>) -> Result<(), Error> {
     match in_one_process(site, trip).await {
         Err(error) if error.kind() == ErrorKind::ReconcileRequired => {}
@@ -138,7 +138,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
     let outcome = site.resolve(&trip.run_id, pending.id.borrow(), done, why).await?;
     match outcome.outcome.as_str() {
         "applied" => Ok(()),
-        _ => Err(unexpected(trip, format!("the decision was not taken: {outcome:?}"))),
+        _ => Err(unexpected(trip, format!("the decision was not applied: {outcome:?}"))),
     }
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A booking under an idempotency key that it has seen is answered with the booking there is. Told to, it holds one
-//! customer's next booking back: so a demo can see to it that somebody dies at that very point.
+//! customer's next booking back, so that the demo can kill an agent at exactly that point.
 
 use crate::{Error, args, exit::Answer, output};
 use runlog_schemas::answer::ErrorKind;

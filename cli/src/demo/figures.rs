@@ -1,4 +1,4 @@
-//! What a demo came to: with `--json` its one document.
+//! The figures of a demo: its one document with `--json`.
 
 use super::{audit::Audit, crash::Takeover, lookups::Way, rebuild::Rebuild, undecided::Undecided};
 use serde::Serialize;
@@ -7,9 +7,9 @@ use std::path::PathBuf;
 /// All figures.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
-    /// Whether everything was as it should be.
+    /// Whether there is no difference.
     pub(super) proved: bool,
-    /// A sentence for whatever was not.
+    /// One sentence for each difference.
     pub(super) differences: Vec<String>,
     pub(super) seed: u64,
     pub(super) agents: u32,
@@ -20,7 +20,7 @@ pub(super) struct Figures {
     /// Processes that were killed, and runs that others took over.
     pub(super) killed: u32,
     pub(super) taken_over: u32,
-    /// Effects that somebody had to decide on.
+    /// Effects that an operator decided.
     pub(super) reconciled: u32,
     pub(super) takeovers: Vec<Takeover>,
     /// Records in the log.
@@ -36,7 +36,7 @@ pub(super) struct Figures {
     pub(super) agents_seconds: f64,
     /// How long all of it took.
     pub(super) seconds: f64,
-    /// The folder, where it is left behind.
+    /// The folder, where it is kept.
     pub(super) data: Option<PathBuf>,
     /// Where the journal is served now, with `--serve`.
     pub(super) serving: Option<String>,

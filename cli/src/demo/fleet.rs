@@ -66,7 +66,7 @@ impl Fleet {
 
     /// The next agent to come back, or what became of it; none once all have.
     ///
-    /// An error where it is the machine's fault: that nothing answered in time says nothing about what is shown here.
+    /// Errors: a timeout or an unavailable server; these say nothing about what the demo proves.
     pub(super) async fn next(&mut self) -> Result<Option<Result<Ended, Error>>, Error> {
         let next = tokio::time::timeout(NEXT_WAIT, self.0.join_next()).await;
         let waited = || {

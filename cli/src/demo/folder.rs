@@ -23,11 +23,12 @@ impl Folder {
             std::env::temp_dir().join(format!("runlog-demo-{}", id.get(..8).unwrap_or(&id)))
         });
         let unusable = |error: io::Error| {
-            Error::new(ErrorKind::Invalid, format!("the folder {} cannot be used", path.display())).because(error)
+            Error::new(ErrorKind::Invalid, format!("cannot use folder {}; choose another with --data", path.display()))
+                .because(error)
         };
         std::fs::create_dir_all(&path).map_err(unusable)?;
         if std::fs::read_dir(&path).map_err(unusable)?.next().is_some() {
-            let what = format!("the folder {} is not empty; the demo wants one of its own", path.display());
+            let what = format!("folder {} is not empty; choose an empty or new one with --data", path.display());
             return Err(Error::new(ErrorKind::Invalid, what));
         }
         Ok(Self { path, stays: Cell::new(args.keep || args.data.is_some()) })
@@ -41,7 +42,7 @@ impl Folder {
         self.stays.get()
     }
 
-    /// It stays, so that somebody can look.
+    /// Keeps the folder for inspection.
     pub(super) fn keep(&self) {
         self.stays.set(true);
     }

@@ -1,4 +1,4 @@
-//! The demo's journal: the local log, the projector and its HTTP interface, in this process.
+//! The demo's journal: local log, projector and HTTP server in this process.
 
 use crate::Error;
 use runlog_projector::{Config, Consistency, Projector, open, server::serve};
@@ -38,7 +38,7 @@ impl Journal {
         let projector = Arc::new(projector);
         let (end, ended) = oneshot::channel();
         let until = async {
-            // An error means that nobody can say so any more.
+            // An error means that the sender is gone: end as well.
             let _ = ended.await;
         };
         let server = tokio::spawn(serve(listener, Arc::clone(&projector), until, GRACE));
@@ -72,7 +72,7 @@ impl Journal {
 
     /// Ends the server, then the projector; returns when log and index are closed.
     pub(super) async fn end(self) -> Result<(), Error> {
-        // An error means that the server has ended already; then it says why.
+        // An error means that the server has ended already; its result says why.
         let _ = self.end.send(());
         let served = self.server.await.map_err(|error| failed("the server panicked", error))?;
         served.map_err(|error| failed("the server failed", error))?;
@@ -83,7 +83,7 @@ impl Journal {
         });
         match closed.await.map_err(|error| failed("the projector panicked", error))? {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::Internal, "somebody still asks the journal that is to be closed")),
+            false => Err(Error::new(ErrorKind::Internal, "cannot close the journal: a request is still in flight")),
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-/// The signal that no process can do anything about.
+/// The signal that a process cannot handle.
 const SIGKILL: i32 = 9;
 /// How long a process that printed its answer may take to end.
 const EXIT_WAIT: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const ORPHANED: i32 = 4;
 /// Ends this process when its stdin closes.
 pub(super) fn end_with_parent() {
     let watch = || {
-        // Whether it ends or fails: nobody holds the other end any more.
+        // Whether reading ends or fails: the parent is gone.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(ORPHANED);
     };
@@ -62,11 +62,12 @@ impl Process {
         let unavailable =
             |what: &str| Error::new(ErrorKind::Unavailable, format!("the process of {} {what}", self.name));
         let line = tokio::time::timeout(wait, self.lines.next_line()).await;
-        let line = line.map_err(|_| unavailable(&format!("said nothing for {} s", wait.as_secs())))?;
-        let line = line.map_err(|error| unavailable("cannot be heard").because(error))?;
+        let line = line.map_err(|_| unavailable(&format!("printed nothing for {} s", wait.as_secs())))?;
+        let line = line.map_err(|error| unavailable("cannot be read").because(error))?;
         let line = line.ok_or_else(|| unavailable("ended without an answer"))?;
-        let strange =
-            |error| Error::new(ErrorKind::Internal, format!("the process of {} said {line}", self.name)).because(error);
+        let strange = |error| {
+            Error::new(ErrorKind::Internal, format!("the process of {} printed {line}", self.name)).because(error)
+        };
         let document: Value = serde_json::from_str(&line).map_err(strange)?;
         if let Some(error) = document.get("error") {
             let kind = serde_json::from_value(error["kind"].clone()).unwrap_or(ErrorKind::Internal);
@@ -82,7 +83,7 @@ impl Process {
         match ended {
             Ok(Ok(status)) if answer.is_err() || status.success() => answer,
             ended => {
-                let what = format!("the process of {} did not end as it should: {ended:?}", self.name);
+                let what = format!("the process of {} did not exit with code 0 in time", self.name);
                 Err(Error::new(ErrorKind::Internal, what))
             }
         }

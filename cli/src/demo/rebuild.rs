@@ -57,7 +57,7 @@ pub(super) async fn rebuild(
     let equal = is.iter().filter(|(index, digest)| was.get(*index) == Some(*digest)).count();
     if was != is {
         let other: Vec<_> = was.iter().filter(|(index, digest)| is.get(*index) != Some(*digest)).collect();
-        differences.push(format!("rebuilt from the log, these are not what they were: {other:?}"));
+        differences.push(format!("these indices changed by a rebuild from the log: {other:?}"));
     }
     let rows = after.partitions.iter().flat_map(|partition| &partition.indices).map(|index| index.rows).sum();
     let rebuild = Rebuild {

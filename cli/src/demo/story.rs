@@ -94,7 +94,7 @@ impl<'a> Story<'a> {
                 "a killed agent's run goes on",
                 format!("{killed} of {processes} processes killed, {taken_over} runs taken over"),
             ),
-            ("who cannot know, asks", format!("{reconciled} of those runs reconciled by an operator")),
+            ("an unknown outcome is never repeated", format!("{reconciled} of those runs reconciled by an operator")),
             ("a call is found by fingerprint", found),
             (
                 "the log is the only truth",
@@ -114,7 +114,7 @@ impl<'a> Story<'a> {
         let shown = figures.differences.iter().take(DIFFERENCES_SHOWN);
         let more = figures.differences.len().saturating_sub(DIFFERENCES_SHOWN);
         self.output.say(|text| {
-            text.title(format!("What is not as it should be, after {:.1} s", figures.seconds));
+            text.title(format!("Differences found, after {:.1} s", figures.seconds));
             for difference in shown {
                 text.line(["  ".into(), Cell::from(difference).bad()]);
             }
@@ -144,10 +144,10 @@ impl<'a> Story<'a> {
         ]);
         if let Some(Undecided { run_id, id }) = figures.undecided {
             let decide = "--not-done --who you --why 'the desk has no such booking'";
-            tries.push((format!("{program} effects --pending{at}"), "a booking that nobody knows the outcome of"));
+            tries.push((format!("{program} effects --pending{at}"), "a booking whose outcome is unknown"));
             tries.push((format!("{program} effects resolve {run_id} {id} {decide}{at}"), "decide it"));
         }
-        tries.push(("make kafka-up".into(), "Apache Kafka in Docker; it says HOST:PORT"));
+        tries.push(("make kafka-up".into(), "Apache Kafka in Docker; prints HOST:PORT"));
         tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on it"));
         let width = tries.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
         self.output.say(|text| {

@@ -1,4 +1,4 @@
-//! Reading JSON whose shape may be wrong: each value knows its path, and each complaint says where.
+//! Reads JSON whose shape may be wrong: each value knows its path, and each error names it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -24,7 +24,7 @@ pub(super) mod tests;
 /// that was imported before a stranger.
 const WRITERS: Uuid = Uuid::from_u128(0x6df3_0fc6_9cf9_57b3_b934_a4c4_1cef_8feb);
 
-/// The sources have no times: records are a second apart, from the Unix epoch on, which nobody takes for a real time.
+/// The sources have no times: records are a second apart, from the Unix epoch on, which is clearly no real time.
 const MILLIS_PER_EVENT: u64 = 1000;
 
 /// The run's records, one per event, in order, made as they are asked for.
@@ -89,7 +89,7 @@ impl Pen<'_> {
         record
     }
 
-    /// UUIDv5 of run id (by way of the writer's) and index.
+    /// UUIDv5 of run id (through the writer's) and index.
     fn record_id(&self, index: impl ToString) -> RecordId {
         id(Uuid::new_v5(&self.writer, index.to_string().as_bytes()))
     }

@@ -69,7 +69,7 @@ fn a_key_said_twice_is_malformed() {
 }
 
 #[test]
-fn a_prefix_stands_before_every_run_id() {
+fn a_prefix_starts_every_run_id() {
     let runs = plan_of(Format::TauBench, &[("a.json", GOOD)], Some("again-")).unwrap();
     assert_eq!(runs[0].run_id, "again-tau-bench:1:0");
 }

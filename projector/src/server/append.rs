@@ -363,8 +363,11 @@ impl Projector {
         let bounds = self.bounds(partition, deadline).await?;
         let voided = skip.offset;
         if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
-            let message =
-                format!("offset {voided} cannot be skipped: partition {partition} has {bounds:?}, 0 is the genesis");
+            let message = format!(
+                "cannot skip offset {voided}: partition {partition} holds offsets {} to below {}, and offset 0 is the \
+                     genesis, which cannot be skipped",
+                bounds.start, bounds.end
+            );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
         let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;

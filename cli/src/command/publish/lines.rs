@@ -9,7 +9,7 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// The longest line that is taken, bytes: many times what the largest record is as JSON.
+/// The longest line that is accepted, bytes: many times the largest record as JSON.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 /// How many lines are read ahead.
 const AHEAD: usize = 256;
@@ -34,11 +34,11 @@ pub(super) fn open(file: &Path) -> Result<mpsc::Receiver<Result<Numbered, Error>
     let thread = std::thread::Builder::new().name("runlog-lines".into());
     thread
         .spawn(move || read(BufReader::new(source), |line| sender.blocking_send(line).is_ok()))
-        .map_err(|error| Error::new(ErrorKind::Internal, "no thread to read on").because(error))?;
+        .map_err(|error| Error::new(ErrorKind::Internal, "cannot start a thread to read the input").because(error))?;
     Ok(receiver)
 }
 
-/// Passes line after line on, until there are no more, one cannot be read, or nobody takes them.
+/// Passes on one line after another, until the input ends, a line cannot be read, or `pass` returns false.
 fn read(mut source: impl BufRead, mut pass: impl FnMut(Result<Numbered, Error>) -> bool) {
     for number in 1.. {
         let mut bytes = Vec::new();

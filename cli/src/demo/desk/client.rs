@@ -72,7 +72,7 @@ impl Desk {
         self.reached(Request::Held { customer: customer.to_owned() }, wait).await
     }
 
-    /// Waits until the desk knows that whoever asked for it is gone: nothing more comes of it.
+    /// Waits until the desk has seen the client of that booking hang up: the booking will not continue.
     pub(in crate::demo) async fn hung_up(&self, customer: &str, wait: Duration) -> Result<(), Error> {
         self.reached(Request::HungUp { customer: customer.to_owned() }, wait).await
     }

@@ -1,4 +1,4 @@
-//! Bookings that are held back: what the desk is told to do to one customer, once.
+//! Bookings that the desk holds back on request, once per customer.
 
 use super::protocol::Moment;
 use std::{

@@ -1,4 +1,4 @@
-//! The desk's ledger: one line of JSON per booking, on disk before anybody is told.
+//! The desk's ledger: one line of JSON per booking, on disk before it is confirmed.
 //!
 //! One thread has the file. It takes what waits, writes it, syncs once, and only then answers; that it is one thread is
 //! why two requests under one key cannot both be booked.
@@ -73,7 +73,7 @@ struct Books {
 }
 
 impl Books {
-    /// Works until nobody is left to ask, or the disk fails: then what waits is not answered.
+    /// Works until all handles are dropped, or the disk fails: then waiting requests get no answer.
     fn keep(mut self, tasks: &mpsc::Receiver<Task>) {
         while let Ok(first) = tasks.recv() {
             let group: Vec<Task> = std::iter::once(first).chain(tasks.try_iter()).collect();
@@ -95,7 +95,7 @@ impl Books {
                 }
                 Task::ByKey { key, found } => {
                     let booking = self.by_key.get(&key).map(|at| self.lines[*at].booking.clone());
-                    // Whoever hung up is not told; so below.
+                    // A closed receiver means that the client hung up; so below.
                     let _ = found.send(booking);
                 }
                 Task::Of { customer, found } => {
@@ -148,7 +148,7 @@ fn confirmation(at: usize) -> String {
     (0..5).map(|digit| char::from(LETTERS[(number >> (5 * digit)) & 31])).collect()
 }
 
-/// Reads a ledger from its file, as somebody would who was not there.
+/// Reads a ledger from its file alone.
 pub(in crate::demo) fn read(path: &Path) -> io::Result<Vec<Line>> {
     let text = std::fs::read_to_string(path)?;
     text.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()

@@ -28,7 +28,7 @@ pub(in crate::demo) enum Request {
     Hold { customer: String, moment: Moment },
     /// Answers once that booking is held.
     Held { customer: String },
-    /// Answers once whoever asked for it has hung up.
+    /// Answers once the client that asked for it has hung up.
     HungUp { customer: String },
 }
 
@@ -38,7 +38,7 @@ pub(in crate::demo) enum Request {
 pub(in crate::demo) enum Moment {
     /// Nothing is in the ledger yet, and nothing will be.
     BeforeBooking,
-    /// It is in the ledger, and nobody is told.
+    /// It is in the ledger, and not confirmed.
     AfterBooking,
 }
 

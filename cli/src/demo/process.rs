@@ -82,7 +82,7 @@ impl Process {
         let ended = tokio::time::timeout(EXIT_WAIT, self.child.wait()).await;
         match ended {
             Ok(Ok(status)) if answer.is_err() || status.success() => answer,
-            ended => {
+            Ok(_) | Err(_) => {
                 let what = format!("the process of {} did not exit with code 0 in time", self.name);
                 Err(Error::new(ErrorKind::Internal, what))
             }

@@ -5,7 +5,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
-    agreement::witness::Witness,
+    agreement::witness::{Stood, Witness},
     site::{Agent, Site},
 };
 use serde_json::{Value, json};
@@ -53,17 +53,22 @@ impl Race {
         // The first one's record stands in the topic before the other goes, or both are on their way at once.
         let mut landed = self.landed(between)?;
         other.let_go()?;
-        landed += self.landed(2 - between)?;
-        ensure!(landed == 2, "{landed} records of two appends");
+        landed.extend(self.landed(2 - between)?);
+        let shown = || {
+            landed.iter().map(|record| {
+                format!("{}:{} {}", record.partition, record.offset, String::from_utf8_lossy(&record.value))
+            })
+        };
+        ensure!(landed.len() == 2, "{} records of two appends: {:?}", landed.len(), shown().collect::<Vec<_>>());
         self.site.server.go_on()
     }
 
     /// Waits until so many more records stand in the topic.
-    fn landed(&mut self, records: usize) -> anyhow::Result<usize> {
-        let (begun, mut landed) = (Instant::now(), 0);
-        while landed < records {
-            ensure!(begun.elapsed() < LAND_WAIT, "{landed} of {records} records landed");
-            landed += self.witness.read()?.len();
+    fn landed(&mut self, records: usize) -> anyhow::Result<Vec<Stood>> {
+        let (begun, mut landed) = (Instant::now(), Vec::new());
+        while landed.len() < records {
+            ensure!(begun.elapsed() < LAND_WAIT, "{} of {records} records landed", landed.len());
+            landed.extend(self.witness.read()?);
             thread::sleep(LOOK);
         }
         Ok(landed)

@@ -1,6 +1,6 @@
 //! What a finished command answers, and the exit codes that scripts rely on.
 
-use runlog_schemas::answer::Outcome;
+use runlog_schemas::answer::{Disposition, OrOther, Outcome};
 use std::process::ExitCode;
 
 /// Every exit code and its meaning. `runlog --help` prints it; `docs/cli.md` has the same table, held equal by a test.
@@ -31,7 +31,8 @@ impl Answer {
 
     /// Whether the journal applied a record, now or when it first arrived.
     pub(crate) fn of(outcome: &Outcome) -> Self {
-        Self::from_bool(matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none())
+        let applied = matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat));
+        Self::from_bool(applied && outcome.reason.is_none())
     }
 
     pub(crate) fn exit_code(self) -> u8 {

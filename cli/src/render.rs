@@ -2,7 +2,7 @@
 
 use crate::text::{Cell, Text};
 use runlog_schemas::{
-    answer::{Dropped, MissingContent, Outcome, Position},
+    answer::{Dropped, MissingContent, OrOther, Outcome, Position},
     id::PartitionId,
 };
 
@@ -68,7 +68,7 @@ pub(crate) fn outcome(outcome: &Outcome, text: &mut Text) {
     text.columns([
         (8, Cell::word(outcome.outcome.as_str())),
         (10, position(&outcome.position)),
-        (10, Cell::from(outcome.reason.as_deref().unwrap_or_default()).bad()),
+        (10, Cell::from(outcome.reason.as_ref().map_or("", OrOther::as_str)).bad()),
         (0, Cell::from(&outcome.record_id).dim()),
     ]);
 }

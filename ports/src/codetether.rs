@@ -22,7 +22,7 @@ use crate::{
 };
 use runlog_producer::{
     Runlog, SideEffect, Writer,
-    answer::ErrorKind,
+    answer::{Disposition, ErrorKind},
     id::{RecordId, RunId},
     payload::Payload,
     record::JournalRecord,
@@ -191,7 +191,7 @@ impl WritebackJournal {
             self.writer.next().await?;
             self.journal.runlog().landed(self.writer.id().clone(), &committed.body.record_id).await
         })?;
-        if landed.is_some_and(|landed| landed.outcome.outcome == "applied") {
+        if landed.is_some_and(|landed| landed.outcome.outcome != Disposition::Refused) {
             state.pending.remove(&txn);
             return Err(Error::Committed(txn));
         }

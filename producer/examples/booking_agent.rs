@@ -10,7 +10,7 @@
 #![allow(clippy::print_stdout, reason = "an example")]
 
 use anyhow::Context;
-use runlog_producer::{Config, Failure, Journal, Json, LoopState, Outcome, Runlog};
+use runlog_producer::{Config, Failure, Journal, Json, LoopState, Outcome, Runlog, answer::RunStatus};
 use serde_json::{Value, json};
 
 #[tokio::main]
@@ -19,7 +19,7 @@ async fn main() -> anyhow::Result<()> {
     let dir = std::env::args().nth(1).map_or_else(|| temporary.path().to_owned(), Into::into);
     let runlog = Runlog::connect(Config::new(Journal::Local(dir), "booking-agent")).await?;
     let run = runlog.open("trip-1").await?;
-    if run.recovery().status.as_str() != "open" {
+    if run.recovery().status != RunStatus::Open {
         println!("run {} has ended: nothing to do", run.id());
         return Ok(());
     }

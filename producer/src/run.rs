@@ -3,7 +3,12 @@
 use crate::{
     config::Config,
     error::{Action, Error},
-    session::{OpenOptions, Session, checkpoint::LoopState, read_back::refused, reopen::Reopened},
+    session::{
+        OpenOptions, Session,
+        checkpoint::LoopState,
+        read_back::{refused, took_effect},
+        reopen::Reopened,
+    },
     tool_call::Tool,
     transport::Transport,
 };
@@ -211,10 +216,7 @@ impl Run {
     pub async fn applied(&self, position: &Position, deadline: Duration) -> Result<(), Error> {
         let run_id = self.session.run_id.borrow();
         let outcome = self.session.transport.read_back(run_id, position, None, deadline).await?.outcome;
-        match outcome.outcome.as_str() {
-            "refused" => Err(refused(run_id, None, &outcome)),
-            _ => Ok(()),
-        }
+        if took_effect(&outcome) { Ok(()) } else { Err(refused(run_id, None, &outcome)) }
     }
 }
 

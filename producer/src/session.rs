@@ -21,6 +21,7 @@ use replay::Replay;
 use runlog_schemas::{
     answer::{Done, ErrorKind, Position, Recovery},
     id::{Epoch, RecordId, RunId},
+    judge::RunStatus,
     payload::{CheckpointPrune, Payload, RunLifecycle},
     record::JournalRecord,
 };
@@ -85,8 +86,8 @@ impl Session {
         let whole = RecoveryQuery { from_start: options.from_start, content: true };
         let read =
             async |query| transport.whole_recovery(run_id, query).await?.ok_or_else(|| run_without_records(run_id));
-        if let Some(head) = before.as_ref().filter(|before| before.status != "open") {
-            let ended = WriterState::Ended(claim::ended(run_id, &head.status));
+        if let Some(head) = before.as_ref().filter(|before| before.status != RunStatus::Open) {
+            let ended = WriterState::Ended(claim::ended(run_id, head.status.as_str()));
             let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(head), ended);
             let recovery = read(whole).await?;
             return Ok((Self::new(appender, &options, &recovery, &[]), recovery));
@@ -107,9 +108,9 @@ impl Session {
         };
         let is_new = recovery.next_journal_seq == 1.into();
         // The run may have ended between the read and the claim.
-        let state = match recovery.status.as_str() {
-            "open" => WriterState::Ready,
-            status => WriterState::Ended(claim::ended(run_id, status)),
+        let state = match &recovery.status {
+            status if *status == RunStatus::Open => WriterState::Ready,
+            status => WriterState::Ended(claim::ended(run_id, status.as_str())),
         };
         let appender = RunAppender::new(transport.clone(), config.clone(), run_id, Some(&recovery), state);
         let session = Self::new(appender, &options, &recovery, &keyed);

@@ -23,7 +23,7 @@ use crate::{
     },
 };
 use runlog_schemas::{
-    answer::{CallError, Dropped, ErrorKind, MissingContent, Position},
+    answer::{CallError, ContentLoss, Dropped, ErrorKind, LookupStatus, MissingContent, OrOther, Position},
     canonical, depth,
     id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
@@ -319,10 +319,25 @@ impl<'a> Tool<'a> {
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
         // The caller has the arguments itself. A missing answer must not look like an empty one.
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
-            return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, &found.status, missing));
+            return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, found.status.as_str(), missing));
         }
         if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != "tool_call_requested") {
-            return Err(answer_dropped(session.run_id.borrow(), id.borrow(), &self.name, &found.status, dropped));
+            return Err(answer_dropped(
+                session.run_id.borrow(),
+                id.borrow(),
+                &self.name,
+                found.status.as_str(),
+                dropped,
+            ));
+        }
+        // Nor must a status that says nothing of an answer.
+        if !matches!(found.status, OrOther::Known(LookupStatus::Completed | LookupStatus::Failed)) {
+            return Err(reconcile(
+                session.run_id.borrow(),
+                id.borrow(),
+                &self.name,
+                "its recorded answer was not found",
+            ));
         }
         session.lock().await?.replay.mark_answered(id.borrow());
         fetch.recorded = None;
@@ -457,8 +472,8 @@ enum Admission {
 /// The call ended, and the content of its answer is missing: its effect does not run again.
 fn answer_lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str, missing: &MissingContent) -> Error {
     let MissingContent { sha256, bytes, reason, .. } = missing;
-    let (kind, action) = match reason.as_str() {
-        "unavailable" => (ErrorKind::Unavailable, Action::Retry),
+    let (kind, action) = match reason {
+        OrOther::Known(ContentLoss::Unavailable) => (ErrorKind::Unavailable, Action::Retry),
         _ => (ErrorKind::MissingContent, Action::Operator),
     };
     let message = format!(

@@ -5,8 +5,14 @@
 use crate::{
     id::{Epoch, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
+    symbols,
 };
 use serde::{Deserialize, Serialize};
+
+pub use crate::judge::{
+    CallStatus, Class, Reason, RunStatus,
+    lifecycle::{EffectKind, EffectStatus},
+};
 
 mod absent;
 mod calls;
@@ -16,20 +22,24 @@ mod facts;
 mod health;
 mod horizons;
 mod journal;
+mod or_other;
 mod problem;
 mod refused;
 mod runs;
 mod standing;
 
-pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, Pending};
-pub use changes::Change;
+pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending};
+pub use changes::{Change, Operation};
 pub use events::{Event, Events};
 pub use facts::{Fact, Facts};
-pub use health::{Doctor, Finding, IndexDigest, PartitionDigest, PartitionHealth, Verification};
+pub use health::{
+    Doctor, Finding, IndexDigest, PartitionDigest, PartitionHealth, PartitionState, Severity, Verification,
+};
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::Journal;
+pub use or_other::OrOther;
 pub use problem::{ErrorKind, Problem, with_causes};
-pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetters};
+pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
 pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
 
@@ -46,15 +56,21 @@ pub struct Position {
     pub index: u32,
 }
 
+symbols! {
+    /// What became of an appended record. A repeat is a record that was judged before, with the same content: it has no
+    /// effect of its own.
+    Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused" }
+}
+
 /// What became of an appended record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Where it stands; for a repeat, where the first one stands.
     pub position: Position,
-    /// `applied`, `repeat` or `refused`.
-    pub outcome: String,
-    /// Why it was refused.
-    pub reason: Option<String>,
+    /// What became of it.
+    pub outcome: OrOther<Disposition>,
+    /// Why it was refused; for a repeat, why the first one was.
+    pub reason: Option<OrOther<Reason>>,
     /// The record.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
@@ -125,6 +141,12 @@ pub struct Lines {
     pub next_cursor: Option<String>,
 }
 
+symbols! {
+    /// Why content could not be had: the store does not have it, it has something else under its name, or it did not say
+    /// (retry).
+    ContentLoss { Missing = "missing", Corrupt = "corrupt", Unavailable = "unavailable" }
+}
+
 /// Content that a record names and that could not be had. What the record did is known all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingContent {
@@ -136,8 +158,8 @@ pub struct MissingContent {
     pub sha256: String,
     /// How long it is, bytes.
     pub bytes: u64,
-    /// `missing`, `corrupt` (there is something else under its name), or `unavailable` (the store did not say; retry).
-    pub reason: String,
+    /// Why it could not be had.
+    pub reason: OrOther<ContentLoss>,
     /// Where the record stands.
     pub position: Position,
 }

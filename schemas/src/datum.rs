@@ -23,6 +23,16 @@ pub struct Malformed {
     pub at: usize,
 }
 
+/// A text that is none of an enum's symbols.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not one of {known}")]
+pub struct NoSymbol {
+    /// The text.
+    pub text: String,
+    /// The symbols, separated by commas.
+    pub known: String,
+}
+
 /// The most items of one array, all its blocks together: what a byte stands for can be large in memory.
 pub const ITEMS_MAX: usize = 1 << 16;
 
@@ -403,8 +413,30 @@ macro_rules! symbols {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The symbol, as in Avro and JSON.
-            pub fn as_str(self) -> &'static str {
+            pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $symbol,)* }
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                self.as_str()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::datum::NoSymbol;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                Self::ALL.iter().copied().find(|symbol| symbol.as_str() == text).ok_or_else(|| {
+                    let known: Vec<&str> = Self::ALL.iter().map(|symbol| symbol.as_str()).collect();
+                    $crate::datum::NoSymbol { text: text.to_owned(), known: known.join(", ") }
+                })
             }
         }
 

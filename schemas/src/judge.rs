@@ -386,23 +386,10 @@ fn apply(record: &Envelope<'_>, head: &mut Head) {
     }
 }
 
-/// A request's class while it is pending: whether it may be run again without asking.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// It may.
-    RetrySafe,
-    /// Somebody must find out first.
-    ReconcileRequired,
-}
-
-impl Class {
-    /// The name in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RetrySafe => "retry_safe",
-            Self::ReconcileRequired => "reconcile_required",
-        }
-    }
+symbols! {
+    /// The class of a pending effect. One that is retry safe may run again without a decision; one that is to be
+    /// reconciled may have happened, and somebody has to find out first.
+    Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
 }
 
 /// The class of a pending effect and the reason for it.

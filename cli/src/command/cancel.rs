@@ -11,21 +11,21 @@ use crate::{
     session::{APPEND_WAIT, Session},
     text::Cell,
 };
-use runlog_schemas::answer::{Claim, ErrorKind, Outcome, Run};
+use runlog_schemas::answer::{Claim, ErrorKind, Outcome, Run, RunStatus};
 use serde_json::json;
 
 pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer, Error> {
     let wait = session.wait(&args.wait, APPEND_WAIT);
     let run_id = &args.run.run;
     let run: Run = session.client.get(Target::run(run_id).with("consistency", "latest"), wait).await?;
-    if run.status != "open" {
+    if run.status != RunStatus::Open {
         let what = format!("run {run_id} is {} already; only an open run can be cancelled", run.status);
         return Err(Error::new(ErrorKind::Conflict, what).with("run_id", run_id.as_str()));
     }
     confirm(args.consent, &format!("cancel run {run_id}"), |text| {
         text.facts([
             ("run", Cell::from(run_id)),
-            ("status", Cell::word(&run.status)),
+            ("status", Cell::word(run.status.as_str())),
             ("records", run.records.into()),
             ("last record", Cell::from(&run.updated_at)),
             ("effect", "its writers are fenced off, and it accepts no more records; this cannot be undone".into()),

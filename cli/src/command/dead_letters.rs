@@ -11,7 +11,7 @@ use crate::{
     value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{DeadLetters, Doctor, ErrorKind, Outcome, Position},
+    answer::{DeadLetters, Doctor, ErrorKind, Outcome, PartitionState, Position},
     id::{Offset, PartitionId},
 };
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,9 @@ async fn voided(session: &Session, position: LogPosition, wait: Duration) -> Res
     }
     let doctor: Doctor = session.client.get(Target::new("/v1/doctor"), wait).await?;
     let stopped = doctor.partitions.into_iter().find(|health| {
-        health.partition == position.partition && health.applied == position.offset && health.state == "stopped"
+        health.partition == position.partition
+            && health.applied == position.offset
+            && health.state == PartitionState::Stopped
     });
     Ok(stopped.map_or(Voided::Readable, |health| Voided::Stop(health.error.unwrap_or_default())))
 }

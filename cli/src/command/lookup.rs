@@ -11,7 +11,7 @@ use crate::{
     value,
 };
 use runlog_schemas::{
-    answer::{Evidence, Lookup, Pending},
+    answer::{Class, Evidence, Lookup, LookupStatus, OrOther, Pending},
     canonical,
     id::{Fingerprint, RecordId},
 };
@@ -33,7 +33,7 @@ struct Found {
 #[derive(Debug, Serialize)]
 struct Request {
     id: RecordId,
-    class: String,
+    class: OrOther<Class>,
     reason: String,
     evidence: Vec<Evidence>,
     idempotency_key: Option<String>,
@@ -42,7 +42,7 @@ struct Request {
 impl From<Pending> for Request {
     fn from(pending: Pending) -> Self {
         let Pending { id, class, reason, evidence, idempotency_key, .. } = pending;
-        Self { id, class: class.to_string(), reason, evidence, idempotency_key }
+        Self { id, class, reason, evidence, idempotency_key }
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     };
     let target = target.with_some("occurrence", args.occurrence).with_some("as_of", as_of);
     let call: Lookup = session.read(target, &args.reading).await?;
-    let answer = answer(call.status.as_str());
+    let answer = answer(&call.status);
     let request = if answer == Answer::Pending {
         let pending = recover::pages(session, &args.run.run, false, as_of, &args.reading).await?.pending;
         let same = |pending: &Pending| {
@@ -71,11 +71,12 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     Ok(answer)
 }
 
-fn answer(status: &str) -> Answer {
+/// A status that this build does not know counts as pending: the call may have happened.
+fn answer(status: &OrOther<LookupStatus>) -> Answer {
     match status {
-        "completed" | "failed" => Answer::Yes,
-        "pending" => Answer::Pending,
-        _ => Answer::No,
+        OrOther::Known(LookupStatus::Completed | LookupStatus::Failed) => Answer::Yes,
+        OrOther::Known(LookupStatus::Unknown) => Answer::No,
+        OrOther::Known(LookupStatus::Pending) | OrOther::Other(_) => Answer::Pending,
     }
 }
 
@@ -96,7 +97,7 @@ fn human(found: &Found, text: &mut Text) {
     if let Some(Request { id, class, reason, evidence, .. }) = request {
         text.facts([
             ("request id", Cell::from(id).strong()),
-            ("class", Cell::word(class)),
+            ("class", Cell::word(class.as_str())),
             ("why", reason.into()),
             ("evidence", (evidence.len() as u64).into()),
         ]);
@@ -111,8 +112,10 @@ mod tests {
 
     #[test]
     fn pending_and_unknown_have_exit_codes_of_their_own() {
-        for (status, code) in [("completed", 0), ("failed", 0), ("pending", 6), ("unknown", 1)] {
-            assert_eq!(answer(status).exit_code(), code, "{status}");
+        for (status, code) in
+            [("completed", 0), ("failed", 0), ("pending", 6), ("unknown", 1), ("of a newer server", 6)]
+        {
+            assert_eq!(answer(&OrOther::of(status)).exit_code(), code, "{status}");
         }
     }
 }

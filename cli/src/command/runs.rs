@@ -12,7 +12,7 @@ use crate::{
     value,
 };
 use runlog_schemas::{
-    answer::{Effects, ErrorKind, Run, Runs},
+    answer::{Effects, ErrorKind, Run, RunStatus, Runs},
     id::RunId,
 };
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ const RUN_ID_WIDTH: usize = 48;
 const RUNS_MAX: usize = 200_000;
 
 pub(super) async fn list(session: &Session, args: args::Runs) -> Result<Answer, Error> {
-    let status = if args.stuck { Some("open") } else { args.status.as_deref() };
+    let status = if args.stuck { Some(RunStatus::Open.as_str()) } else { args.status.as_deref() };
     let narrowed = args.newest || args.since.is_some() || args.stuck;
     let most = if narrowed { RUNS_MAX as u64 + 1 } else { args.limit };
     let (mut runs, mut next_cursor) = pages::gather(Some(most), args.cursor.clone(), async |limit, cursor| {

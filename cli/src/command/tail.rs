@@ -11,7 +11,7 @@ use crate::{
     session::{READ_WAIT, Session},
     text::{Cell, Text},
 };
-use runlog_schemas::answer::{Change, ErrorKind, Line, Problem, Run};
+use runlog_schemas::answer::{Change, ErrorKind, Line, Operation, Problem, Run};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -131,9 +131,9 @@ fn received<T: DeserializeOwned>(event: &Event) -> Result<T, Error> {
 
 fn changed(change: &Change, text: &mut Text) {
     let operation = Cell::from(change.operation.as_str());
-    let operation = match change.operation.as_str() {
-        "insert" => operation.good(),
-        "delete" => operation.bad(),
+    let operation = match change.operation.known() {
+        Some(Operation::Insert) => operation.good(),
+        Some(Operation::Delete) => operation.bad(),
         _ => operation.warn(),
     };
     let row = change.new.as_ref().or(change.old.as_ref()).map_or("", |row| row.as_str());

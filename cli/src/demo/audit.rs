@@ -10,7 +10,7 @@ use super::{
 };
 use crate::Error;
 use runlog_schemas::{
-    answer::{Effect, ErrorKind},
+    answer::{Effect, EffectStatus, ErrorKind},
     id::{Fingerprint, RecordId, RunId},
 };
 use serde::Serialize;
@@ -82,7 +82,7 @@ pub(super) async fn audit(
 async fn sold(site: &Site, effects: &[Effect]) -> Result<Vec<Sold>, Error> {
     let mut sold = Vec::new();
     let is_booking = |effect: &&Effect| effect.pending.tool_name.starts_with("book_");
-    for effect in effects.iter().filter(is_booking).filter(|effect| effect.pending.status == "completed") {
+    for effect in effects.iter().filter(is_booking).filter(|effect| effect.pending.status == EffectStatus::Completed) {
         let (run_id, id) = (effect.run_id.clone(), effect.pending.id.clone());
         let call = site.call(run_id.as_str(), id.borrow()).await?;
         let arguments = call.arguments.map_or(Value::Null, |arguments| arguments.to_value());
@@ -152,7 +152,7 @@ fn same_calls(known: &[Known], effects: &[Effect], differences: &mut Vec<String>
         let has = if made.contains(call) { "an agent made and the journal has not" } else { "only the journal has" };
         differences.push(format!("there is a call that {has}: {call:?}"));
     }
-    for effect in effects.iter().filter(|effect| effect.pending.status == "pending") {
+    for effect in effects.iter().filter(|effect| effect.pending.status == EffectStatus::Pending) {
         differences.push(format!("call {} of run {} is still pending", effect.pending.id, effect.run_id));
     }
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::Error;
 use runlog_schemas::{
-    answer::{ErrorKind, Lookup},
+    answer::{ErrorKind, Lookup, LookupStatus},
     canonical,
     id::Fingerprint,
 };
@@ -60,10 +60,11 @@ impl Known {
     pub(super) fn agrees(&self, found: &Lookup) -> bool {
         let same = match (&self.heard, &found.error) {
             (Heard::Error { kind, message }, Some(error)) => {
-                found.status == "failed" && *kind == error.kind && *message == error.message
+                found.status == LookupStatus::Failed && *kind == error.kind && *message == error.message
             }
             (Heard::Result(result), None) => {
-                found.status == "completed" && found.result.as_ref().is_some_and(|found| found.to_value() == *result)
+                found.status == LookupStatus::Completed
+                    && found.result.as_ref().is_some_and(|found| found.to_value() == *result)
             }
             _ => false,
         };

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::Error;
 use runlog_schemas::{
-    answer::{ErrorKind, Pending},
+    answer::{Class, Disposition, ErrorKind, Pending},
     id::RecordId,
     json::Json,
 };
@@ -99,7 +99,7 @@ async fn die(site: &Site, trip: &Trip, moment: Moment) -> Result<Pending, Error>
 
 /// The one effect of the run that is pending, which must be the booking, in the class that its key gives it.
 async fn pending_booking(site: &Site, trip: &Trip) -> Result<Pending, Error> {
-    let class = if trip.keyed { "retry_safe" } else { "reconcile_required" };
+    let class = if trip.keyed { Class::RetrySafe } else { Class::ReconcileRequired };
     let pending = site.recovery(&trip.run_id).await?.pending;
     match <[Pending; 1]>::try_from(pending) {
         Ok([one]) if one.tool_name == "book_flight" && one.class == class => Ok(one),
@@ -136,10 +136,10 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
         "the desk's ledger has no such booking, and the process that asked for it is dead"
     };
     let outcome = site.resolve(&trip.run_id, pending.id.borrow(), done, why).await?;
-    match outcome.outcome.as_str() {
-        "applied" => Ok(()),
-        _ => Err(unexpected(trip, format!("the decision was not applied: {outcome:?}"))),
+    if outcome.outcome == Disposition::Applied {
+        return Ok(());
     }
+    Err(unexpected(trip, format!("the decision was not applied: {outcome:?}")))
 }
 
 /// The flight that an agent was told it has.

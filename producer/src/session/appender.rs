@@ -21,6 +21,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Outcome, ReadBack},
     depth,
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
+    judge::Reason,
     payload::Payload,
     record::{JournalRecord, RecordKind},
 };
@@ -291,7 +292,7 @@ impl RunAppender {
             return self.lose(error);
         }
         let checkpoint = record.body.record_kind == RecordKind::LoopCheckpoint;
-        if outcome.reason.as_deref() == Some("gap") {
+        if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Gap) {
             // Refused because of its numbers: it used none, and can be sent again.
             self.unacknowledged = Some(record);
         }

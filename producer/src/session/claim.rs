@@ -1,6 +1,6 @@
 //! Claiming a run, and checking beforehand whether another writer is active.
 
-use super::read_back::refused;
+use super::read_back::{refused, took_effect};
 use crate::{
     config::Config,
     error::{Action, ActiveWriter, Error},
@@ -9,6 +9,7 @@ use crate::{
 use runlog_schemas::{
     answer::{ErrorKind, Recovery, Run},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
+    judge::{Reason, RunStatus},
     payload::{Payload, RunClaim},
     record::JournalRecord,
 };
@@ -54,9 +55,9 @@ impl Claim {
                 transport.read_back(run_id, &appended.position, Some(id), config.deadline).await?.outcome
             }
         };
-        match (outcome.outcome.as_str(), outcome.reason.as_deref()) {
-            ("applied" | "repeat", None) => Ok(()),
-            (_, Some("fenced")) => Err(claim_lost(run_id)),
+        match &outcome.reason {
+            _ if took_effect(&outcome) => Ok(()),
+            Some(reason) if *reason == Reason::Fenced => Err(claim_lost(run_id)),
             _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
         }
     }
@@ -124,7 +125,9 @@ pub(crate) async fn check_inactive(
 ) -> Result<Option<Run>, Error> {
     let Some(run) = transport.run(run_id).await? else { return Ok(None) };
     let age = Duration::from_millis(run.age_millis.unwrap_or_default());
-    if run.status == "open" && age < within {
+    // A status that this build does not know may be one of an active run.
+    let ended = run.status.known().is_some_and(|status| *status != RunStatus::Open);
+    if !ended && age < within {
         return Err(active(run_id, &run.writer_id, run.epoch, age));
     }
     Ok(Some(run))

@@ -7,8 +7,9 @@ use crate::{
     transport::Transport,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, Position, ReadBack},
+    answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId},
+    judge::Reason,
 };
 use std::time::{Duration, Instant};
 
@@ -79,18 +80,18 @@ pub(crate) async fn check_may_run(
 
 /// Whether a record took effect, now or when it was first appended.
 pub(crate) fn took_effect(outcome: &Outcome) -> bool {
-    matches!(outcome.outcome.as_str(), "applied" | "repeat") && outcome.reason.is_none()
+    matches!(outcome.outcome, OrOther::Known(Disposition::Applied | Disposition::Repeat)) && outcome.reason.is_none()
 }
 
 /// For a repeat, the `journal_seq` of the first record; 0 if its kind has none or the server did not report it.
 pub(crate) fn repeat_of(outcome: &Outcome) -> Option<JournalSeq> {
-    (outcome.outcome == "repeat").then(|| outcome.journal_seq.unwrap_or_default())
+    (outcome.outcome == Disposition::Repeat).then(|| outcome.journal_seq.unwrap_or_default())
 }
 
 /// The error for the writer of a refused record.
 pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, outcome: &Outcome) -> Error {
-    let reason = outcome.reason.as_deref().unwrap_or("unknown");
-    let fenced = reason == "fenced";
+    let reason = outcome.reason.as_ref().map_or("unknown", OrOther::as_str);
+    let fenced = outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Fenced);
     let what = if fenced { "; another process took the run over" } else { "" };
     let message = format!("record {} of run {run_id} was refused as {reason}{what}", OrEmpty::from(record_id));
     let (kind, action) = if fenced { (ErrorKind::Fenced, Action::Stop) } else { (ErrorKind::Conflict, Action::Reopen) };

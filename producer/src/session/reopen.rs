@@ -17,14 +17,15 @@ use super::{
     checkpoint::CheckpointBase,
     claim::claim_lost,
     outbox::NeverStarted,
-    read_back::took_effect,
+    read_back::{refused, took_effect},
     replay::{PendingCall, RecordedCall},
     state::SessionState,
 };
 use crate::{error::Error, metrics::metric, transport::run_without_records};
 use runlog_schemas::{
-    answer::{ErrorKind, Pending, Recovery},
+    answer::{ErrorKind, OrOther, Pending, Recovery},
     id::RecordId,
+    judge::{Reason, RunStatus},
     record::{JournalRecord, RecordKind},
 };
 
@@ -36,7 +37,7 @@ pub struct Reopened {
     /// Records that were appended, again or for the first time: those that were not in the log, and held results.
     pub appended: usize,
     /// Record ids and reasons of records that were in the log and were refused for their content. They are not sent again.
-    pub refused: Vec<(RecordId, String)>,
+    pub refused: Vec<(RecordId, OrOther<Reason>)>,
     /// Intents whose effect never started: recorded as not done, and safe to ask for again.
     pub not_done: usize,
 }
@@ -66,8 +67,8 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
 async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
     let head = take_over(state).await?;
     let mut done = Reopened::default();
-    if head.status != "open" {
-        end(state, &head.status).await?;
+    if head.status != RunStatus::Open {
+        end(state, head.status.as_str()).await?;
         return Ok(done);
     }
     state.restore_interrupted();
@@ -92,7 +93,7 @@ async fn take_over(state: &mut SessionState) -> Result<Recovery, Error> {
         transport.pending_recovery(run_id).await?.ok_or_else(|| run_without_records(run_id))
     };
     let before = head().await?;
-    if before.status != "open" && state.appender.is_writer_in(Some(&before)) {
+    if before.status != RunStatus::Open && state.appender.is_writer_in(Some(&before)) {
         return Ok(before);
     }
     state.appender.take_over(Some(before), async { head().await.map(Some) }).await
@@ -132,11 +133,14 @@ async fn landed(state: &SessionState, record_id: &RecordId, done: &mut Reopened)
         done.landed += 1;
         return Ok(Landed::Applied);
     }
-    let reason = found.outcome.reason.unwrap_or_default();
+    let refusal = found.outcome.outcome.known().and(found.outcome.reason.as_ref());
+    let Some(reason) = refusal.cloned() else {
+        return Err(refused(appender.run_id.borrow(), Some(record_id.borrow()), &found.outcome));
+    };
     tracing::warn!(
         run = appender.run_id.as_str(),
         record = record_id.as_str(),
-        reason,
+        %reason,
         "a record whose append was unknown was refused"
     );
     done.refused.push((record_id.clone(), reason.clone()));
@@ -148,7 +152,7 @@ enum Landed {
     No,
     Applied,
     /// For its content: it is never applied under this id.
-    Refused(String),
+    Refused(OrOther<Reason>),
 }
 
 /// Settles the record whose append was unknown.
@@ -188,7 +192,7 @@ async fn settle_held(state: &mut SessionState, done: &mut Reopened) -> Result<()
         let send = match landed(state, &record_id, done).await? {
             Landed::Applied => false,
             // An operator decided how the call ended, and that is its answer.
-            Landed::Refused(reason) if matches!(reason.as_str(), "transition" | "ended") => false,
+            Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended)) => false,
             // Refused because of its own number: it can be applied as another record.
             Landed::Refused(_) => {
                 let fresh = state.appender.config.record_id()?;

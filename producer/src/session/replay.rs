@@ -6,6 +6,7 @@
 use runlog_schemas::{
     answer::{Done, Pending, Recovery},
     id::{Fingerprint, JournalSeq, RecordId},
+    judge::Class,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -35,7 +36,7 @@ impl RecordedCall {
     /// A pending effect of the journal. `None` for an effect without a fingerprint, which no call of an agent can match.
     pub(crate) fn from_pending(pending: &Pending) -> Option<Self> {
         let Pending { id, fingerprint, reason, attempts, .. } = pending.clone();
-        let open = PendingCall { retry_safe: pending.class == "retry_safe", reason, attempts };
+        let open = PendingCall { retry_safe: pending.class == Class::RetrySafe, reason, attempts };
         Some(Self { id, fingerprint: fingerprint?, pending: Some(open) })
     }
 }
@@ -73,7 +74,7 @@ impl Replay {
         let mut replay = Self::default();
         for pending in &recovery.pending {
             // No call may be able to match it, and nothing new runs until it is decided.
-            replay.mark_uncertain(pending.id.borrow(), pending.class == "retry_safe");
+            replay.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
             if let Some(recorded) = RecordedCall::from_pending(pending) {
                 let Pending { tool_name, journal_seq, idempotency_key, .. } = pending.clone();
                 all.push((journal_seq, tool_name, idempotency_key, recorded));
@@ -156,7 +157,7 @@ impl Replay {
     pub(crate) fn adopt(&mut self, recovery: &Recovery, busy: impl Fn(&RecordId) -> bool) {
         for pending in recovery.pending.iter().filter(|pending| !busy(&pending.id)) {
             let Some(recorded) = RecordedCall::from_pending(pending) else {
-                self.mark_uncertain(pending.id.borrow(), pending.class == "retry_safe");
+                self.mark_uncertain(pending.id.borrow(), pending.class == Class::RetrySafe);
                 continue;
             };
             self.unanswered.entry(pending.journal_seq).or_insert_with(|| pending.id.clone());
@@ -206,12 +207,11 @@ impl Replay {
     pub(crate) fn refresh(&mut self, recovery: &Recovery) {
         let still: BTreeMap<&str, &Pending> =
             recovery.pending.iter().map(|pending| (pending.id.as_str(), pending)).collect();
-        self.unresolved
-            .retain(|id| still.get(id.as_str()).is_some_and(|pending| pending.class == "reconcile_required"));
+        self.unresolved.retain(|id| still.get(id.as_str()).is_some_and(|pending| pending.class != Class::RetrySafe));
         for recorded in self.keyless.values_mut().flatten().chain(self.keyed.values_mut()) {
             if recorded.pending.is_some() {
                 recorded.pending = still.get(recorded.id.as_str()).map(|pending| PendingCall {
-                    retry_safe: pending.class == "retry_safe",
+                    retry_safe: pending.class == Class::RetrySafe,
                     reason: pending.reason.clone(),
                     attempts: pending.attempts,
                 });

@@ -7,7 +7,7 @@ use crate::index::{Error, query::Place};
 use futures_util::future::join_all;
 use runlog_content::{Kind, Reference, Store};
 use runlog_schemas::{
-    answer::{ErrorKind, MissingContent},
+    answer::{ContentLoss, ErrorKind, MissingContent},
     id::{Offset, RecordId},
     payload::{Payload, StoredPayload},
 };
@@ -69,7 +69,7 @@ impl Contents {
     ) -> Result<Payload, Box<Lost>> {
         let Payload::StoredPayload(stored) = payload else { return Ok(payload) };
         let named = Named { record_id, at, stored: &stored };
-        let (store, handle) = self.ready().map_err(|error| lost(place, &named, "unavailable", error))?;
+        let (store, handle) = self.ready().map_err(|error| lost(place, &named, ContentLoss::Unavailable, error))?;
         handle.block_on(store.resolve(&stored)).map_err(|error| failed(place, &named, &error))
     }
 
@@ -87,7 +87,7 @@ impl Contents {
         for (named, answer) in named.iter().zip(answers) {
             match answer {
                 Ok(true) => {}
-                Ok(false) => missing.push(told(place, named, "missing")),
+                Ok(false) => missing.push(told(place, named, ContentLoss::Missing)),
                 Err(error) => {
                     let lost = failed(place, named, &error);
                     if lost.unknown() {
@@ -115,26 +115,26 @@ impl Contents {
 
 fn failed(place: Place<'_>, named: &Named<'_>, error: &runlog_content::Error) -> Box<Lost> {
     let reason = match error.kind() {
-        Kind::Missing => "missing",
+        Kind::Missing => ContentLoss::Missing,
         // Longer than anything that was ever stored: no record of ours names it.
-        Kind::Corrupt | Kind::TooLarge => "corrupt",
-        Kind::Unavailable | Kind::Invalid => "unavailable",
+        Kind::Corrupt | Kind::TooLarge => ContentLoss::Corrupt,
+        Kind::Unavailable | Kind::Invalid => ContentLoss::Unavailable,
     };
-    let kind = if reason == "unavailable" { ErrorKind::Unavailable } else { ErrorKind::MissingContent };
+    let kind = if reason == ContentLoss::Unavailable { ErrorKind::Unavailable } else { ErrorKind::MissingContent };
     lost(place, named, reason, Error::new(kind, error.chain()))
 }
 
-fn lost(place: Place<'_>, named: &Named<'_>, reason: &str, error: Error) -> Box<Lost> {
+fn lost(place: Place<'_>, named: &Named<'_>, reason: ContentLoss, error: Error) -> Box<Lost> {
     Box::new(Lost { missing: told(place, named, reason), error })
 }
 
-fn told(place: Place<'_>, named: &Named<'_>, reason: &str) -> MissingContent {
+fn told(place: Place<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {
     MissingContent {
         record_id: named.record_id.to_owned(),
         payload_type: named.stored.payload_type.clone(),
         sha256: named.stored.sha256.to_string(),
         bytes: named.stored.bytes,
-        reason: reason.to_owned(),
+        reason: reason.into(),
         position: place.at(named.at.0, named.at.1),
     }
 }

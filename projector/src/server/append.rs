@@ -8,7 +8,7 @@ use crate::index::{
 };
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Claim, ErrorKind, Outcome, Position, ReadBack},
+    answer::{Claim, Disposition, ErrorKind, Outcome, Position, ReadBack},
     codec,
     draft::{self, Draft},
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
@@ -228,9 +228,9 @@ impl Projector {
                 .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
             let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {
-                Effect::Applied => ("applied", None, (row.offset, row.index)),
-                Effect::Repeat { first, .. } => ("repeat", first.refused, (first.offset, first.index)),
-                Effect::Refused(reason) => ("refused", Some(*reason), (row.offset, row.index)),
+                Effect::Applied => (Disposition::Applied, None, (row.offset, row.index)),
+                Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
+                Effect::Refused(reason) => (Disposition::Refused, Some(*reason), (row.offset, row.index)),
             };
             let journal_seq = match &effect {
                 Effect::Repeat { first, .. } if first.refused.is_none() => {
@@ -241,7 +241,7 @@ impl Projector {
             let outcome = Outcome {
                 position: self.position(partition, position.0, position.1),
                 outcome: name.into(),
-                reason: reason.map(|reason| reason.as_str().to_owned()),
+                reason: reason.map(Into::into),
                 record_id: record.body.record_id.clone().into(),
                 journal_seq,
             };
@@ -298,7 +298,7 @@ impl Projector {
         })?;
         let claim = RunClaim { writer_id: writer_id.clone(), epoch, claimed_by: claimed_by.to_owned() };
         let outcome = self.append_own(run_id, Payload::RunClaim(claim), deadline).await?;
-        if outcome.outcome != "applied" {
+        if outcome.outcome != Disposition::Applied {
             let message = format!("another writer claimed run {run_id} first");
             return Err(Error::new(ErrorKind::ClaimLost, message));
         }
@@ -331,7 +331,7 @@ impl Projector {
             return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
         };
         let outcome = self.append_own(run_id, Payload::EffectResolution(resolution), deadline).await?;
-        if outcome.outcome == "refused" {
+        if outcome.outcome == Disposition::Refused {
             let message = format!(
                 "effect {id} of run {run_id} is {status}; only a pending one is resolved, and only one with evidence adopted"
             );
@@ -431,7 +431,7 @@ impl Projector {
         }
         Ok(Outcome {
             position: self.position(partition, at, 0),
-            outcome: "applied".into(),
+            outcome: Disposition::Applied.into(),
             reason: None,
             record_id: record_id.into(),
             journal_seq: None,

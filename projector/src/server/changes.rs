@@ -23,7 +23,7 @@ use axum::{
 use futures_util::Stream;
 use runlog_log::Delivery;
 use runlog_schemas::{
-    answer::{Change, ErrorKind},
+    answer::{Change, ErrorKind, Operation},
     id::{Offset, PartitionId, RunId},
     json::Json,
 };
@@ -194,9 +194,9 @@ impl Folding {
             let here = At { given: nth, ..At::new(offset, skips) };
             self.cursor.at[lane] = if nth == last { behind } else { here };
             let operation = match (&old, &new) {
-                (None, _) => "insert",
-                (_, None) => "delete",
-                _ => "update",
+                (None, _) => Operation::Insert,
+                (_, None) => Operation::Delete,
+                _ => Operation::Update,
             };
             let json = |row: Option<&Vec<u8>>| -> Result<Option<Json>, Error> {
                 row.map(|bytes| shown::row_of(&key, bytes, shows).map(Json::from)).transpose()
@@ -205,7 +205,7 @@ impl Folding {
                 cursor: self.cursor.to_string(),
                 index: self.cursor.index.name().to_owned(),
                 position: shows.place.at(offset, 0),
-                operation: operation.to_owned(),
+                operation: operation.into(),
                 run_id: run_id.cloned(),
                 key: Json::from(shown::key(&key)?),
                 old: json(old.as_ref())?,

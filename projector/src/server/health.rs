@@ -14,7 +14,7 @@ use axum::{
 };
 use futures_util::future::{join, join_all};
 use runlog_schemas::{
-    answer::{Doctor, Finding, PartitionHealth},
+    answer::{Doctor, Finding, PartitionHealth, PartitionState, Severity},
     id::PartitionId,
 };
 use serde_json::json;
@@ -36,7 +36,7 @@ impl App {
             partition,
             applied: progress.applied,
             end: end.ok(),
-            state: if progress.stopped.is_some() { "stopped" } else { "running" }.into(),
+            state: if progress.stopped.is_some() { PartitionState::Stopped } else { PartitionState::Running }.into(),
             error,
         }
     }
@@ -52,12 +52,12 @@ impl App {
     async fn weaknesses(&self) -> Vec<Finding> {
         let asked = tokio::time::timeout(PATIENCE, self.read(|app| Ok(app.0.log().weaknesses()?))).await;
         let unknown = |why: String| Finding {
-            severity: "warning".into(),
+            severity: Severity::Warning.into(),
             what: format!("the log's configuration cannot be looked at: {why}"),
             fix: "check that the log can be reached, and that this user may describe the topic".into(),
         };
         let weak = |what| Finding {
-            severity: "error".into(),
+            severity: Severity::Error.into(),
             what,
             fix: "change the topic's configuration; a journal must not lose acknowledged records".into(),
         };
@@ -85,7 +85,7 @@ impl App {
                     all += counts;
                 }
                 Err(error) => findings.push(Finding {
-                    severity: "error".into(),
+                    severity: Severity::Error.into(),
                     what: format!("partition {partition} cannot be read: {}", error.problem().detail),
                     fix: "do as it says, and check the disk's health".into(),
                 }),
@@ -109,7 +109,7 @@ impl App {
 }
 
 fn warning(what: String, fix: &str) -> Finding {
-    Finding { severity: "warning".into(), what, fix: fix.into() }
+    Finding { severity: Severity::Warning.into(), what, fix: fix.into() }
 }
 
 /// A count of rows, in words.
@@ -164,12 +164,12 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
         let progress = app.0.progress(health.partition);
         match (&progress.stopped, &health.error) {
             (Some(stop), _) => findings.push(Finding {
-                severity: "error".into(),
+                severity: Severity::Error.into(),
                 what: format!("partition {} is stopped at offset {}: {}", health.partition, stop.offset, stop.error),
                 fix: fix(health.partition, stop),
             }),
             (None, Some(error)) => findings.push(Finding {
-                severity: "error".into(),
+                severity: Severity::Error.into(),
                 what: format!("partition {} cannot be asked for its end: {error}", health.partition),
                 fix: "check that the log can be reached".into(),
             }),
@@ -178,14 +178,14 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
     }
     if app.0.paused() {
         findings.push(Finding {
-            severity: "warning".into(),
+            severity: Severity::Warning.into(),
             what: "this server is paused: it consumes nothing".into(),
             fix: "start it without --paused".into(),
         });
     }
     findings.extend(counted);
     findings.extend(weaknesses);
-    let healthy = findings.iter().all(|finding| finding.severity != "error");
+    let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
 }
@@ -197,8 +197,9 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
     let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {
         health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()
     };
-    let stopped = of(|health| health.state == "stopped");
-    let lagging = of(|health| health.state == "running" && health.end.is_none_or(|end| health.applied < end));
+    let stopped = of(|health| health.state == PartitionState::Stopped);
+    let lagging =
+        of(|health| health.state == PartitionState::Running && health.end.is_none_or(|end| health.applied < end));
     let state = match () {
         () if !lagging.is_empty() => "catching_up",
         () if stopped.len() == health.len() => "stopped",

@@ -136,8 +136,8 @@ impl Metrics {
     /// Records were appended, whatever became of them.
     pub(super) fn appended(&self, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            let reason = outcome.reason.clone().unwrap_or_default();
-            count(&self.appended, [("outcome", outcome.outcome.clone()), ("reason", reason)]);
+            let reason = outcome.reason.as_ref().map(ToString::to_string).unwrap_or_default();
+            count(&self.appended, [("outcome", outcome.outcome.to_string()), ("reason", reason)]);
         }
     }
 }

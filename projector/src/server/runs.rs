@@ -16,6 +16,7 @@ use runlog_schemas::{
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
+    judge::RunStatus,
     payload::EffectResolution,
     trace::TRACEPARENT,
 };
@@ -44,10 +45,10 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
     let limit = limit(query.limit)?;
     let consistency = ask.consistency(Consistency::Eventual)?;
     let (prefix, status) = (query.prefix, query.status);
-    if let Some(status) = status.as_deref().filter(|s| !["open", "completed", "failed", "cancelled"].contains(s)) {
-        let message = format!("status {status:?} is none of open, completed, failed, cancelled");
-        return Err(Error::new(ErrorKind::Usage, message));
-    }
+    let status = status.map(|status| {
+        status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))
+    });
+    let status = status.transpose()?;
     let after = parse_cursor(query.cursor.as_deref())?
         .map(|bytes| String::from_utf8(bytes).ok().and_then(|text| RunId::new(text).ok()))
         .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
@@ -66,7 +67,7 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
                 place,
                 &prefix,
                 after.as_ref().map(RunId::borrow),
-                status.as_deref(),
+                status,
                 limit + 1,
                 now,
             )?;

@@ -1,9 +1,14 @@
 //! Calls and other effects: what they came to, and what of them may have happened.
 
-use super::{Dropped, MissingContent, Position, absent};
+use super::{Dropped, MissingContent, OrOther, Position, absent};
 use crate::{
     id::{Fingerprint, JournalSeq, PartitionId, RecordId, RunId},
     json::Json,
+    judge::{
+        CallStatus, Class, Reason,
+        lifecycle::{EffectKind, EffectStatus},
+    },
+    symbols,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +21,26 @@ pub struct CallError {
     pub message: String,
 }
 
+symbols! {
+    /// The status of a call that was asked for. `unknown`: the run has no such call.
+    LookupStatus { Completed = "completed", Failed = "failed", Pending = "pending", Unknown = "unknown" }
+}
+
+impl From<CallStatus> for LookupStatus {
+    fn from(status: CallStatus) -> Self {
+        match status {
+            CallStatus::Pending => Self::Pending,
+            CallStatus::Completed => Self::Completed,
+            CallStatus::Failed => Self::Failed,
+        }
+    }
+}
+
 /// What is known of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
-    /// `completed`, `failed`, `pending`, `unknown`.
-    pub status: String,
+    /// Its status.
+    pub status: OrOther<LookupStatus>,
     /// The fingerprint asked for.
     pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
@@ -55,7 +75,7 @@ pub struct Done {
     /// Which request of the fingerprint, from 1.
     pub occurrence: u32,
     /// `completed` or `failed`.
-    pub status: String,
+    pub status: OrOther<CallStatus>,
     /// The record that set the status.
     pub position: Position,
     /// The request's record id.
@@ -72,10 +92,10 @@ pub struct Done {
 pub struct Evidence {
     /// The refused record.
     pub record_id: RecordId,
-    /// `completed` or `failed`.
-    pub status: String,
+    /// The status that it says: that of an effect that ended.
+    pub status: OrOther<EffectStatus>,
     /// Why it was refused.
-    pub reason: String,
+    pub reason: OrOther<Reason>,
     /// Where it stands.
     pub position: Position,
 }
@@ -84,7 +104,7 @@ pub struct Evidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
-    pub kind: String,
+    pub kind: OrOther<EffectKind>,
     /// The request's record id; the contract's effect id, tool call id, delivery id.
     pub id: RecordId,
     /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
@@ -94,8 +114,8 @@ pub struct Pending {
     /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
     #[serde(with = "absent")]
     pub occurrence: u32,
-    /// `retry_safe` or `reconcile_required`.
-    pub class: String,
+    /// Whether it may run again without a decision. Where it is not known, it may not.
+    pub class: OrOther<Class>,
     /// Why that class.
     pub reason: String,
     /// Refused results, oldest first.
@@ -125,7 +145,7 @@ pub struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectState {
     /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
-    pub kind: String,
+    pub kind: OrOther<EffectKind>,
     /// The request's record id; the contract's effect id, tool call id, delivery id.
     pub id: RecordId,
     /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
@@ -136,9 +156,9 @@ pub struct EffectState {
     #[serde(with = "absent")]
     pub occurrence: u32,
     /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
-    pub status: String,
-    /// `retry_safe` or `reconcile_required`, while pending.
-    pub class: Option<String>,
+    pub status: OrOther<EffectStatus>,
+    /// While pending: whether it may run again without a decision.
+    pub class: Option<OrOther<Class>>,
     /// Why that class.
     pub reason: Option<String>,
     /// Refused results, oldest first.

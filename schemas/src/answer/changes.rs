@@ -1,8 +1,13 @@
 //! Changes of an index.
 
-use super::Position;
-use crate::{id::RunId, json::Json};
+use super::{OrOther, Position};
+use crate::{id::RunId, json::Json, symbols};
 use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// What a record did to a row.
+    Operation { Insert = "insert", Update = "update", Delete = "delete" }
+}
 
 /// A row of an index that a record changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +18,8 @@ pub struct Change {
     pub index: String,
     /// The record that changed it; of a batch the whole batch's.
     pub position: Position,
-    /// `insert`, `update`, `delete`.
-    pub operation: String,
+    /// What it did to the row.
+    pub operation: OrOther<Operation>,
     /// The record's run; none for what is no record of a run.
     pub run_id: Option<RunId>,
     /// The row's key, by its parts; `rows` says of which rows of the index.

@@ -1,7 +1,21 @@
 //! Whether a journal's indices are well, and what to do.
 
-use crate::id::{Offset, PartitionId};
+use super::OrOther;
+use crate::{
+    id::{Offset, PartitionId},
+    symbols,
+};
 use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// Whether a partition's index follows the log.
+    PartitionState { Running = "running", Stopped = "stopped" }
+}
+
+symbols! {
+    /// How bad a finding is. An error makes a deployment unhealthy.
+    Severity { Error = "error", Warning = "warning" }
+}
 
 /// One partition's health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,8 +26,8 @@ pub struct PartitionHealth {
     pub applied: Offset,
     /// The high watermark; none where the log could not be asked.
     pub end: Option<Offset>,
-    /// `running` or `stopped`.
-    pub state: String,
+    /// Whether its index follows the log.
+    pub state: OrOther<PartitionState>,
     /// Why it stopped.
     pub error: Option<String>,
 }
@@ -21,8 +35,8 @@ pub struct PartitionHealth {
 /// Something wrong, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// `error` or `warning`.
-    pub severity: String,
+    /// How bad it is.
+    pub severity: OrOther<Severity>,
     /// What is wrong.
     pub what: String,
     /// What to do.

@@ -1,7 +1,11 @@
 //! What had no effect: refused records, and bytes that are none.
 
-use super::Position;
-use crate::id::{Epoch, OrEmpty, PartitionId, RecordId, RunId, WriterId};
+use super::{OrOther, Position};
+use crate::{
+    id::{Epoch, OrEmpty, PartitionId, RecordId, RunId, WriterId},
+    judge::Reason,
+    symbols,
+};
 use serde::{Deserialize, Serialize};
 
 /// A refused record.
@@ -14,7 +18,7 @@ pub struct Anomaly {
     /// The record.
     pub record_id: RecordId,
     /// Why it was refused.
-    pub reason: String,
+    pub reason: OrOther<Reason>,
     /// Its writer.
     pub writer_id: OrEmpty<WriterId>,
     /// Its writer's epoch.
@@ -33,13 +37,18 @@ pub struct Anomalies {
     pub next_cursor: Option<String>,
 }
 
+symbols! {
+    /// Why bytes are no record: they have no frame, do not decode by the schema that they name, or are too large.
+    DeadLetterReason { NotFramed = "not_framed", Undecodable = "undecodable", TooLarge = "too_large" }
+}
+
 /// Bytes that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
     /// Where they stand.
     pub position: Position,
-    /// `not_framed`, `undecodable`, `too_large`.
-    pub reason: String,
+    /// Why they could not be read.
+    pub reason: OrOther<DeadLetterReason>,
     /// Their SHA-256, hexadecimal.
     pub sha256: String,
     /// How many.

@@ -1,9 +1,10 @@
 //! Runs: each, and as whoever goes on with one finds it.
 
-use super::{Done, MissingContent, Pending, Position, Standing};
+use super::{Done, MissingContent, OrOther, Pending, Position, Standing};
 use crate::{
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
     json::Json,
+    judge::RunStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,8 @@ use serde::{Deserialize, Serialize};
 pub struct Run {
     /// Its id.
     pub run_id: RunId,
-    /// `open`, `completed`, `failed`, `cancelled`.
-    pub status: String,
+    /// Its status.
+    pub status: OrOther<RunStatus>,
     /// Records applied.
     pub records: u64,
     /// The next `journal_seq`.
@@ -91,8 +92,8 @@ pub struct Checkpoint {
 pub struct Recovery {
     /// The run.
     pub run_id: RunId,
-    /// `open`, `completed`, `failed`, `cancelled`.
-    pub status: String,
+    /// Its status.
+    pub status: OrOther<RunStatus>,
     /// The last applied record of the run.
     pub position: Position,
     /// The latest valid checkpoint.

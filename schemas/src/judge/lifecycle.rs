@@ -28,6 +28,35 @@ symbols! {
     }
 }
 
+symbols! {
+    /// The kind of an effect: a tool call of Runlog's own, or a family of the contract whose open states are effects. The
+    /// order is a stored byte: append only.
+    EffectKind { ToolCall = "tool_call", Effect = "effect", Tool = "tool", Delivery = "output_delivery" }
+}
+
+impl EffectKind {
+    /// The kind of effect that a family's open states are.
+    pub fn of(family: Family) -> Option<Self> {
+        match family {
+            Family::Effect => Some(Self::Effect),
+            Family::Tool => Some(Self::Tool),
+            Family::Delivery => Some(Self::Delivery),
+            _ => None,
+        }
+    }
+}
+
+symbols! {
+    /// The status of an effect: `pending`, or one of the states in which an effect of any kind ends.
+    EffectStatus {
+        Pending = "pending", Completed = "completed", Failed = "failed", TimedOut = "timed_out",
+        Cancelled = "cancelled", DeniedBeforeExecution = "denied_before_execution",
+        ResultRewritten = "result_rewritten", Deduped = "deduped",
+        HostConfigurationNeeded = "host_configuration_needed", PolicyDenied = "policy_denied",
+        SkippedOptional = "skipped_optional",
+    }
+}
+
 impl Family {
     /// Those whose open states are effects that may have happened.
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];

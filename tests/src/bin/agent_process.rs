@@ -243,7 +243,7 @@ impl Worker<'_> {
         let run = self.open(id).await?;
         for pending in &run.recovery().pending {
             self.list.note(id, "met", json!({ "class": pending.class }))?;
-            if pending.class == "reconcile_required" {
+            if pending.class == answer::Class::ReconcileRequired {
                 self.reconcile(id, pending).await?;
             }
         }

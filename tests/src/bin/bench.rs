@@ -14,6 +14,7 @@ use runlog_log::{
 };
 use runlog_projector::{Contents, index::query, open};
 use runlog_schemas::{
+    answer::LookupStatus,
     codec,
     id::{JournalSeq, Offset, OrEmpty, PartitionId, RunId, WriterSeq},
     json::Json,
@@ -373,7 +374,7 @@ async fn in_process(bootstrap: &str, topic: &str, dir: &Path, figures: &mut Figu
         let answer =
             query::lookup::one(&store.view(), &Contents::none(), place, run.borrow(), fingerprint.borrow(), None)?;
         micros.push(asked.elapsed().as_secs_f64() * 1e6);
-        ensure!(answer.status == "completed", "{answer:?}");
+        ensure!(answer.status == LookupStatus::Completed, "{answer:?}");
     }
     percentiles(figures, "lookup in process", micros);
     Ok(())

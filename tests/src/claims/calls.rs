@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
 use runlog_producer::{Action, Answer, Call, Ended, Error, Failure, Json, Run, SideEffect};
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -159,7 +159,7 @@ pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
         let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("nobody decided");
         assert_eq!((error.kind(), error.side_effect()), (ErrorKind::ReconcileRequired, SideEffect::None), "{error}");
     }
-    assert_eq!(way.open("unknown").await.recovery().pending[0].class, "reconcile_required");
+    assert_eq!(way.open("unknown").await.recovery().pending[0].class, Class::ReconcileRequired);
     let run = way.open("unknown-keyed").await;
     let error = unknown(&run, Some("k")).await.expect_err("nobody knows");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
@@ -206,7 +206,7 @@ pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_th
     assert_eq!(Some(b.recovery().epoch), a.recovery().epoch.next());
     b.end(runlog_producer::Outcome::Completed).await.expect("an end");
     let ended = way.runlog.open_unless_active("active", hour).await.expect("an ended run is only read");
-    assert_eq!(ended.recovery().status, "completed");
+    assert_eq!(ended.recovery().status, RunStatus::Completed);
 }
 
 /// The claims above, each as a test on the journal that `$way` makes.

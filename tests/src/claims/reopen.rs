@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture, future::join_all};
 use runlog_producer::{Action, Answer, Call, Error, Json, LoopState, Outcome, Run, SideEffect};
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::answer::{ErrorKind, RunStatus};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -336,7 +336,7 @@ pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(way: &Way) {
         }
         let error = run.turn("user", "after").await.expect_err("it has ended");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
-        assert_eq!(way.open(&id).await.recovery().status, "completed");
+        assert_eq!(way.open(&id).await.recovery().status, RunStatus::Completed);
         let ends = way.records(&id).await;
         let ends = ends.iter().filter(|(kind, payload)| kind == "run_lifecycle" && payload["status"] == "completed");
         assert_eq!(ends.count(), 1);

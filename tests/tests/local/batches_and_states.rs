@@ -6,10 +6,11 @@ use runlog_projector::{
     Contents,
     index::{
         query::{self, events::Filter},
-        store::{Index, Rows, effects::Kind},
+        store::{Index, Rows, effects::EffectKind},
     },
 };
 use runlog_schemas::{
+    answer::{Class, Disposition, EffectStatus, Reason},
     draft::Draft,
     id::{Epoch, JournalSeq, Offset, PartitionId, RecordId, RunId, WriterSeq},
     payload::{lifetime::RetentionHorizon, wrapped::Batch},
@@ -135,7 +136,10 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
         let found = outcome((1.into(), index), record.body.record_id.as_str())?.context("an outcome")?;
         ensure!((found.outcome.as_str(), found.position.index) == ("applied", index), "{found:?}");
     }
-    ensure!(outcome((1.into(), 0), "batch")?.context("an outcome")?.outcome == "applied", "by the batch's id");
+    ensure!(
+        outcome((1.into(), 0), "batch")?.context("an outcome")?.outcome == Disposition::Applied,
+        "by the batch's id"
+    );
     // Again, whole and in part.
     whole.append(&batch("batch", records.clone())?);
     whole.append(&records[1]);
@@ -159,7 +163,7 @@ fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()
         let found = query::outcome::one(journal.store(), PLACE, run(), (1.into(), index), RecordId::new(id).ok())?
             .context("an outcome")?;
         ensure!((found.outcome.as_str(), found.position.index) == ("refused", 1), "{index} {id:?}: {found:?}");
-        ensure!(found.reason.as_deref() == Some("transition"), "{found:?}");
+        ensure!(found.reason == Some(Reason::Transition.into()), "{found:?}");
     }
     let (anomalies, _) = query::anomalies::page(journal.store(), PLACE, Some(run()), None, 9)?;
     ensure!(
@@ -230,7 +234,10 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
         .map(|effect| (effect.kind.as_str(), effect.id.as_str(), effect.class.as_str(), effect.evidence.len()))
         .collect();
     ensure!(said == [("effect", "safe", "retry_safe", 0), ("effect", "e1", "reconcile_required", 1)], "{said:?}");
-    ensure!(pending[1].tool_name == "file_write" && pending[1].evidence[0].status == "completed", "{pending:?}");
+    ensure!(
+        pending[1].tool_name == "file_write" && pending[1].evidence[0].status == EffectStatus::Completed,
+        "{pending:?}"
+    );
     let (all, _) = query::effects::page(journal.store(), PLACE, false, false, None, 9)?;
     let statuses: Vec<_> =
         all.iter().map(|effect| (effect.pending.id.as_str(), effect.pending.status.as_str())).collect();
@@ -249,7 +256,9 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     ensure!(
         journal
             .store()
-            .row(runlog_projector::index::store::effects::pending(run(), Kind::Effect, id("e1").borrow()).bytes())?
+            .row(
+                runlog_projector::index::store::effects::pending(run(), EffectKind::Effect, id("e1").borrow()).bytes()
+            )?
             .is_none(),
         "not pending"
     );
@@ -407,11 +416,11 @@ fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::
         journal.append(&decided(&agent, &format!("decision {round}"), "e", "not_done")?);
         journal.fold(1)?;
         let before = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
-        ensure!(before[0].class == "retry_safe", "{before:?}");
+        ensure!(before[0].class == Class::RetrySafe, "{before:?}");
         journal.append(&typed(&mut agent, said)?);
         journal.fold(1)?;
         let after = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
-        ensure!(after[0].class == "reconcile_required", "{after:?}");
+        ensure!(after[0].class == Class::ReconcileRequired, "{after:?}");
         // Only the intent is another start.
         ensure!(after[0].attempts == 2, "{after:?}");
     }
@@ -432,7 +441,8 @@ fn a_refused_content_sent_again_is_told_as_refused_and_a_record_delivered_twice_
     ensure!(journal.refused()?.len() == 1, "{:?}", journal.refused()?);
     let told = query::outcome::one(journal.store(), PLACE, run(), (3.into(), 0), Some(turn.body.record_id.borrow()))?;
     let told = told.context("an outcome")?;
-    ensure!((told.outcome.as_str(), told.reason.as_deref()) == ("repeat", Some("conflict")), "{told:?}");
+    ensure!(told.outcome == Disposition::Repeat, "{told:?}");
+    ensure!(told.reason == Some(Reason::Conflict.into()), "{told:?}");
     ensure!(told.position.offset.get() == 2, "{told:?}");
     for batch in [1, 100] {
         ensure!(journal.rebuilt_stuttering(batch)?.digests()? == journal.digests()?, "each twice, {batch} at a time");

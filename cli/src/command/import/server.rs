@@ -14,7 +14,7 @@ use crate::{
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome},
+    answer::{Disposition, ErrorKind, OrOther, Outcome, Reason},
     record::JournalRecord,
 };
 use std::time::Duration;
@@ -64,7 +64,7 @@ impl Sender<'_> {
             if let Some((record, outcome)) = refusal(&batch, &outcomes) {
                 return Err(refused(run, record, outcome, "nothing was imported"));
             }
-            let repeats = outcomes.iter().take_while(|outcome| outcome.outcome == "repeat").count();
+            let repeats = outcomes.iter().take_while(|outcome| outcome.outcome == Disposition::Repeat).count();
             present += repeats;
             if repeats < batch.records.len() {
                 break;
@@ -85,7 +85,7 @@ impl Sender<'_> {
                 let what = "another writer appended to the run meanwhile; what was imported before stays";
                 return Err(refused(run, record, outcome, what));
             }
-            let repeats = outcomes.iter().filter(|outcome| outcome.outcome == "repeat").count() as u64;
+            let repeats = outcomes.iter().filter(|outcome| outcome.outcome == Disposition::Repeat).count() as u64;
             duplicates += repeats;
             appended += outcomes.len() as u64 - repeats;
             steps.advance(outcomes.len(), outcomes.len() as u64 - repeats);
@@ -146,8 +146,8 @@ fn refusal<'a>(batch: &'a Batch, outcomes: &'a [Outcome]) -> Option<(&'a Journal
 }
 
 fn refused(run: &ImportedRun, record: &JournalRecord, outcome: &Outcome, done: &str) -> Error {
-    let reason = outcome.reason.as_deref().unwrap_or("unknown");
-    let (kind, why) = if reason == "fenced" {
+    let reason = outcome.reason.as_ref().map_or("unknown", OrOther::as_str);
+    let (kind, why) = if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::Fenced) {
         (ErrorKind::Fenced, "the run is incomplete and has been claimed since")
     } else {
         (ErrorKind::Invalid, "the journal has a run of this id with other content")
@@ -209,16 +209,16 @@ mod tests {
         let record = records(&run).next().unwrap();
         let position =
             runlog_schemas::answer::Position { topic: "t".into(), partition: 0.into(), offset: 0.into(), index: 0 };
-        let outcome = |reason: &str| Outcome {
+        let outcome = |reason: Reason| Outcome {
             position: position.clone(),
-            outcome: "refused".into(),
+            outcome: Disposition::Refused.into(),
             reason: Some(reason.into()),
             record_id: runlog_schemas::id::OrEmpty::NONE,
             journal_seq: None,
         };
-        let fenced = refused(&run, &record, &outcome("fenced"), "nothing was imported");
+        let fenced = refused(&run, &record, &outcome(Reason::Fenced), "nothing was imported");
         assert_eq!((fenced.kind(), fenced.kind().exit_code()), (ErrorKind::Fenced, 3));
-        let conflict = refused(&run, &record, &outcome("conflict"), "nothing was imported");
+        let conflict = refused(&run, &record, &outcome(Reason::Conflict), "nothing was imported");
         assert_eq!(conflict.kind(), ErrorKind::Invalid);
         let text = conflict.to_string();
         assert!(["tau-bench:1:0", "conflict", "--run-prefix"].iter().all(|part| text.contains(part)), "{text}");

@@ -54,8 +54,11 @@ fn agree(blocking: &Blocking, journal: &Journal, run: &RunId, differ: &mut Diffe
     let mut reducer = ReplayReducer::new(ReplayMode::ResumeReplay);
     records.iter().try_for_each(|record| reducer.apply(record.clone()))?;
     let (theirs, ours) = (reducer.finish()?, recovery(blocking, run)?);
-    let pending: BTreeMap<_, _> =
-        ours.pending.iter().map(|effect| (effect.id.as_str(), effect.class == "retry_safe")).collect();
+    let pending: BTreeMap<_, _> = ours
+        .pending
+        .iter()
+        .map(|effect| (effect.id.as_str(), effect.class == producer::answer::Class::RetrySafe))
+        .collect();
     let mut unsafe_pending = BTreeMap::<&str, BTreeSet<bool>>::new();
     for effect in &theirs.unsafe_pending_side_effects {
         unsafe_pending.entry(effect.effect_id.as_str()).or_default().insert(effect.retry_allowed);
@@ -83,7 +86,7 @@ fn agree(blocking: &Blocking, journal: &Journal, run: &RunId, differ: &mut Diffe
         differ.marker += 1;
     }
     let status = theirs.terminal_status.as_deref().map_or("open", |status| status.trim_start_matches("run_"));
-    ensure!(status == ours.status, "{status} and {}", ours.status);
+    ensure!(status == ours.status.as_str(), "{status} and {}", ours.status);
     let state = ours.checkpoint.and_then(|checkpoint| checkpoint.state).map(|state| state.to_value());
     let latest = theirs.latest_checkpoint.map(serde_json::to_value).transpose()?;
     ensure!(state == latest, "{state:?} and {latest:?}");

@@ -50,6 +50,19 @@ fn id(text: &str) -> RecordId {
 }
 
 #[test]
+fn a_pending_call_of_a_class_that_this_build_does_not_know_does_not_run_again() {
+    let newer = recovery(vec![], vec![pending("open", 3, Some("v1:a"), None, "retry_on_tuesdays")]);
+    let mut replay = Replay::new(&newer, &[]);
+    assert_eq!(replay.unresolved(), Some(id("open").borrow()));
+    replay.refresh(&newer);
+    assert_eq!(replay.unresolved(), Some(id("open").borrow()), "after a refresh, too");
+    match take(&mut replay, None, "v1:a") {
+        Decision::Recorded(call) => assert!(!call.pending.unwrap().retry_safe),
+        other => panic!("not answered by the recorded call: {other:?}"),
+    }
+}
+
+#[test]
 fn recorded_calls_answer_in_request_order_and_once_each() {
     let calls = vec![completed("second", 7, "v1:a", None), completed("first", 3, "v1:a", None)];
     let mut replay = Replay::new(&recovery(calls, vec![pending("third", 9, Some("v1:a"), None, "retry_safe")]), &[]);

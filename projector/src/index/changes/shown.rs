@@ -11,7 +11,7 @@ use crate::index::{
         checkpoints::{ArrayRow, CheckpointRow, MessageRow, Range, RankRow},
         contents::ContentRow,
         dead_letters::DeadLetterRow,
-        effects::{EffectRow, Kind},
+        effects::{EffectKind, EffectRow},
         evolving::{FactRow, StateRow},
         horizons::Horizons,
         markers::MarkerRow,
@@ -159,7 +159,7 @@ pub fn key(key: &[u8]) -> Result<Value, Error> {
             Small(name) => (name, rest.u32().map(Value::from)),
             Hash(name) => (name, rest.hash().map(|hash| Value::from(hash.to_string()))),
             Part::Kind => {
-                let kind = rest.u8().and_then(|byte| Kind::ALL.get(usize::from(byte)).copied());
+                let kind = rest.u8().and_then(|byte| EffectKind::ALL.get(usize::from(byte)).copied());
                 (&"kind", kind.map(|kind| Value::from(kind.as_str())))
             }
         };

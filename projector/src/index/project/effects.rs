@@ -3,7 +3,7 @@
 use super::{At, Changes, OfRun};
 use crate::index::store::{
     self, Rows,
-    effects::{EffectRow, EvidenceRow, Kind, PENDING, ended, pending},
+    effects::{EffectKind, EffectRow, EvidenceRow, PENDING, ended, pending},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
@@ -21,7 +21,7 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
     // The judge took it for the first kind that knows the id, and only if that one is pending.
-    for kind in Kind::ALL {
+    for kind in EffectKind::ALL {
         if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, *kind, id))? {
             answered(record, id, row, changes);
             break;
@@ -51,7 +51,7 @@ fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectR
     match end {
         Some(status) => {
             row.status = status;
-            row.set_by = (row.kind != Kind::ToolCall).then(|| record.payload_hash());
+            row.set_by = (row.kind != EffectKind::ToolCall).then(|| record.payload_hash());
             changes.remove(key);
             changes.put(ended(record.run_id, row.kind, id), &row);
         }
@@ -64,14 +64,14 @@ fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        ..begun(Kind::ToolCall, call.tool_name, PENDING, record, at)
+        ..begun(EffectKind::ToolCall, call.tool_name, PENDING, record, at)
     };
-    changes.put(pending(record.run_id, Kind::ToolCall, record.record_id), &row);
+    changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
     Ok(())
 }
 
 /// An effect that begins with `record`.
-fn begun(kind: Kind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: At<'_>) -> EffectRow {
+fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: At<'_>) -> EffectRow {
     EffectRow {
         kind,
         tool_name,
@@ -97,7 +97,7 @@ pub(super) fn stepped<R: Rows>(
     at: At<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    let Some(kind) = Kind::of(step.family) else { return Ok(()) };
+    let Some(kind) = EffectKind::of(step.family) else { return Ok(()) };
     let Ok(id) = RecordId::new(step.key.as_str()) else { return Ok(()) };
     let (open, over) = (pending(record.run_id, kind, id), ended(record.run_id, kind, id));
     let before: Option<EffectRow> = match changes.get(&open)? {
@@ -136,7 +136,7 @@ pub(super) fn state<R: Rows>(
     id: &str,
     changes: &Changes<'_, R>,
 ) -> Result<Option<State>, store::Error> {
-    let (Some(kind), Ok(id)) = (Kind::of(family), RecordId::new(id)) else { return Ok(None) };
+    let (Some(kind), Ok(id)) = (EffectKind::of(family), RecordId::new(id)) else { return Ok(None) };
     if let Some(row) = changes.get::<EffectRow>(&pending(run_id, kind, id))? {
         return Ok(Some(row.state(false)));
     }
@@ -144,14 +144,14 @@ pub(super) fn state<R: Rows>(
 }
 
 /// What a record says that an effect came to: its kind, its id, the status.
-fn result_of(record: OfRun<'_, '_>) -> Option<(Kind, RecordId, String)> {
-    let call = |status: &str| Some((Kind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
+fn result_of(record: OfRun<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
+    let call = |status: &str| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
     match record.facts.payload_type.as_str() {
         "tool_call_completed" => call("completed"),
         "tool_call_failed" => call("failed"),
         _ => {
             let step = Step::of(&record)?;
-            let kind = Kind::of(step.family)?;
+            let kind = EffectKind::of(step.family)?;
             let ends = step.behind(None) == Behind::Ended;
             let id = RecordId::new(step.key.clone()).ok()?;
             ends.then(|| (kind, id, step.status.to_owned()))
@@ -188,7 +188,7 @@ pub fn evidence<R: Rows>(
     // Whoever decided that it did not happen asserted that the old process was dead, and here it is.
     row.cleared = false;
     changes.put(key, &row);
-    if kind == Kind::ToolCall
+    if kind == EffectKind::ToolCall
         && let Some(mut row) = changes.get::<CallRow>(&call_key(record.run_id, id.borrow()))?
     {
         row.has_evidence = true;

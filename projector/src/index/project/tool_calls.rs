@@ -3,7 +3,7 @@
 use super::{At, Changes, OfRun};
 use crate::index::store::{
     self, Rows,
-    effects::{EffectRow, Kind},
+    effects::{EffectKind, EffectRow},
     facts,
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
@@ -66,7 +66,7 @@ pub fn ended_as<R: Rows>(record: OfRun<'_, '_>, changes: &Changes<'_, R>) -> Res
         ("effect_resolution", Some("adopt")) => {
             let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
             let effect: Option<EffectRow> =
-                changes.get(&store::effects::pending(record.run_id, Kind::ToolCall, request))?;
+                changes.get(&store::effects::pending(record.run_id, EffectKind::ToolCall, request))?;
             let evidence = effect.as_ref().and_then(EffectRow::adopted);
             evidence
                 .map(|evidence| if evidence.status == "completed" { CallStatus::Completed } else { CallStatus::Failed })

@@ -43,7 +43,7 @@ fn answer(place: Place<'_>, offset: Offset, index: u32, row: AnomalyRow) -> Anom
         position: place.at(offset, index),
         run_id: row.run_id,
         record_id: row.record_id,
-        reason: row.reason.as_str().into(),
+        reason: row.reason.into(),
         writer_id: row.writer_id,
         epoch: row.writer_epoch,
     }

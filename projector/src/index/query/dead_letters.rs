@@ -8,7 +8,10 @@ use crate::index::{
         dead_letters::{DeadLetterRow, key, prefix},
     },
 };
-use runlog_schemas::{answer::DeadLetter, id::Offset};
+use runlog_schemas::{
+    answer::{DeadLetter, OrOther},
+    id::Offset,
+};
 
 /// A page of this partition's dead letters, in log order.
 pub fn page<R: Rows>(
@@ -32,7 +35,7 @@ pub fn one<R: Rows>(rows: &R, place: Place<'_>, offset: Offset) -> Result<Option
 fn answer(place: Place<'_>, offset: Offset, row: &DeadLetterRow) -> DeadLetter {
     DeadLetter {
         position: place.at(offset, 0),
-        reason: row.reason.clone(),
+        reason: OrOther::of(&row.reason),
         sha256: row.sha256.to_string(),
         bytes: row.bytes,
     }

@@ -5,13 +5,13 @@ use crate::index::{
     Error,
     store::{
         self, Parts, Rows,
-        effects::{EffectRow, EvidenceRow, Kind, PENDING, pending_of, prefix},
+        effects::{EffectKind, EffectRow, EvidenceRow, PENDING, pending_of, prefix},
     },
 };
 use runlog_schemas::{
-    answer::{Effect, EffectState, Evidence, Pending},
+    answer::{Effect, EffectState, Evidence, OrOther, Pending},
     id::{RecordId, RunId},
-    judge::{Class, class},
+    judge::{Class, class, lifecycle::EffectStatus},
 };
 use std::ops::ControlFlow;
 
@@ -31,12 +31,12 @@ pub fn pending<R: Rows>(
         let row: EffectRow = store::decode(key, row)?;
         let (class, reason) = class(row.has_key, row.cleared);
         Ok(Some(Pending {
-            kind: row.kind.as_str().into(),
+            kind: row.kind.into(),
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
-            class: class.as_str().into(),
+            class: class.into(),
             reason: reason.into(),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
             attempts: row.attempts,
@@ -62,7 +62,7 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
 
 /// Where the effect stands that a decision on `id` is about: of the first kind that knows the id. Two gets per kind.
 pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Option<String>, Error> {
-    for kind in Kind::ALL {
+    for kind in EffectKind::ALL {
         if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
             return Ok(Some(PENDING.to_owned()));
         }
@@ -115,13 +115,13 @@ fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending
         run_id,
         position: place.at(row.offset, row.index),
         pending: EffectState {
-            kind: row.kind.as_str().into(),
+            kind: row.kind.into(),
             id,
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
-            status: if pending { PENDING.to_owned() } else { row.status },
-            class: pending.then(|| class.as_str().into()),
+            status: if pending { EffectStatus::Pending.into() } else { OrOther::of(&row.status) },
+            class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
         },
@@ -131,8 +131,8 @@ fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending
 fn evidence(place: Place<'_>, row: &EvidenceRow) -> Evidence {
     Evidence {
         record_id: row.record_id.clone(),
-        status: row.status.clone(),
-        reason: row.reason.as_str().into(),
+        status: OrOther::of(&row.status),
+        reason: row.reason.into(),
         position: place.at(row.offset, row.index),
     }
 }

@@ -5,13 +5,13 @@ use crate::index::{
     Contents, Error,
     store::{
         self, Rows,
-        effects::{EffectRow, Kind},
+        effects::{EffectKind, EffectRow},
         horizons::Horizons,
         tool_calls::{CallRow, by_fingerprint, count, key},
     },
 };
 use runlog_schemas::{
-    answer::{CallError, Lookup},
+    answer::{CallError, Lookup, LookupStatus},
     id::{Fingerprint, Offset, RecordId, RunId},
     payload::Payload,
 };
@@ -52,7 +52,7 @@ pub fn by_request<R: Rows>(
 
 fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) -> Lookup {
     Lookup {
-        status: "unknown".into(),
+        status: LookupStatus::Unknown.into(),
         fingerprint,
         occurrence,
         occurrences,
@@ -79,7 +79,7 @@ struct Fill<'a, R> {
 impl<R: Rows> Fill<'_, R> {
     fn fill(&self, answer: &mut Lookup) -> Result<(), Error> {
         let Some(call) = self.rows.get::<CallRow>(&key(self.run_id, self.id))? else { return Ok(()) };
-        answer.status = call.status.as_str().into();
+        answer.status = LookupStatus::from(call.status).into();
         answer.tool_name = Some(call.tool_name.clone());
         answer.position = Some(self.place.at(call.status_offset, call.status_index));
         let requested = (call.request_offset, call.request_index);
@@ -135,7 +135,8 @@ impl<R: Rows> Fill<'_, R> {
 
     /// What the evidence says that a decision adopted.
     fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
-        let effect: Option<EffectRow> = self.rows.get(&store::effects::ended(self.run_id, Kind::ToolCall, self.id))?;
+        let effect: Option<EffectRow> =
+            self.rows.get(&store::effects::ended(self.run_id, EffectKind::ToolCall, self.id))?;
         let Some(evidence) = effect.as_ref().and_then(EffectRow::adopted) else { return Ok(()) };
         let at = (evidence.offset, evidence.index);
         let record = super::envelope(&evidence.framed.0)?;

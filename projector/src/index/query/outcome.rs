@@ -6,7 +6,7 @@ use crate::index::{
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
 };
 use runlog_schemas::{
-    answer::{Outcome, ReadBack},
+    answer::{Disposition, Outcome, ReadBack},
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{Reason, Seen},
 };
@@ -21,28 +21,28 @@ pub fn one<R: Rows>(
     (offset, index): (Offset, u32),
     record_id: Option<RecordId<&str>>,
 ) -> Result<Option<Outcome>, Error> {
-    let outcome = |outcome: &str, reason: Option<&str>, (offset, index)| Outcome {
+    let outcome = |outcome: Disposition, reason: Option<Reason>, (offset, index)| Outcome {
         position: place.at(offset, index),
-        outcome: outcome.to_owned(),
-        reason: reason.map(str::to_owned),
+        outcome: outcome.into(),
+        reason: reason.map(Into::into),
         record_id: record_id.into(),
         journal_seq: None,
     };
     let refused: Option<AnomalyRow> = rows.get(&store::anomalies::key(offset, index))?;
     if let Some(row) = refused.filter(|row| row.run_id == run_id) {
-        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+        return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
     }
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
-        return Ok(Some(outcome("applied", None, (offset, index))));
+        return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
     // What the batch at this offset was refused for, it was refused for as a whole, whatever became of its records later.
     if let Some((index, row)) = refused_at(rows, offset)?
         && row.run_id == run_id
     {
-        return Ok(Some(outcome("refused", Some(row.reason.as_str()), (offset, index))));
+        return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
     }
     if let Some(first) = rows.get::<Seen>(&store::anomalies::repeat(run_id, offset))? {
-        return Ok(Some(outcome("repeat", first.refused.map(Reason::as_str), (first.offset, first.index))));
+        return Ok(Some(outcome(Disposition::Repeat, first.refused, (first.offset, first.index))));
     }
     let seen = match record_id {
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key))?,
@@ -50,11 +50,11 @@ pub fn one<R: Rows>(
     };
     // A batch's id stands for its place, whatever became of its first record.
     if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
-        return Ok(Some(outcome("applied", None, (offset, index))));
+        return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
     let Some(Seen { offset, index, refused, .. }) = seen else { return Ok(None) };
     let journal_seq = if refused.is_none() { number(rows, run_id, (offset, index))? } else { None };
-    let told = outcome("repeat", refused.map(|reason| reason.as_str()), (offset, index));
+    let told = outcome(Disposition::Repeat, refused, (offset, index));
     Ok(Some(Outcome { journal_seq, ..told }))
 }
 
@@ -80,8 +80,8 @@ pub fn by_id<R: Rows>(
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
     let outcome = Outcome {
         position: place.at(seen.offset, seen.index),
-        outcome: if seen.refused.is_some() { "refused" } else { "applied" }.to_owned(),
-        reason: seen.refused.map(|reason| reason.as_str().to_owned()),
+        outcome: if seen.refused.is_some() { Disposition::Refused } else { Disposition::Applied }.into(),
+        reason: seen.refused.map(Into::into),
         record_id: Some(record_id).into(),
         journal_seq: None,
     };

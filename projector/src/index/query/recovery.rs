@@ -118,7 +118,7 @@ pub fn one<R: Rows>(
     let reason = not_resumable(head.status, effects::any_unsafe(rows, run_id)?, &missing_content);
     Ok(Some(Recovery {
         run_id: run_id.to_owned(),
-        status: head.status.as_str().into(),
+        status: head.status.into(),
         position: place.at(run.offset, run.index),
         records_after: latest.as_ref().map_or(head.records, |(row, _)| head.records.saturating_sub(row.records)),
         checkpoint: latest.map(|(row, checkpoint)| checkpoint::answer(place, &row, checkpoint, full)),
@@ -307,7 +307,7 @@ fn done(place: Place<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
         tool_name: row.tool_name,
         fingerprint: row.fingerprint,
         occurrence: row.occurrence,
-        status: row.status.as_str().into(),
+        status: row.status.into(),
         position: place.at(row.status_offset, row.status_index),
         id: id.clone(),
         journal_seq: row.journal_seq,

@@ -5,7 +5,7 @@ use crate::index::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
 };
-use runlog_schemas::{answer::Run, id::RunId};
+use runlog_schemas::{answer::Run, id::RunId, judge::RunStatus};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
 pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
@@ -19,7 +19,7 @@ pub fn list<R: Rows>(
     place: Place<'_>,
     prefix: &str,
     after: Option<RunId<&str>>,
-    status: Option<&str>,
+    status: Option<RunStatus>,
     limit: usize,
     now: i64,
 ) -> Result<Vec<Run>, Error> {
@@ -27,7 +27,7 @@ pub fn list<R: Rows>(
     let (runs, _) = super::page(rows, &store::runs::prefix(prefix), after.as_deref(), limit, |key, row| {
         let Some(run_id) = Parts::new(key).id() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
-        let wanted = row.head.records > 0 && status.is_none_or(|status| row.head.status.as_str() == status);
+        let wanted = row.head.records > 0 && status.is_none_or(|status| row.head.status == status);
         Ok(wanted.then(|| answer(place, run_id, row, now)))
     })?;
     Ok(runs)
@@ -36,7 +36,7 @@ pub fn list<R: Rows>(
 fn answer(place: Place<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
     Run {
         run_id,
-        status: row.head.status.as_str().into(),
+        status: row.head.status.into(),
         records: row.head.records,
         next_journal_seq: row.head.next_journal_seq,
         next_writer_seq: row.head.next_writer_seq,

@@ -2,37 +2,20 @@
 //! and a step each, however many runs there are.
 
 use super::{Index, Key};
+pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
     datum,
     datum::Sha256,
     id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
         Reason,
-        lifecycle::{Family, State},
+        lifecycle::{EffectStatus, State},
     },
-    symbols,
 };
-
-symbols! {
-    /// What an effect is. The order is the stored byte: append only.
-    Kind { ToolCall = "tool_call", Effect = "effect", Tool = "tool", Delivery = "output_delivery" }
-}
-
-impl Kind {
-    /// The kind of effect that a family's open states are.
-    pub fn of(family: Family) -> Option<Self> {
-        match family {
-            Family::Effect => Some(Self::Effect),
-            Family::Tool => Some(Self::Tool),
-            Family::Delivery => Some(Self::Delivery),
-            _ => None,
-        }
-    }
-}
 
 /// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id, tool
 /// call id or delivery id.
-pub fn pending(run_id: RunId<&str>, kind: Kind, id: RecordId<&str>) -> Key {
+pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
     pending_of(run_id).u8(kind as u8).text(id)
 }
 
@@ -42,7 +25,7 @@ pub fn pending_of(run_id: RunId<&str>) -> Key {
 }
 
 /// An effect that has ended.
-pub fn ended(run_id: RunId<&str>, kind: Kind, id: RecordId<&str>) -> Key {
+pub fn ended(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
     Key::new(Index::Effects, 1).text(run_id).u8(kind as u8).text(id)
 }
 
@@ -57,17 +40,17 @@ pub const EVIDENCE_MAX: usize = 16;
 /// Whether a result says that the effect happened: a delivery is `deduped` by one that was made, and what is rewritten is the
 /// result of a tool that ran.
 fn happened(status: &str) -> bool {
-    matches!(status, "completed" | "deduped" | "result_rewritten")
+    matches!(status.parse(), Ok(EffectStatus::Completed | EffectStatus::Deduped | EffectStatus::ResultRewritten))
 }
 
 /// The status of an effect that is pending, where nothing more is known of it.
-pub const PENDING: &str = "pending";
+pub const PENDING: &str = EffectStatus::Pending.as_str();
 
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EffectRow {
     /// What it is.
-    pub kind: Kind,
+    pub kind: EffectKind,
     /// The tool; of a contract's effect the kind of it, and empty for a delivery.
     pub tool_name: String,
     /// The call's fingerprint; none for what is no call of Runlog's.

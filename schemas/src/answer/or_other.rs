@@ -1,0 +1,90 @@
+//! A value that a newer server may know and this build does not.
+
+use serde::{Deserialize, Serialize};
+use std::{fmt, str::FromStr};
+
+/// A `T`, or the text of a value that this build does not know: a newer server may send one. It is kept, and serialized
+/// unchanged.
+///
+/// It compares with a `T`, and a value that is not known equals none. So decide by the values that allow something
+/// (`status == RunStatus::Open`), never by those that forbid it: what is not known then falls on the safe side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum OrOther<T> {
+    /// A value that this build knows.
+    Known(T),
+    /// The text of any other.
+    Other(String),
+}
+
+impl<T> OrOther<T> {
+    /// The value, if this build knows it.
+    pub fn known(&self) -> Option<&T> {
+        match self {
+            Self::Known(value) => Some(value),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+impl<T: AsRef<str>> OrOther<T> {
+    /// The text, as in JSON.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Known(value) => value.as_ref(),
+            Self::Other(text) => text,
+        }
+    }
+}
+
+impl<T> From<T> for OrOther<T> {
+    fn from(value: T) -> Self {
+        Self::Known(value)
+    }
+}
+
+impl<T: FromStr> OrOther<T> {
+    /// The value of a text.
+    pub fn of(text: &str) -> Self {
+        text.parse().map_or_else(|_| Self::Other(text.to_owned()), Self::Known)
+    }
+}
+
+impl<T: PartialEq> PartialEq<T> for OrOther<T> {
+    fn eq(&self, value: &T) -> bool {
+        self.known() == Some(value)
+    }
+}
+
+impl<T: AsRef<str>> fmt::Display for OrOther<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OrOther;
+    use crate::judge::{Class, RunStatus};
+
+    #[test]
+    fn a_value_of_a_newer_server_is_kept_and_equals_none_that_is_known() -> Result<(), serde_json::Error> {
+        let status: OrOther<RunStatus> = serde_json::from_str("\"suspended\"")?;
+        assert_eq!(status, OrOther::Other("suspended".to_owned()));
+        assert_eq!(serde_json::to_string(&status)?, "\"suspended\"");
+        assert!(RunStatus::ALL.iter().all(|known| status != *known));
+        let class: Option<OrOther<Class>> = serde_json::from_str("\"retry_safe\"")?;
+        assert_eq!(class, Some(OrOther::Known(Class::RetrySafe)));
+        assert_eq!(serde_json::to_string(&class)?, "\"retry_safe\"");
+        assert_eq!(serde_json::from_str::<Option<OrOther<Class>>>("null")?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn the_text_of_a_known_value_is_that_value() {
+        for known in RunStatus::ALL {
+            assert_eq!(OrOther::<RunStatus>::of(known.as_str()), OrOther::Known(*known));
+        }
+        assert_eq!(OrOther::<RunStatus>::of("Open").known(), None);
+    }
+}

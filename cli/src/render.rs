@@ -2,7 +2,7 @@
 
 use crate::text::{Cell, Text};
 use runlog_schemas::{
-    answer::{Dropped, MissingContent, OrOther, Outcome, Position},
+    answer::{Appended, Dropped, MissingContent, OrOther, Outcome, Position},
     id::PartitionId,
 };
 
@@ -61,6 +61,17 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
         ]
     };
     text.table(["WHAT", "POSITION", "HORIZON", "RECORD"], contents.iter().map(row).collect(), "none");
+}
+
+/// The answer to one record that was posted: its outcome, why, and its warnings.
+pub(crate) fn appended(answer: &Appended, text: &mut Text) {
+    outcome(&answer.outcome, text);
+    if let Some(detail) = &answer.detail {
+        text.line([Cell::from("  "), Cell::from(detail).dim()]);
+    }
+    for warning in &answer.warnings {
+        text.line([Cell::from("  warning:").bad(), Cell::from(&warning.pointer), Cell::from(&warning.message)]);
+    }
 }
 
 /// The outcome of one appended record.

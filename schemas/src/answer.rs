@@ -15,6 +15,7 @@ pub use crate::judge::{
 };
 
 mod absent;
+mod appended;
 mod calls;
 mod changes;
 mod events;
@@ -28,6 +29,7 @@ mod refused;
 mod runs;
 mod standing;
 
+pub use appended::{Appended, CurrentWriter, Warning};
 pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending};
 pub use changes::{Change, Operation};
 pub use events::{Event, Events};

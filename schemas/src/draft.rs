@@ -13,6 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
+mod warnings;
+
 /// Why a JSON record was not taken. `pointer` is a JSON pointer into it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}, at {pointer:?}")]

@@ -118,6 +118,9 @@ pub(crate) struct Publish {
     /// File with one record per line, or - for stdin
     #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// Refuse a record with members, statuses or kinds that nobody knows, instead of a warning
+    #[arg(long)]
+    pub(crate) strict: bool,
     #[command(flatten)]
     pub(crate) wait: Deadline,
 }

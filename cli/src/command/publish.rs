@@ -16,7 +16,7 @@ use crate::{
     session::{APPEND_WAIT, Session},
 };
 use item::{Item, To};
-use runlog_schemas::answer::{ErrorKind, Outcome};
+use runlog_schemas::answer::{Appended, ErrorKind};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -29,8 +29,8 @@ pub(super) const BATCH_BYTES_MAX: usize = 4 << 20;
 
 pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer, Error> {
     let mut lines = lines::open(&args.file)?;
-    let mut publisher =
-        Publisher { session, wait: session.wait(&args.wait, APPEND_WAIT), batch: Vec::new(), published: 0, refused: 0 };
+    let wait = session.wait(&args.wait, APPEND_WAIT);
+    let mut publisher = Publisher { session, wait, strict: args.strict, batch: Vec::new(), published: 0, refused: 0 };
     loop {
         let line = match lines.try_recv() {
             Ok(line) => Some(line),
@@ -57,6 +57,8 @@ pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer
 struct Publisher<'a> {
     session: &'a Session,
     wait: Duration,
+    /// Refuse what is otherwise warned of.
+    strict: bool,
     /// Records of one run, or one record of a partition.
     batch: Vec<Item>,
     published: u64,
@@ -99,18 +101,20 @@ impl Publisher<'_> {
         }
     }
 
-    async fn send(&self, batch: &[Item]) -> Result<Vec<Outcome>, Error> {
+    async fn send(&self, batch: &[Item]) -> Result<Vec<Appended>, Error> {
         let server = &self.session.client;
         let outcomes = match &batch[0].to {
             To::Run(run_id) => {
                 let bodies: Vec<&str> = batch.iter().map(|item| item.body.as_str()).collect();
                 let body = format!("[{}]", bodies.join(","));
-                server.post(Target::run(run_id).path("/records"), body, self.wait).await?
+                let target = Target::run(run_id).path("/records").with_flag("strict", self.strict);
+                server.post(target, body, self.wait).await?
             }
             To::Partition { partition, skip } => {
                 let (offset, who, why) = (skip.offset, &skip.who, &skip.why);
                 let body = client::body(&Skip { partition: *partition, offset, who, why })?;
-                vec![server.post(Target::new("/v1/skips"), body, self.wait).await?]
+                let outcome = server.post(Target::new("/v1/skips"), body, self.wait).await?;
+                vec![Appended::new(outcome, None)]
             }
         };
         if outcomes.len() != batch.len() {
@@ -120,11 +124,11 @@ impl Publisher<'_> {
         Ok(outcomes)
     }
 
-    fn print(&mut self, outcomes: &[Outcome]) -> Result<(), Error> {
-        for outcome in outcomes {
+    fn print(&mut self, answers: &[Appended]) -> Result<(), Error> {
+        for answer in answers {
             self.published += 1;
-            self.refused += u64::from(Answer::of(outcome) == Answer::No);
-            self.session.output.answer(outcome, render::outcome)?;
+            self.refused += u64::from(Answer::of(&answer.outcome) == Answer::No);
+            self.session.output.answer(answer, render::appended)?;
         }
         Ok(())
     }

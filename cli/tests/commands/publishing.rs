@@ -51,6 +51,51 @@ fn a_repeat_gives_the_first_position_and_a_refusal_its_reason() {
 }
 
 #[test]
+fn an_answer_says_whether_it_is_applied_its_number_the_writer_and_why_not() {
+    let (_folder, server) = server();
+    let first = server.publish(STARTED).is(0);
+    assert_eq!((&first["applied"], &first["journal_seq"], &first["detail"]), (&json!(true), &json!(1), &Value::Null));
+    assert_eq!(first["writer"], json!({ "writer_id": "", "epoch": 0 }));
+    let again = server.publish(STARTED).is(0);
+    assert_eq!((&again["applied"], &again["journal_seq"]), (&json!(true), &json!(1)));
+    assert!(again["detail"].as_str().unwrap().contains("before"), "{again}");
+    server.applied("r", &[("claim", r#"{"type":"run_claim","writer_id":"w","epoch":1}"#)]);
+    let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
+    let of = |id: &str, more: &str| format!(r#"{{"run_id":"r","record_id":"{id}",{more}"payload":{turn}}}"#);
+    let fenced = server.publish(&of("old", "")).is(1);
+    assert_eq!((&fenced["applied"], &fenced["reason"]), (&json!(false), &json!("fenced")));
+    assert_eq!(fenced["writer"], json!({ "writer_id": "w", "epoch": 1 }));
+    assert!(fenced["detail"].as_str().unwrap().contains("writer_id and writer_epoch"), "{fenced}");
+    let applied = server.publish(&of("new", r#""writer_id":"w","writer_epoch":1,"#)).is(0);
+    assert_eq!((&applied["applied"], &applied["journal_seq"]), (&json!(true), &json!(2)));
+}
+
+#[test]
+fn a_misspelled_member_or_status_is_warned_of_and_strict_refuses_it() {
+    let (_folder, server) = server();
+    let lifecycle = |id: &str, status: &str, more: &str| {
+        format!(r#"{{"run_id":"r","record_id":"{id}","payload":{{"type":"run_lifecycle","status":"{status}"}}{more}}}"#)
+    };
+    let warned = server.publish(&lifecycle("a", "complete", r#","writerId":"w""#)).is(0);
+    assert_eq!(warned["applied"], true);
+    let pointers: Vec<&str> =
+        warned["warnings"].as_array().unwrap().iter().map(|one| one["pointer"].as_str().unwrap()).collect();
+    assert_eq!(pointers, ["/payload/status", "/writerId"]);
+    assert!(warned["warnings"][0]["message"].as_str().unwrap().contains("completed"), "{warned}");
+    let strict = |record: &str| {
+        let mut child = server.command(&["publish", "--strict", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(record.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = strict(&lifecycle("b", "complete", ""));
+    assert!(code == Some(3) && text.contains("/payload/status") && text.contains(r#""kind":"invalid""#), "{text}");
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 1, "nothing was appended");
+    assert_eq!(strict(&lifecycle("c", "started", "")).0, Some(0));
+    assert_eq!(server.publish(&lifecycle("d", "completed", "")).is(0)["warnings"], json!([]));
+}
+
+#[test]
 fn a_record_that_does_not_say_who_wrote_it_does_not_pass_for_the_new_writers() {
     let (_folder, server) = server();
     let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"pay","arguments":{}}"#;

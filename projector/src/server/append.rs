@@ -8,7 +8,7 @@ use crate::index::{
 };
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Claim, Disposition, ErrorKind, Outcome, Position, ReadBack},
+    answer::{Appended, Claim, CurrentWriter, Disposition, ErrorKind, Outcome, Position, ReadBack},
     codec,
     draft::{self, Draft},
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
@@ -203,6 +203,28 @@ impl Projector {
         let store = self.store(partition);
         let at = Place { topic: self.log().topic(), partition };
         query::outcome::by_id(&store.view(), at, run_id, record_id)
+    }
+
+    /// Outcomes with the number of each record that was applied, and who may write to the run now.
+    pub(super) fn answers(
+        &self,
+        run_id: RunId<&str>,
+        outcomes: Vec<Outcome>,
+        planned: bool,
+    ) -> Result<Vec<Appended>, Error> {
+        let store = self.store(self.partition_of(run_id));
+        let view = store.view();
+        let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
+        let writer = CurrentWriter { writer_id: row.head.writer_id, epoch: row.head.epoch };
+        let answer = |mut outcome: Outcome| {
+            // What is only planned has no place yet.
+            if outcome.journal_seq.is_none() && outcome.reason.is_none() && !planned {
+                let at = (outcome.position.offset, outcome.position.index);
+                outcome.journal_seq = query::outcome::number(&view, run_id, at)?;
+            }
+            Ok(Appended::new(outcome, Some(writer.clone())))
+        };
+        outcomes.into_iter().map(answer).collect()
     }
 
     /// Numbers drafts and judges them against the run as it is, each behind the one before it.

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{self, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
+    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
     canonical,
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
@@ -184,6 +184,9 @@ pub(super) async fn records(
 pub(super) struct AppendQuery {
     #[serde(default)]
     check: bool,
+    /// Refuse what is otherwise warned of.
+    #[serde(default)]
+    strict: bool,
     deadline_ms: Option<u64>,
 }
 
@@ -208,7 +211,7 @@ pub(super) async fn append(
         let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
         return Err(Error::new(ErrorKind::TooLarge, message));
     }
-    let mut drafts = Vec::with_capacity(texts.len());
+    let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
         if draft.record.body.record_kind.of_partition() {
@@ -219,6 +222,11 @@ pub(super) async fn append(
             let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
             return Err(invalid(format!("record {index} needs a record_id: {why}")));
         }
+        let found = draft.warnings();
+        if let Some(first) = found.first().filter(|_| query.strict) {
+            return Err(invalid(format!("record {index}: {}, at {:?}", first.message, first.pointer)));
+        }
+        warnings.push(found);
         drafts.push(draft);
     }
     let outcomes = if query.check {
@@ -229,10 +237,13 @@ pub(super) async fn append(
     if !query.check {
         app.metrics().appended(&outcomes);
     }
+    let answers = app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?;
+    let answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
     if many {
-        return Ok(Json(outcomes).into_response());
+        return Ok(Json(answers.collect::<Vec<_>>()).into_response());
     }
-    let only = outcomes.into_iter().next();
+    let mut answers = answers;
+    let only = answers.next();
     only.map(|only| Json(only).into_response())
         .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
 }

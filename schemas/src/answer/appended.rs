@@ -1,0 +1,96 @@
+//! The answer to an append over HTTP: the outcome, and what a client needs to go on or to correct itself.
+
+use super::{Disposition, OrOther, Outcome};
+use crate::{
+    id::{Epoch, OrEmpty, WriterId},
+    judge::Reason,
+};
+use serde::{Deserialize, Serialize};
+
+/// What became of a record that was posted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Appended {
+    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 where its kind has none; null where the record
+    /// was refused.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Whether the journal has applied this record, now or before.
+    #[serde(default)]
+    pub applied: bool,
+    /// A sentence for people: why it was refused and what to do; null where it was applied now.
+    #[serde(default)]
+    pub detail: Option<String>,
+    /// Who may write to the run, once this record was judged.
+    #[serde(default)]
+    pub writer: Option<CurrentWriter>,
+    /// Members, statuses and kinds of the record that have no effect, because nobody knows them.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+}
+
+/// The writer of the run's last claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CurrentWriter {
+    /// Its id; empty where the run was never claimed.
+    pub writer_id: OrEmpty<WriterId>,
+    /// The run's epoch; 0 where it was never claimed.
+    pub epoch: Epoch,
+}
+
+/// Something in a record that was taken and has no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// JSON pointer into the record.
+    pub pointer: String,
+    /// What is wrong there.
+    pub message: String,
+}
+
+impl Appended {
+    /// An answer without warnings.
+    pub fn new(outcome: Outcome, writer: Option<CurrentWriter>) -> Self {
+        let refused = outcome.reason.as_ref();
+        let applied = refused.is_none();
+        let detail = match refused {
+            None if outcome.outcome == Disposition::Repeat => {
+                Some("the same record was applied before, at `position`".to_owned())
+            }
+            None => None,
+            Some(reason) if outcome.outcome == Disposition::Repeat => {
+                Some(format!("the same record was refused before: {}", why(reason)))
+            }
+            Some(reason) => Some(why(reason).to_owned()),
+        };
+        Self { outcome, applied, detail, writer, warnings: Vec::new() }
+    }
+}
+
+/// Why a record was refused, and what to do.
+fn why(reason: &OrOther<Reason>) -> &'static str {
+    let Some(reason) = reason.known() else { return "a rule of a newer version refused it; see `reason`" };
+    match reason {
+        Reason::Fenced => {
+            "writer_id and writer_epoch are not those of the run's last claim (`writer` names it; before any claim the \
+             epoch is 0); send both as your claim returned them, or claim the run again"
+        }
+        Reason::Gap => "writer_seq is beyond the writer's next number; send the records before it first",
+        Reason::Conflict => {
+            "writer_seq was used before, or the record_id is known with other content; use a new record_id"
+        }
+        Reason::Sequence => {
+            "journal_seq is not the run's next number; leave it out, or take next_journal_seq from GET /v1/runs/{run}"
+        }
+        Reason::Ended => "the run has ended; only checkpoints, recovery markers and unnumbered records may follow",
+        Reason::Transition => {
+            "the record does not fit the state of what it is about: a result needs a pending request, an end is final, and \
+             a run starts once"
+        }
+        Reason::Checkpoint => {
+            "the checkpoint covers more than the run has, its checkpoint_id was used before, or its base or its spans do \
+             not fit"
+        }
+        Reason::NotStaged => "the write-back was not staged by this writer, or it was committed or rejected before",
+        Reason::Batch => "a record of the batch does not fit the batch: see \"Batches\" in docs/spec.md",
+        Reason::WrongPartition => "the record is not in the partition of its run; append it through this server",
+    }
+}

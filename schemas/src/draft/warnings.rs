@@ -1,0 +1,109 @@
+//! What a posted record says that nobody knows: it is kept, and has no effect. Most of it is a misspelling.
+
+use super::{Draft, UNRECOGNIZED};
+use crate::{answer::Warning, payload::Payload, record::JournalRecord};
+use serde_json::{Map, Value};
+
+/// Warnings of one record; more are left out.
+const WARNINGS_MAX: usize = 64;
+/// The statuses of a run lifecycle.
+const RUN_STATUSES: [&str; 4] = ["started", "completed", "failed", "cancelled"];
+/// The same in the contract's terminal markers.
+const TERMINAL_STATUSES: [&str; 3] = ["run_completed", "run_failed", "run_cancelled"];
+/// The kinds of a conversation turn.
+const TURN_KINDS: [&str; 5] = ["user", "assistant", "system", "sysinfo", "tool"];
+
+impl Draft {
+    /// Members, statuses and kinds that nobody knows, in the order of their pointers, at most 64.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        collect(&self.record, "", &mut warnings);
+        warnings.sort_by(|a, b| a.pointer.cmp(&b.pointer));
+        warnings.truncate(WARNINGS_MAX);
+        warnings
+    }
+}
+
+fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
+    let mut warn =
+        |pointer: &str, message: String| warnings.push(Warning { pointer: format!("{at}{pointer}"), message });
+    match &record.payload {
+        Payload::RunLifecycle(run) => {
+            let known = [&RUN_STATUSES[..], &TERMINAL_STATUSES[..]].concat();
+            if !known.contains(&run.status.as_str()) {
+                warn("/payload/status", unknown_value(&run.status, &RUN_STATUSES));
+            }
+        }
+        Payload::ConversationTurn(turn) if !TURN_KINDS.contains(&turn.kind.as_str()) => {
+            warn("/payload/kind", unknown_value(&turn.kind, &TURN_KINDS));
+        }
+        _ => {}
+    }
+    if let Some(kept) = &record.body.unknown_fields
+        && let Ok(kept) = serde_json::from_str::<Map<String, Value>>(kept)
+    {
+        let taken = serde_json::to_value(record).unwrap_or_default();
+        for (pointer, given) in kept {
+            let message = match taken.pointer(&pointer) {
+                None => "unknown member: it is kept and has no effect".to_owned(),
+                Some(Value::String(taken)) if taken == UNRECOGNIZED => {
+                    format!("unknown value {given}: it is kept and has no effect")
+                }
+                Some(_) => format!("{given} does not fit the member: it is kept and has no effect"),
+            };
+            warn(&pointer, message);
+        }
+    }
+    if let Payload::Batch(batch) = &record.payload {
+        for (index, record) in batch.records.iter().enumerate() {
+            collect(record, &format!("{at}/payload/records/{index}"), warnings);
+        }
+    }
+}
+
+fn unknown_value(given: &str, known: &[&str]) -> String {
+    format!("unknown value {given:?}: it is kept and has no effect; known are {}", known.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pointers(payload: &str, more: &str) -> Vec<String> {
+        let text = format!(r#"{{"run_id":"r","record_id":"i","payload":{payload}{more}}}"#);
+        Draft::parse(&text).unwrap().warnings().into_iter().map(|warning| warning.pointer).collect()
+    }
+
+    #[test]
+    fn what_nobody_knows_is_named_where_it_is() {
+        let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"t","arguments":{"idempotencyKey":1}"#;
+        assert!(pointers(&format!("{call}}}"), "").is_empty(), "arguments are the caller's own");
+        assert_eq!(pointers(&format!(r#"{call},"idempotencyKey":"k"}}"#), ""), ["/payload/idempotencyKey"]);
+        let started = r#"{"type":"run_lifecycle","status":"started"}"#;
+        assert!(pointers(started, "").is_empty());
+        assert_eq!(pointers(started, r#","writerId":"w""#), ["/writerId"]);
+        assert_eq!(pointers(r#"{"type":"run_lifecycle","status":"complete"}"#, ""), ["/payload/status"]);
+        let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"humanoid","content":{"any":"thing"}}"#;
+        assert_eq!(pointers(turn, ""), ["/payload/kind"]);
+        let batch = format!(
+            r#"{{"type":"batch","records":[{{"run_id":"r","record_id":"a","payload":{started},"x":1}},{{"run_id":"r","record_id":"b","payload":{turn}}}]}}"#
+        );
+        assert_eq!(pointers(&batch, ""), ["/payload/records/0/x", "/payload/records/1/payload/kind"]);
+    }
+
+    #[test]
+    fn no_example_of_the_contract_is_warned_of() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+        let mut count = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let draft = Draft::parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+            assert_eq!(draft.warnings(), [], "{}", path.display());
+            count += 1;
+        }
+        assert!(count > 10);
+    }
+}

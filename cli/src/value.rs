@@ -4,7 +4,7 @@ use crate::Error;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,
-    id::{Illegal, Offset, PartitionId, RecordId, RunId},
+    id::{Fingerprint, Illegal, Offset, PartitionId, RecordId, RunId},
     json::Json,
 };
 use std::{fmt, str::FromStr, time::Duration};
@@ -177,6 +177,11 @@ pub(crate) fn json(flag: &str, text: &str) -> Result<Json, Error> {
 /// The JSON value of `flag` in canonical form (RFC 8785), for a fingerprint. Duplicate keys are refused.
 pub(crate) fn arguments(flag: &str, text: &str) -> Result<String, Error> {
     canonical::canonicalize(text).map_err(|error| refused(flag, error))
+}
+
+/// The fingerprint of a call whose arguments, the JSON value of `flag`, have a canonical form.
+pub(crate) fn fingerprint(flag: &str, tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
+    Fingerprint::of_call(tool, arguments).map_err(|error| refused(flag, error))
 }
 
 fn refused(flag: &str, error: canonical::Error) -> Error {

@@ -1,4 +1,4 @@
-//! One spelling for every JSON value, so that equal arguments have equal fingerprints ([`Fingerprint::of`](crate::id::Fingerprint::of)).
+//! One spelling for every JSON value, so that equal arguments have equal fingerprints ([`Fingerprint::of_call`](crate::id::Fingerprint::of_call)).
 //!
 //! [`canonicalize`] is RFC 8785 (JCS) over JSON *text*, with one extension: integer literals keep their exact digits.
 //! JCS itself sends every number through a double, which would make one call out of two that differ in a 64-bit id
@@ -99,8 +99,7 @@ pub(crate) fn nests_within_bounds(json: &str) -> bool {
     scan::scan(json, |_| Ok(())).is_ok()
 }
 
-/// Lower-case hex of the SHA-256 of arguments in canonical form.
-#[must_use]
-pub fn args_sha256(canonical: &str) -> String {
-    hex(&Sha256::digest(canonical))
+/// Lower-case hex of the SHA-256 of the canonical form of arguments.
+pub(crate) fn args_sha256(arguments: &str) -> Result<String, Error> {
+    Ok(hex(&Sha256::digest(canonicalize(arguments)?)))
 }

@@ -115,13 +115,13 @@ impl ToolCallRequested {
     /// nobody can compute it again; [`ToolCallRequested::is_sealed`] compares.
     pub fn seal(mut self) -> Result<Self, canonical::Error> {
         if let Some(arguments) = &self.arguments {
-            let sha = canonical::args_sha256(&canonical::canonicalize(arguments.as_str())?);
+            let sha = canonical::args_sha256(arguments.as_str())?;
             if self.args_sha256.is_empty() {
                 self.args_sha256 = sha;
             }
         }
         if self.fingerprint.is_none() && !self.args_sha256.is_empty() {
-            self.fingerprint = Fingerprint::of(&self.tool_name, &self.args_sha256).into();
+            self.fingerprint = Fingerprint::of_hashed_call(&self.tool_name, &self.args_sha256).into();
         }
         Ok(self)
     }
@@ -131,10 +131,9 @@ impl ToolCallRequested {
     pub fn is_sealed(&self, redacted: bool) -> bool {
         let args = redacted
             || self.arguments.as_ref().is_none_or(|arguments| {
-                canonical::canonicalize(arguments.as_str())
-                    .is_ok_and(|canonical| canonical::args_sha256(&canonical) == self.args_sha256)
+                canonical::args_sha256(arguments.as_str()).is_ok_and(|sha| sha == self.args_sha256)
             });
-        args && self.fingerprint == Fingerprint::of(&self.tool_name, &self.args_sha256).into()
+        args && self.fingerprint == Fingerprint::of_hashed_call(&self.tool_name, &self.args_sha256).into()
     }
 }
 

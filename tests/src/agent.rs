@@ -2,8 +2,8 @@
 
 use runlog_log::Entry;
 use runlog_schemas::{
-    canonical, codec,
-    id::{Epoch, Fingerprint, Illegal, JournalSeq, PartitionId, RunId, WriterId, WriterSeq},
+    codec,
+    id::{Epoch, Illegal, JournalSeq, OrEmpty, PartitionId, RunId, WriterId, WriterSeq},
     json::Json,
     messages::{Change, MessageList},
     payload::{
@@ -91,20 +91,17 @@ impl Agent {
 
     /// A tool is about to be called.
     pub fn request(&mut self, tool: &str, arguments: &Value) -> JournalRecord {
-        let arguments = Json::from(arguments.clone());
-        // Canonical as it is: serde_json's text of integers and strings, with sorted keys.
-        let args_sha256 = canonical::args_sha256(arguments.as_str());
         let request = ToolCallRequested {
             request_id: format!("request-{}", self.made),
             call_id: "call".into(),
             parent_id: None,
             vendor: None,
             tool_name: tool.into(),
-            fingerprint: Fingerprint::of(tool, &args_sha256).into(),
-            args_sha256,
-            arguments: Some(arguments),
+            args_sha256: String::new(),
+            fingerprint: OrEmpty::NONE,
+            arguments: Some(Json::from(arguments.clone())),
         };
-        self.record(request.into())
+        self.record(request.seal().expect("arguments with a canonical form").into())
     }
 
     /// A call came back.

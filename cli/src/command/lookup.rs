@@ -12,8 +12,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Class, Evidence, Lookup, LookupStatus, OrOther, Pending},
-    canonical,
-    id::{Fingerprint, RecordId},
+    id::RecordId,
 };
 use serde::Serialize;
 
@@ -53,7 +52,7 @@ pub(super) async fn run(session: &Session, args: args::Lookup) -> Result<Answer,
     let target = if arguments.len() <= ARGS_BYTES_MAX {
         target.with("args", &arguments)
     } else {
-        target.with("fingerprint", Fingerprint::of(&args.tool, &canonical::args_sha256(&arguments)))
+        target.with("fingerprint", value::fingerprint("--args", &args.tool, &arguments)?)
     };
     let target = target.with_some("occurrence", args.occurrence).with_some("as_of", as_of);
     let call: Lookup = session.read(target, &args.reading).await?;

@@ -8,7 +8,6 @@ use super::{
 use crate::Error;
 use runlog_schemas::{
     answer::{ErrorKind, Lookup, LookupStatus},
-    canonical,
     id::Fingerprint,
 };
 use serde_json::Value;
@@ -50,9 +49,8 @@ pub(super) fn of(lives: &[Life]) -> Result<Vec<Known>, Error> {
 
 /// The fingerprint of a call, however its arguments are written.
 pub(super) fn fingerprint(tool: &str, arguments: &str) -> Result<Fingerprint, Error> {
-    let canonical = canonical::canonicalize(arguments)
-        .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))?;
-    Ok(Fingerprint::of(tool, &canonical::args_sha256(&canonical)))
+    Fingerprint::of_call(tool, arguments)
+        .map_err(|error| Error::new(ErrorKind::Internal, "arguments have no canonical form").because(error))
 }
 
 impl Known {

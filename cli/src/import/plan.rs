@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use runlog_schemas::canonical;
-use runlog_schemas::id::{Fingerprint, RunId};
+use runlog_schemas::id::{OrEmpty, RunId};
 use runlog_schemas::json::Json;
+use runlog_schemas::payload::ToolCallRequested;
 
 use super::json::{Malformed, Value};
 
@@ -24,7 +25,7 @@ pub(crate) struct ImportedRun {
 
 impl ImportedRun {
     pub(crate) fn tool_calls(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::CallRequested { .. })).count()
+        self.events.iter().filter(|event| matches!(event, Event::CallRequested(_))).count()
     }
 
     /// Whether both would be written as the same records, wherever they come from.
@@ -43,18 +44,9 @@ pub(crate) enum Event {
         /// The message's content; null where it has none.
         content: Json,
     },
-    CallRequested {
-        /// Index of the message that asked for it.
-        asked_by: Option<usize>,
-        /// One per assistant message.
-        request_id: String,
-        /// Unique within the request; begins with the source's own id where it has one.
-        call_id: String,
-        tool_name: String,
-        arguments: Json,
-        args_sha256: String,
-        fingerprint: Fingerprint,
-    },
+    /// Its request id is one per assistant message. Its call id is unique within the request and begins with the source's
+    /// own id, if there is one.
+    CallRequested(ToolCallRequested),
     CallCompleted {
         /// Index of the request's event.
         request: usize,
@@ -87,9 +79,8 @@ pub(crate) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Call {
     source_id: Option<String>,
-    tool_name: String,
-    arguments: Json,
-    args_sha256: String,
+    /// With its hashes, and without its ids.
+    request: ToolCallRequested,
 }
 
 impl Call {
@@ -101,9 +92,18 @@ impl Call {
         at: &Value<'_>,
     ) -> Result<Self, Malformed> {
         let refuse = |error: canonical::Error| at.malformed(format_args!("the arguments cannot be used: {error}"));
-        let canonical = canonical::canonicalize(arguments).map_err(refuse)?;
-        let args_sha256 = canonical::args_sha256(&canonical);
-        Ok(Self { source_id, tool_name, arguments: Json::parse(arguments).map_err(refuse)?, args_sha256 })
+        let arguments = Some(Json::parse(arguments).map_err(refuse)?);
+        let request = ToolCallRequested {
+            request_id: String::new(),
+            call_id: String::new(),
+            parent_id: None,
+            vendor: None,
+            tool_name,
+            args_sha256: String::new(),
+            fingerprint: OrEmpty::NONE,
+            arguments,
+        };
+        Ok(Self { source_id, request: request.seal().map_err(refuse)? })
     }
 
     /// An element of OpenAI's `tool_calls`. Its arguments are JSON inside a string; some writers leave them an object.
@@ -170,18 +170,14 @@ impl Recorder {
         let mut requested = Vec::new();
         for (index, call) in calls.into_iter().enumerate() {
             let id = call.source_id.unwrap_or_else(|| format!("call-{}", index + 1));
-            let fingerprint = Fingerprint::of(&call.tool_name, &call.args_sha256);
             requested.push(Requested(self.run.events.len()));
             self.unanswered.push(self.run.events.len());
-            self.run.events.push(Event::CallRequested {
-                asked_by,
+            self.run.events.push(Event::CallRequested(ToolCallRequested {
                 request_id: request_id.to_owned(),
                 call_id: unique(id, &mut taken),
-                tool_name: call.tool_name,
-                arguments: call.arguments,
-                args_sha256: call.args_sha256,
-                fingerprint,
-            });
+                parent_id: asked_by.map(message_id),
+                ..call.request
+            }));
         }
         requested
     }

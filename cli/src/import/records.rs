@@ -9,7 +9,7 @@ use runlog_schemas::json::Json;
 use runlog_schemas::messages;
 use runlog_schemas::payload::{
     ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted,
-    ToolCallFailed, ToolCallRequested,
+    ToolCallFailed,
 };
 use runlog_schemas::record::{JournalRecord, Place};
 use std::str::FromStr;
@@ -112,19 +112,7 @@ impl Pen<'_> {
                 content: content.clone(),
             }
             .into(),
-            Event::CallRequested { asked_by, request_id, call_id, tool_name, arguments, args_sha256, fingerprint } => {
-                ToolCallRequested {
-                    request_id: request_id.clone(),
-                    call_id: call_id.clone(),
-                    parent_id: asked_by.map(message_id),
-                    vendor: None,
-                    tool_name: tool_name.clone(),
-                    args_sha256: args_sha256.clone(),
-                    fingerprint: fingerprint.clone().into(),
-                    arguments: Some(arguments.clone()),
-                }
-                .into()
-            }
+            Event::CallRequested(request) => request.clone().into(),
             Event::CallCompleted { request, result } => ToolCallCompleted {
                 request_record_id: self.answer(*request),
                 result: Some(result.clone()),

@@ -1,4 +1,5 @@
 use super::*;
+use runlog_schemas::{json::Json, payload::ToolCallRequested};
 
 mod recorded;
 
@@ -11,8 +12,8 @@ fn line(event: &Event) -> String {
     match event {
         Event::RunStarted => "started".to_owned(),
         Event::Turn { role, message, .. } => format!("turn {message} {role}"),
-        Event::CallRequested { request_id, call_id, tool_name, arguments, .. } => {
-            format!("requested {request_id} {call_id} {tool_name} {}", arguments.as_str())
+        Event::CallRequested(ToolCallRequested { request_id, call_id, tool_name, arguments, .. }) => {
+            format!("requested {request_id} {call_id} {tool_name} {}", arguments.as_ref().map_or("", Json::as_str))
         }
         Event::CallCompleted { request, result } => format!("completed {request} {}", result.as_str()),
         Event::CallFailed { request, message } => format!("failed {request} {message}"),

@@ -120,7 +120,7 @@ pub(super) fn requested(
         vendor: Some(req.vendor.clone()),
         tool_name: req.tool_name.clone(),
         args_sha256: req.args_sha256.clone(),
-        fingerprint: Fingerprint::of(&req.tool_name, &req.args_sha256).into(),
+        fingerprint: Fingerprint::of_hashed_call(&req.tool_name, &req.args_sha256).into(),
         arguments,
     };
     draft(writer, Some(id), payload, req.started_at, content)

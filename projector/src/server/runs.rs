@@ -12,7 +12,6 @@ use axum::{
 };
 use runlog_schemas::{
     answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
-    canonical,
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
@@ -284,11 +283,8 @@ pub(super) async fn lookup(
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
     let fingerprint = match (query.args, query.fingerprint) {
-        (Some(args), None) => {
-            let canonical = canonical::canonicalize(&args)
-                .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?;
-            Fingerprint::of(&query.tool, &canonical::args_sha256(&canonical))
-        }
+        (Some(args), None) => Fingerprint::of_call(&query.tool, &args)
+            .map_err(|error| Error::new(ErrorKind::Invalid, format!("args were not taken: {error}")))?,
         (None, Some(fingerprint)) => fingerprint,
         _ => return Err(Error::new(ErrorKind::Usage, "a lookup names either args or a fingerprint")),
     };

@@ -1,7 +1,10 @@
 //! Ids that are text. Each is generic over what holds the text, so that an envelope borrows its ids from its bytes.
 
 use super::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
-use crate::datum::{Datum, Input, Malformed, hex, put_bytes};
+use crate::{
+    canonical,
+    datum::{Datum, Input, Malformed, hex, put_bytes},
+};
 use std::{borrow::Borrow, cmp, fmt, hash, ops::Deref, str::FromStr};
 
 /// What the owned ids have in common, for [`OrEmpty`].
@@ -265,14 +268,23 @@ texts! {
     RecordId = "record id", at most ID_BYTES_MAX;
     /// A writer: random per open.
     WriterId = "writer id", at most ID_BYTES_MAX;
-    /// What a tool call is recognised by: [`Fingerprint::of`], or a host's own, as it gave it.
+    /// What a tool call is recognised by: [`Fingerprint::of_call`], or a host's own, as it gave it.
     Fingerprint = "fingerprint", at most FINGERPRINT_BYTES_MAX;
 }
 
 impl Fingerprint {
-    /// `v1:` and the lower-case hex of SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
+    /// The fingerprint of a call, from the JSON text of its arguments. Every spelling of the same arguments gives the same
+    /// fingerprint.
+    ///
+    /// Errors: the arguments are not JSON, repeat a key, or have no canonical form.
+    pub fn of_call(tool_name: &str, arguments: &str) -> Result<Self, canonical::Error> {
+        Ok(Self::of_hashed_call(tool_name, &canonical::args_sha256(arguments)?))
+    }
+
+    /// The fingerprint of a call whose arguments a host has hashed: `v1:` and the lower-case hex of
+    /// SHA-256(tool name ‖ 0x00 ‖ `args_sha256` as ASCII).
     #[must_use]
-    pub fn of(tool_name: &str, args_sha256: &str) -> Self {
+    pub fn of_hashed_call(tool_name: &str, args_sha256: &str) -> Self {
         use sha2::{Digest as _, Sha256};
         let hash = Sha256::new().chain_update(tool_name).chain_update([0]).chain_update(args_sha256).finalize();
         Self(format!("v1:{}", hex(&hash)))

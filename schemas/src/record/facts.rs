@@ -1,7 +1,7 @@
 //! The facts of a record: what is in clear beside its payload.
 
 use crate::{
-    canonical, datum,
+    datum,
     datum::Sha256,
     id::{Fingerprint, JournalSeq, RecordId},
     json::Json,
@@ -241,7 +241,5 @@ fn tool_journal_entry(entry: &ToolJournalEntry, facts: &mut Facts) {
     facts.key = Some(Sha256::of(entry.call_fingerprint.as_bytes()).to_string());
     facts.status = Some(if entry.is_error { "failed" } else { "completed" }.to_owned());
     facts.tool_name = Some(entry.tool_name.clone());
-    facts.fingerprint = canonical::canonicalize(entry.arguments.as_str())
-        .ok()
-        .map(|arguments| Fingerprint::of(&entry.tool_name, &canonical::args_sha256(&arguments)));
+    facts.fingerprint = Fingerprint::of_call(&entry.tool_name, entry.arguments.as_str()).ok();
 }

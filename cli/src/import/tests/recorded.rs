@@ -2,6 +2,7 @@
 
 use runlog_schemas::json::Json;
 use runlog_schemas::judge::Verdict;
+use runlog_schemas::payload::ToolCallRequested;
 use serde_json::Value;
 
 use super::*;
@@ -42,7 +43,9 @@ fn calls(run: &ImportedRun) -> Vec<(String, Value, Option<Value>)> {
         })
     };
     let call = |(index, event): (usize, &Event)| match event {
-        Event::CallRequested { tool_name, arguments, .. } => Some((tool_name.clone(), json(arguments), answer(index))),
+        Event::CallRequested(ToolCallRequested { tool_name, arguments: Some(arguments), .. }) => {
+            Some((tool_name.clone(), json(arguments), answer(index)))
+        }
         _ => None,
     };
     run.events.iter().enumerate().filter_map(call).collect()
@@ -67,7 +70,7 @@ fn check_shape(run: &ImportedRun) {
                 assert!(*messages == turns && *messages >= saved && unanswered.is_empty(), "{}", run.run_id);
                 saved = *messages;
             }
-            Event::RunStarted | Event::CallRequested { .. } | Event::RunEnded { .. } => {}
+            Event::RunStarted | Event::CallRequested(_) | Event::RunEnded { .. } => {}
         }
     }
     assert_eq!(turns, run.messages.len(), "{}", run.run_id);

@@ -144,7 +144,8 @@ fn an_intent_whose_acknowledgement_was_lost_is_adopted_unless_its_call_is_runnin
 #[test]
 fn a_request_is_unanswered_until_the_agent_has_its_answer() {
     let mut replay = Replay::new(&recovery(vec![completed("new", 8, "v1:a", None)], Vec::new()), &[]);
-    let call = |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of("pay", "x"), pending: None };
+    let call =
+        |request| RecordedCall { id: id(request), fingerprint: Fingerprint::of_hashed_call("pay", "x"), pending: None };
     replay.add(4.into(), "pay", Some("k"), call("old"));
     replay.add(9.into(), "pay", None, call("refused"));
     assert_eq!(replay.unanswered(), ["old", "new", "refused"].map(id));

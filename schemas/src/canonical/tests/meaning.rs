@@ -197,20 +197,20 @@ proptest! {
         let equal = one.meaning() == other.meaning();
         let (first, second) = (canonical(&one), canonical(&other));
         prop_assert_eq!(first == second, equal, "{} and {}", first, second);
-        let of = |canonical: &str| Fingerprint::of("tool", &args_sha256(canonical));
+        let of = |arguments: &str| Fingerprint::of_call("tool", arguments).unwrap();
         prop_assert_eq!(of(&first) == of(&second), equal, "{} and {}", first, second);
     }
 
     #[test]
     fn a_tool_and_its_arguments_are_not_shifted_into_each_other((one, other) in pair(), pick in (0..7_usize, 0..7_usize)) {
-        let hashes = [args_sha256(&canonical(&one)), args_sha256(&canonical(&other))];
+        let hashes = [args_sha256(&canonical(&one)).unwrap(), args_sha256(&canonical(&other)).unwrap()];
         // Names that end with what the other call's arguments would add to a name.
         let tools = [
             String::new(), "t".into(), "t\0".into(), "\0t".into(), format!("t\0{}", hashes[0]),
             format!("t\0{}", hashes[1]), format!("t{}", hashes[1]),
         ];
         let equal = tools[pick.0] == tools[pick.1] && one.meaning() == other.meaning();
-        let prints = (Fingerprint::of(&tools[pick.0], &hashes[0]), Fingerprint::of(&tools[pick.1], &hashes[1]));
+        let prints = (Fingerprint::of_hashed_call(&tools[pick.0], &hashes[0]), Fingerprint::of_hashed_call(&tools[pick.1], &hashes[1]));
         prop_assert_eq!(prints.0 == prints.1, equal, "{:?} and {:?}", tools[pick.0], tools[pick.1]);
     }
 }

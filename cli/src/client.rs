@@ -23,17 +23,6 @@ const STREAM_WAIT: Duration = Duration::from_secs(30);
 /// Detects that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// The largest raw answer that is accepted, bytes.
-const RAW_BYTES_MAX: usize = 16 << 20;
-
-/// An answer as it was received.
-#[derive(Debug)]
-pub(crate) struct Raw {
-    pub(crate) status: u16,
-    pub(crate) content_type: String,
-    pub(crate) body: String,
-}
-
 /// A server.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -75,38 +64,6 @@ impl Client {
         let url = self.url(&target.deadline(deadline))?;
         let request = self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body);
         self.exchange(request, &url, deadline).await
-    }
-
-    /// Sends a request and returns the answer whatever its status; one over [`RAW_BYTES_MAX`] is an error.
-    pub(crate) async fn raw(
-        &self,
-        method: &str,
-        target: &Target,
-        body: Option<String>,
-        wait: Duration,
-    ) -> Result<Raw, Error> {
-        let url = self.url(target)?;
-        let request = match body {
-            Some(body) if method == "POST" => {
-                self.http.post(&url).header(reqwest::header::CONTENT_TYPE, "application/json").body(body)
-            }
-            _ => self.http.get(&url),
-        };
-        let mut response = request.timeout(wait).send().await.map_err(|error| self.failed(error, wait))?;
-        let content_type = response.headers().get(reqwest::header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| self.failed(error, wait))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > RAW_BYTES_MAX {
-                return Err(Error::new(
-                    ErrorKind::TooLarge,
-                    format!("the answer of {url} exceeds {RAW_BYTES_MAX} bytes"),
-                ));
-            }
-        }
-        let body = String::from_utf8_lossy(&bytes).into_owned();
-        Ok(Raw { status: response.status().as_u16(), content_type, body })
     }
 
     /// Opens a stream of server-sent events.

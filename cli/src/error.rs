@@ -107,6 +107,18 @@ impl From<runlog_producer::content::Error> for Error {
     }
 }
 
+impl From<runlog_conformance::Error> for Error {
+    fn from(source: runlog_conformance::Error) -> Self {
+        use runlog_conformance::Error as E;
+        let kind = match source {
+            E::Url { .. } => ErrorKind::Usage,
+            E::Unavailable { .. } => ErrorKind::Unavailable,
+            E::Client(_) => ErrorKind::Internal,
+        };
+        Self::new(kind, source.to_string())
+    }
+}
+
 impl From<runlog_schemas::id::Illegal> for Error {
     fn from(illegal: runlog_schemas::id::Illegal) -> Self {
         Self::new(ErrorKind::Usage, illegal.to_string())

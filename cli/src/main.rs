@@ -7,7 +7,6 @@ mod args;
 mod client;
 mod command;
 mod config;
-mod conformance;
 mod demo;
 mod error;
 mod exit;

@@ -2,21 +2,16 @@
 
 use crate::{
     Error, args,
-    client::{Client, Target},
-    conformance::{self, Line, Outcome, Plan, Report, rules},
     exit::Answer,
     output::Output,
     text::{Cell, Text},
 };
-use runlog_schemas::answer::ErrorKind;
+use runlog_conformance::{Client, Line, Outcome, Plan, Report, Rule, rules};
 use serde_json::json;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// How long one rule may take.
 const RULE_WAIT: Duration = Duration::from_secs(30);
-/// How long a server may take to answer at all.
-const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// The widest name of a rule, and a space.
 const NAME_WIDTH: usize = 30;
 
@@ -29,7 +24,7 @@ pub(super) fn run(
     if let Some(unknown) = args.rule.iter().find(|name| !rules().any(|rule| rule.name == **name)) {
         return Err(Error::usage(format!("there is no rule {unknown}; --list has them")));
     }
-    let takes = |rule: &&conformance::Rule| rule.of_partition && args.rule.iter().any(|name| name == rule.name);
+    let takes = |rule: &&Rule| rule.of_partition && args.rule.iter().any(|name| name == rule.name);
     if let Some(rule) = rules().find(takes).filter(|_| !args.partition_rules) {
         let message = format!("{} takes something away from a whole partition: it needs --partition-rules", rule.name);
         return Err(Error::usage(message));
@@ -45,21 +40,18 @@ pub(super) fn run(
         );
         return Err(Error::usage(message));
     }
-    let client = Client::new(server)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::new(ErrorKind::Internal, "no runtime to wait on").because(error))?;
     // Whatever it answers; where nobody does, there is nothing to report on.
-    runtime.block_on(client.raw("GET", &Target::new("/v1/journal"), None, FIRST_WAIT))?;
+    let client = Client::connect(server)?;
     let plan = Plan {
         only: args.rule.clone(),
-        prefix: prefix(args, &client, &runtime)?,
+        prefix: prefix(args, &client)?,
         wait: args.deadline.unwrap_or(RULE_WAIT),
         partition_rules: args.partition_rules,
     };
     let begun = Instant::now();
     let count = if args.rule.is_empty() { rules().count() } else { args.rule.len() };
     let progress = output.progress("rules", count as u64);
-    let lines = conformance::run(&client, &runtime, &plan, || progress.advance(1));
+    let lines = runlog_conformance::run(&client, &plan, || progress.advance(1));
     drop(progress);
     let report = Report::new(server, lines, begun);
     output.answer(&report, human)?;
@@ -67,22 +59,17 @@ pub(super) fn run(
 }
 
 /// What the ids of all runs begin with. One that was given must be nobody's yet: runs of another time would answer.
-fn prefix(args: &args::Conformance, client: &Client, runtime: &Runtime) -> Result<String, Error> {
+fn prefix(args: &args::Conformance, client: &Client) -> Result<String, Error> {
     let Some(prefix) = &args.prefix else { return Ok(format!("conformance-{}", crate::random_id())) };
-    let target = Target::new("/v1/runs").with("prefix", prefix).with("limit", 1);
-    let found = runtime.block_on(client.raw("GET", &target, None, FIRST_WAIT))?;
-    let found: serde_json::Value = serde_json::from_str(&found.body).unwrap_or_default();
-    match found["runs"].as_array() {
-        Some(runs) if !runs.is_empty() => {
-            let message = format!("there are runs whose id begins with {prefix:?}; the suite writes to new runs only");
-            Err(Error::usage(message))
-        }
-        _ => Ok(prefix.clone()),
+    if client.has_runs(prefix)? {
+        let message = format!("there are runs whose id begins with {prefix:?}; the suite writes to new runs only");
+        return Err(Error::usage(message));
     }
+    Ok(prefix.clone())
 }
 
 fn list(output: &Output) -> Result<(), Error> {
-    let row = |rule: &conformance::Rule| json!({"name": rule.name, "section": rule.section, "claim": rule.claim, "of_partition": rule.of_partition});
+    let row = |rule: &Rule| json!({"name": rule.name, "section": rule.section, "claim": rule.claim, "of_partition": rule.of_partition});
     let all = json!({"rules": rules().map(row).collect::<Vec<_>>()});
     output.answer(&all, |_, text| {
         for rule in rules() {

@@ -1,17 +1,17 @@
 //! Lists by pages, and timelines by cursors: nothing is left out and nothing comes twice, whatever is written meanwhile.
 
+use super::client::Target;
 use super::{
     Rule,
     payloads::{completed, lifecycle, request, turn},
     run::Run,
-    site::{Answer, Checked, Needs, Site},
+    scenario::{Answer, Checked, Needs, Scenario},
 };
-use crate::client::Target;
 use serde_json::{Value, json};
 
 const SECTION: &str = "Reads";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "records_in_order",
         SECTION,
@@ -34,18 +34,18 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Turns, and their ids.
-fn turns(site: &mut Site<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
-    (0..count).map(|number| site.say(run, turn(&number.to_string()))).collect()
+fn turns(scenario: &mut Scenario<'_>, run: &mut Run, count: u32) -> Checked<Vec<String>> {
+    (0..count).map(|number| scenario.say(run, turn(&number.to_string()))).collect()
 }
 
 fn ids(items: &[Value]) -> Vec<&str> {
     items.iter().map(|item| item["record_id"].as_str().unwrap_or_default()).collect()
 }
 
-fn in_order(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let said = turns(site, &mut run, 3)?;
-    let answer = site.of(&run, "/records", &[])?.ok()?;
+fn in_order(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let said = turns(scenario, &mut run, 3)?;
+    let answer = scenario.of(&run, "/records", &[])?.ok()?;
     let said: Vec<&str> = said.iter().map(String::as_str).collect();
     answer.lists("/records", "record_id", &said)?;
     for (at, number) in (1..=3).enumerate() {
@@ -61,11 +61,11 @@ fn cursor(page: &Answer) -> Checked<String> {
     page.at("/next_cursor").as_str().map(str::to_owned).ok_or_else(|| page.fails("a next_cursor"))
 }
 
-fn records_paged(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let mut said = turns(site, &mut run, 5)?;
-    let mut page = site.of(&run, "/records", &[("limit", "2")])?.ok()?;
-    said.extend(turns(site, &mut run, 1)?);
+fn records_paged(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let mut said = turns(scenario, &mut run, 5)?;
+    let mut page = scenario.of(&run, "/records", &[("limit", "2")])?.ok()?;
+    said.extend(turns(scenario, &mut run, 1)?);
     let mut found: Vec<String> = Vec::new();
     for _ in 0..6 {
         found.extend(ids(page.list("/records")?).into_iter().map(str::to_owned));
@@ -73,69 +73,69 @@ fn records_paged(site: &mut Site<'_>) -> Checked {
             break;
         }
         let next = cursor(&page)?;
-        page = site.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+        page = scenario.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
     }
     page.that(found == said, format!("{said:?} over all pages, not {found:?}"))
 }
 
-fn listed(site: &mut Site<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
+fn listed(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
     let (partition, offset) = run.last.unwrap_or_default();
-    let mut target = Target::new("/v1/runs").with("prefix", site.prefix());
+    let mut target = Target::new("/v1/runs").with("prefix", scenario.prefix());
     for (name, value) in query {
         target = target.with(name, value);
     }
-    site.get(target.with("consistency", format!("at-least={partition}:{offset}")))?.ok()
+    scenario.get(target.with("consistency", format!("at-least={partition}:{offset}")))?.ok()
 }
 
 /// That a run is listed at all.
-fn there(site: &mut Site<'_>, run: &Run) -> Checked {
+fn there(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
     let (partition, offset) = run.last.unwrap_or_default();
-    super::http::runs_at(site, run, &format!("at-least={partition}:{offset}")).needs("at_least_of_lists")
+    super::http::runs_at(scenario, run, &format!("at-least={partition}:{offset}")).needs("at_least_of_lists")
 }
 
-fn runs_in_order(site: &mut Site<'_>) -> Checked {
-    let mut runs = [site.run(), site.run(), site.run()];
+fn runs_in_order(scenario: &mut Scenario<'_>) -> Checked {
+    let mut runs = [scenario.run(), scenario.run(), scenario.run()];
     for at in [2, 0, 1] {
-        site.say(&mut runs[at], turn("a"))?;
-        there(site, &runs[at])?;
+        scenario.say(&mut runs[at], turn("a"))?;
+        there(scenario, &runs[at])?;
     }
-    let page = listed(site, &runs[1], &[("limit", "2")])?;
+    let page = listed(scenario, &runs[1], &[("limit", "2")])?;
     page.lists("/runs", "run_id", &[&runs[0].id, &runs[1].id])?;
     let next = cursor(&page)?;
-    let page = listed(site, &runs[1], &[("limit", "2"), ("cursor", &next)])?;
+    let page = listed(scenario, &runs[1], &[("limit", "2"), ("cursor", &next)])?;
     page.lists("/runs", "run_id", &[&runs[2].id])?;
     page.has("/next_cursor", Value::Null)
 }
 
-fn runs_by_status(site: &mut Site<'_>) -> Checked {
-    let (mut open, mut ended) = (site.run(), site.run());
-    site.say(&mut open, turn("a"))?;
-    there(site, &open)?;
-    site.say(&mut ended, lifecycle("failed"))?;
-    there(site, &ended)?;
-    listed(site, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
-    listed(site, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
-    listed(site, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
+fn runs_by_status(scenario: &mut Scenario<'_>) -> Checked {
+    let (mut open, mut ended) = (scenario.run(), scenario.run());
+    scenario.say(&mut open, turn("a"))?;
+    there(scenario, &open)?;
+    scenario.say(&mut ended, lifecycle("failed"))?;
+    there(scenario, &ended)?;
+    listed(scenario, &ended, &[("status", "failed")])?.lists("/runs", "run_id", &[&ended.id])?;
+    listed(scenario, &ended, &[("status", "open")])?.lists("/runs", "run_id", &[&open.id])?;
+    listed(scenario, &ended, &[("status", "completed")])?.lists("/runs", "run_id", &[])
 }
 
 /// A call that ended; its request.
-fn call(site: &mut Site<'_>, run: &mut Run, seat: u32) -> Checked<String> {
-    let asked = site.say(run, request("book", &json!({"seat": seat})))?;
-    site.say(run, completed(&asked, &json!("done")))?;
+fn call(scenario: &mut Scenario<'_>, run: &mut Run, seat: u32) -> Checked<String> {
+    let asked = scenario.say(run, request("book", &json!({"seat": seat})))?;
+    scenario.say(run, completed(&asked, &json!("done")))?;
     Ok(asked)
 }
 
-fn recovery_paged(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let asked = [call(site, &mut run, 1)?, call(site, &mut run, 2)?, call(site, &mut run, 3)?];
-    let first = site.of(&run, "/recovery", &[("limit", "2")])?.ok()?;
+fn recovery_paged(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = [call(scenario, &mut run, 1)?, call(scenario, &mut run, 2)?, call(scenario, &mut run, 3)?];
+    let first = scenario.of(&run, "/recovery", &[("limit", "2")])?.ok()?;
     first.lists("/completed", "id", &[&asked[0], &asked[1]])?;
     let mut next = cursor(&first)?;
-    call(site, &mut run, 4)?;
+    call(scenario, &mut run, 4)?;
     let mut found = Vec::new();
     let mut page = first;
     for _ in 0..6 {
-        page = site.of(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+        page = scenario.of(&run, "/recovery", &[("limit", "2"), ("cursor", &next)])?.ok()?;
         page.has("/next_journal_seq", 7)?;
         let completed = page.list("/completed")?;
         found.extend(completed.iter().map(|one| one["id"].as_str().unwrap_or_default().to_owned()));
@@ -148,8 +148,8 @@ fn recovery_paged(site: &mut Site<'_>) -> Checked {
 }
 
 /// A tail to the end of what is there: of each event its cursor and its line.
-fn tail(site: &mut Site<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(String, Value)>)> {
-    let answer = site.of(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
+fn tail(scenario: &mut Scenario<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(String, Value)>)> {
+    let answer = scenario.of(run, "/tail", &[("from", from), ("until_end", "true")])?.ok()?;
     let mut events = Vec::new();
     for event in answer.text.replace("\r\n", "\n").split("\n\n") {
         let field = |name: &str| {
@@ -163,48 +163,48 @@ fn tail(site: &mut Site<'_>, run: &Run, from: &str) -> Checked<(Answer, Vec<(Str
     Ok((answer, events))
 }
 
-fn tail_in_order(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let said = turns(site, &mut run, 3)?;
-    let (answer, events) = tail(site, &run, "beginning")?;
+fn tail_in_order(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let said = turns(scenario, &mut run, 3)?;
+    let (answer, events) = tail(scenario, &run, "beginning")?;
     let lines: Vec<Value> = events.iter().map(|(_, line)| line.clone()).collect();
     answer.that(ids(&lines) == said, format!("events of {said:?}"))?;
     let own = events.iter().all(|(id, line)| !id.is_empty() && line["cursor"] == **id);
     answer.that(own, "each event's id is its line's cursor")?;
-    let (answer, events) = tail(site, &run, "end")?;
+    let (answer, events) = tail(scenario, &run, "end")?;
     answer.that(events.is_empty(), "nothing behind the end")
 }
 
-fn tail_goes_on(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let said = turns(site, &mut run, 3)?;
-    let (answer, events) = tail(site, &run, "beginning")?;
+fn tail_goes_on(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let said = turns(scenario, &mut run, 3)?;
+    let (answer, events) = tail(scenario, &run, "beginning")?;
     let Some((cursor, _)) = events.get(1) else { return Err(answer.fails("three events")) };
-    let more = turns(site, &mut run, 2)?;
-    let (answer, events) = tail(site, &run, cursor)?;
+    let more = turns(scenario, &mut run, 2)?;
+    let (answer, events) = tail(scenario, &run, cursor)?;
     let lines: Vec<Value> = events.into_iter().map(|(_, line)| line).collect();
     let expected = [&said[2..], &more[..]].concat();
     answer.that(ids(&lines) == expected, format!("events of {expected:?}"))
 }
 
-fn tail_follows(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let mut followed = site.follow(&run)?;
+fn tail_follows(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let mut followed = scenario.follow(&run)?;
     for said in ["a", "b", "c"] {
-        let id = site.say(&mut run, turn(said))?;
-        let line = site.next(&mut followed)?;
-        let head = site.head(&run)?;
+        let id = scenario.say(&mut run, turn(said))?;
+        let line = scenario.next(&mut followed)?;
+        let head = scenario.head(&run)?;
         head.that(line["record_id"] == id, format!("{id} as the next line of the tail, not {line}"))?;
     }
     Ok(())
 }
 
-fn cursors_refused(site: &mut Site<'_>) -> Checked {
-    let (mut one, mut other) = (site.run(), site.run());
-    turns(site, &mut one, 2)?;
-    turns(site, &mut other, 2)?;
-    let page = site.of(&one, "/records", &[("limit", "1")])?.ok()?;
+fn cursors_refused(scenario: &mut Scenario<'_>) -> Checked {
+    let (mut one, mut other) = (scenario.run(), scenario.run());
+    turns(scenario, &mut one, 2)?;
+    turns(scenario, &mut other, 2)?;
+    let page = scenario.of(&one, "/records", &[("limit", "1")])?.ok()?;
     let next = cursor(&page)?;
-    site.of(&other, "/records", &[("cursor", &next)])?.problem(400, "usage")?;
-    site.of(&one, "/recovery", &[("cursor", &next)])?.problem(400, "usage")
+    scenario.of(&other, "/records", &[("cursor", &next)])?.problem(400, "usage")?;
+    scenario.of(&one, "/recovery", &[("cursor", &next)])?.problem(400, "usage")
 }

@@ -4,13 +4,13 @@ use super::{
     Rule,
     payloads::{checkpoint, completed, message, turn},
     run::Run,
-    site::{Checked, Site},
+    scenario::{Checked, Scenario},
 };
 use serde_json::json;
 
 const SECTION: &str = "Reads";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new("lookup_as_of", SECTION, "a lookup as of a position tells what was known there, inclusive", lookup),
     Rule::new("recovery_as_of", SECTION, "so does a recovery", recovery),
     Rule::new("checkpoint_as_of", SECTION, "so does the latest checkpoint", latest),
@@ -20,69 +20,69 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// A call that was asked for, and answered: the places of both.
-fn call(site: &mut Site<'_>) -> Checked<(Run, String, String)> {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn call(scenario: &mut Scenario<'_>) -> Checked<(Run, String, String)> {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let asked = run.record(super::payloads::request("book", &json!({"seat": 1})));
-    let at_request = site.send(&mut run, &asked)?.applied()?.place();
+    let at_request = scenario.send(&mut run, &asked)?.applied()?.place();
     let result = run.record(completed(asked.id(), &json!("done")));
-    let at_result = site.send(&mut run, &result)?.applied()?.place();
-    site.say(&mut run, turn("b"))?;
+    let at_result = scenario.send(&mut run, &result)?.applied()?.place();
+    scenario.say(&mut run, turn("b"))?;
     Ok((run, at_request, at_result))
 }
 
-fn lookup(site: &mut Site<'_>) -> Checked {
-    let (run, at_request, at_result) = call(site)?;
+fn lookup(scenario: &mut Scenario<'_>) -> Checked {
+    let (run, at_request, at_result) = call(scenario)?;
     for (place, status) in [(at_request, "pending"), (at_result, "completed")] {
         let asked = [("tool", "book"), ("args", r#"{"seat":1}"#), ("as_of", &place)];
-        site.of(&run, "/lookup", &asked)?.ok()?.has("/status", status)?;
+        scenario.of(&run, "/lookup", &asked)?.ok()?.has("/status", status)?;
     }
     Ok(())
 }
 
-fn recovery(site: &mut Site<'_>) -> Checked {
-    let (run, at_request, at_result) = call(site)?;
+fn recovery(scenario: &mut Scenario<'_>) -> Checked {
+    let (run, at_request, at_result) = call(scenario)?;
     for (place, pending, next) in [(at_request, 1, 3), (at_result, 0, 4)] {
-        let answer = site.of(&run, "/recovery", &[("as_of", &place)])?.ok()?;
+        let answer = scenario.of(&run, "/recovery", &[("as_of", &place)])?.ok()?;
         answer.that(answer.list("/pending")?.len() == pending, format!("{pending} pending"))?;
         answer.has("/next_journal_seq", next)?;
     }
     Ok(())
 }
 
-fn latest(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn latest(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let mut places = Vec::new();
     for (id, covers) in [("first", 0), ("second", 1)] {
         let record = run.record(checkpoint(id, covers, &[message(id)]));
-        places.push((site.send(&mut run, &record)?.applied()?.place(), id));
+        places.push((scenario.send(&mut run, &record)?.applied()?.place(), id));
     }
     for (place, id) in places {
-        let answer = site.of(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
+        let answer = scenario.of(&run, "/checkpoints/latest", &[("as_of", &place)])?.ok()?;
         answer.has("/checkpoint_id", id)?;
     }
     Ok(())
 }
 
-fn records(site: &mut Site<'_>) -> Checked {
-    let (run, at_request, _) = call(site)?;
-    let answer = site.of(&run, "/records", &[("as_of", &at_request)])?.ok()?;
+fn records(scenario: &mut Scenario<'_>) -> Checked {
+    let (run, at_request, _) = call(scenario)?;
+    let answer = scenario.of(&run, "/records", &[("as_of", &at_request)])?.ok()?;
     answer.lists("/records", "payload_type", &["conversation_turn", "tool_call_requested"])
 }
 
-fn before(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn before(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let place = format!("{partition}:{}", offset.saturating_sub(1));
-    site.of(&run, "/facts", &[("as_of", &place)])?.problem(404, "not_found")
+    scenario.of(&run, "/facts", &[("as_of", &place)])?.problem(404, "not_found")
 }
 
-fn other_partition(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn other_partition(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let (partition, _) = run.last.unwrap_or_default();
     let other = if partition == 0 { 1 } else { partition - 1 };
-    site.of(&run, "/facts", &[("as_of", &format!("{other}:0"))])?.problem(400, "usage")
+    scenario.of(&run, "/facts", &[("as_of", &format!("{other}:0"))])?.problem(400, "usage")
 }

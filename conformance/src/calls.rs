@@ -3,13 +3,13 @@
 use super::{
     Rule,
     payloads::{completed, failed, request, turn},
-    site::{Checked, Site},
+    scenario::{Checked, Scenario},
 };
 use serde_json::{Value, json};
 
 const SECTION: &str = "Tool calls";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "call_transition",
         "Judgement",
@@ -44,24 +44,24 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("call_by_request", SECTION, "a call is found by the record id of its request", by_request),
 ];
 
-fn transition(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn transition(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let nobody = run.record(completed("nobody's", &json!(1)));
-    site.send(&mut run, &nobody)?.refused("transition")?;
-    let mut run = site.run();
-    let asked = site.pending(&mut run)?;
-    site.say(&mut run, completed(&asked, &json!(1)))?;
+    scenario.send(&mut run, &nobody)?.refused("transition")?;
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&asked, &json!(1)))?;
     let late = run.record(failed(&asked, "too late"));
-    site.send(&mut run, &late)?.refused("transition").map(drop)
+    scenario.send(&mut run, &late)?.refused("transition").map(drop)
 }
 
-fn same_completion(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let asked = site.pending(&mut run)?;
+fn same_completion(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
     let first = run.record(completed(&asked, &json!(1)));
-    let ended = site.send(&mut run, &first)?.applied()?;
-    site.say(&mut run, completed(&asked, &json!(1)))?;
-    let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+    let ended = scenario.send(&mut run, &first)?.applied()?;
+    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/position", ended.at("/position").clone())
 }
 
@@ -92,72 +92,74 @@ const VECTORS: [(&str, &str, &str); 7] = [
     ("b\u{f6}\u{f6}k", r#"{"a":1}"#, "v1:7b6e265001e10ce3677e988beefb9a94e71365ba32412ee20c5214cc947b834b"),
 ];
 
-fn fingerprint(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn fingerprint(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     for (tool, arguments, fingerprint) in VECTORS {
-        let answer = site.of(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
+        let answer = scenario.of(&run, "/lookup", &[("tool", tool), ("args", arguments)])?.ok()?;
         answer.has("/fingerprint", fingerprint)?;
     }
     Ok(())
 }
 
-fn big_integers(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn big_integers(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     for (id, fingerprint) in [
         ("1234567890123456789", "v1:27806e68b5b3585d7079f4df44e393cc4ae7e24ec2a0f6e13040d6def16b9737"),
         ("1234567890123456788", "v1:c685a509ee16cffac0001f802b2a26c9adf86df7e82df801500685d2c17391fa"),
     ] {
         let arguments = format!("{{\"id\":{id}}}");
-        let answer = site.of(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
+        let answer = scenario.of(&run, "/lookup", &[("tool", "get_order"), ("args", &arguments)])?.ok()?;
         answer.has("/fingerprint", fingerprint)?;
     }
     Ok(())
 }
 
-fn duplicate_keys(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn duplicate_keys(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(request("book", &json!({"seat": 4711}))).0.to_string();
     let twice = record.replace(r#""seat":4711"#, r#""seat":4711,"seat":4712"#);
-    site.body(&run, twice)?.problem(400, "invalid")?;
+    scenario.body(&run, twice)?.problem(400, "invalid")?;
     let asked = [("tool", "book"), ("args", r#"{"seat":1,"seat":2}"#)];
-    site.of(&run, "/lookup", &asked)?.problem(400, "invalid")
+    scenario.of(&run, "/lookup", &asked)?.problem(400, "invalid")
 }
 
-fn canonical(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
+fn canonical(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, request("book", &json!({"a": {"x": 1, "y": [2, 3]}, "b": "é"})))?;
     let otherwise = " { \"b\" : \"\\u00e9\", \"a\" : {\"y\":[2,3],\"x\":1} } ";
-    let answer = site.of(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
+    let answer = scenario.of(&run, "/lookup", &[("tool", "book"), ("args", otherwise)])?.ok()?;
     answer.has("/status", "pending")?;
-    let answer = site.of(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?.ok()?;
+    let answer =
+        scenario.of(&run, "/lookup", &[("tool", "book"), ("args", r#"{"a":{"x":1,"y":[3,2]},"b":"é"}"#)])?.ok()?;
     answer.has("/status", "unknown")
 }
 
-fn unknown(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let nobody = site.run();
-    site.pending(&mut run)?;
-    for answer in [site.lookup(&run, "book", &json!({"seat": 2}))?, site.lookup(&nobody, "book", &json!({"seat": 1}))?]
+fn unknown(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let nobody = scenario.run();
+    scenario.pending(&mut run)?;
+    for answer in
+        [scenario.lookup(&run, "book", &json!({"seat": 2}))?, scenario.lookup(&nobody, "book", &json!({"seat": 1}))?]
     {
         answer.has("/status", "unknown")?;
         answer.has("/occurrences", 0)?;
         answer.has("/result", Value::Null)?;
     }
     let third = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "3")];
-    let answer = site.of(&run, "/lookup", &third)?.ok()?;
+    let answer = scenario.of(&run, "/lookup", &third)?.ok()?;
     answer.has("/status", "unknown")?;
     answer.has("/occurrences", 1)
 }
 
-fn lookup_completed(site: &mut Site<'_>) -> Checked {
+fn lookup_completed(scenario: &mut Scenario<'_>) -> Checked {
     for result in [json!("{\"as\": \"text\"}"), Value::Null, json!({"id": 9_007_199_254_740_993_u64, "n": [1, null]})] {
-        let mut run = site.run();
-        let asked = site.pending(&mut run)?;
+        let mut run = scenario.run();
+        let asked = scenario.pending(&mut run)?;
         let record = run.record(completed(&asked, &result));
-        let ended = site.send(&mut run, &record)?.applied()?;
-        let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+        let ended = scenario.send(&mut run, &record)?.applied()?;
+        let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
         call.has("/status", "completed")?;
         call.has("/result", result)?;
         call.has("/error", Value::Null)?;
@@ -167,48 +169,48 @@ fn lookup_completed(site: &mut Site<'_>) -> Checked {
     Ok(())
 }
 
-fn lookup_failed(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let asked = site.pending(&mut run)?;
-    site.say(&mut run, failed(&asked, "no seats"))?;
-    let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+fn lookup_failed(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, failed(&asked, "no seats"))?;
+    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "failed")?;
     call.has("/result", Value::Null)?;
     call.has("/error", json!({"kind": "refused", "message": "no seats"}))
 }
 
-fn occurrences(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let first = site.pending(&mut run)?;
-    site.say(&mut run, completed(&first, &json!(1)))?;
-    site.pending(&mut run)?;
-    let last = site.lookup(&run, "book", &json!({"seat": 1}))?;
+fn occurrences(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let first = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&first, &json!(1)))?;
+    scenario.pending(&mut run)?;
+    let last = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     last.has("/occurrence", 2)?;
     last.has("/occurrences", 2)?;
     last.has("/status", "pending")?;
     let first = [("tool", "book"), ("args", r#"{"seat":1}"#), ("occurrence", "1")];
-    site.of(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
+    scenario.of(&run, "/lookup", &first)?.ok()?.has("/status", "completed")
 }
 
-fn call_ids(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn call_ids(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let [one, other] = [1, 2].map(|seat| {
         let mut asked = request("book", &json!({"seat": seat}));
         asked["call_id"] = "call_0".into();
-        site.say(&mut run, asked)
+        scenario.say(&mut run, asked)
     });
     let (one, other) = (one?, other?);
-    site.say(&mut run, completed(&other, &json!("two")))?;
-    site.recovery(&run)?.lists("/pending", "id", &[&one])?;
-    site.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
+    scenario.say(&mut run, completed(&other, &json!("two")))?;
+    scenario.recovery(&run)?.lists("/pending", "id", &[&one])?;
+    scenario.lookup(&run, "book", &json!({"seat": 1}))?.has("/status", "pending")
 }
 
-fn by_request(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let asked = site.pending(&mut run)?;
-    site.say(&mut run, completed(&asked, &json!(1)))?;
-    let answer = site.of(&run, &format!("/calls/{asked}"), &[])?.ok()?;
+fn by_request(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    let answer = scenario.of(&run, &format!("/calls/{asked}"), &[])?.ok()?;
     answer.has("/status", "completed")?;
     answer.has("/occurrence", 1)?;
-    site.of(&run, "/calls/nobody", &[])?.problem(404, "not_found")
+    scenario.of(&run, "/calls/nobody", &[])?.problem(404, "not_found")
 }

@@ -1,15 +1,15 @@
 //! Where records stand, and what follows from it.
 
+use super::client::Target;
 use super::{
     Rule,
     payloads::{checkpoint, message, proposal, prune, turn, write_back},
-    site::{Checked, Needs, Site},
+    scenario::{Checked, Needs, Scenario},
 };
-use crate::client::Target;
 use runlog_schemas::{id::RunId, partition::partition_of};
 use serde_json::json;
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new("journal_told", "A journal", "a server tells topic, journal id and partition count", journal_told),
     Rule::new(
         "partition_of_run",
@@ -36,35 +36,35 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("outcome_by_id", "Judgement", "what became of a record is told by its id", by_id),
 ];
 
-fn journal_told(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn journal_told(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = site.send(&mut run, &record)?.applied()?;
-    let answer = site.get(Target::new("/v1/journal"))?.ok()?;
+    let sent = scenario.send(&mut run, &record)?.applied()?;
+    let answer = scenario.get(Target::new("/v1/journal"))?.ok()?;
     answer.that(answer.at("/partitions").as_u64().is_some_and(|count| count > 0), "partitions, 1 at the least")?;
     answer.that(answer.at("/journal_id").as_str().is_some_and(|id| !id.is_empty()), "a journal_id")?;
     answer.has("/topic", sent.at("/position/topic").clone())
 }
 
-fn partition(site: &mut Site<'_>) -> Checked {
-    let journal = site.get(Target::new("/v1/journal"))?.ok()?;
+fn partition(scenario: &mut Scenario<'_>) -> Checked {
+    let journal = scenario.get(Target::new("/v1/journal"))?.ok()?;
     let count = journal.at("/partitions").as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
     for _ in 0..8 {
-        let mut run = site.run();
+        let mut run = scenario.run();
         let record = run.record(turn("a"));
-        let sent = site.send(&mut run, &record)?.applied()?;
+        let sent = scenario.send(&mut run, &record)?.applied()?;
         let run_id = RunId::new(run.id.as_str()).map_err(|_| sent.fails("a legal run id"))?;
         sent.has("/position/partition", partition_of(run_id, count).get())?;
     }
     Ok(())
 }
 
-fn one_partition(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn one_partition(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let mut before = None;
     for id in ["a", "b", "c"] {
         let record = run.record(turn(id));
-        let sent = site.send(&mut run, &record)?.applied()?;
+        let sent = scenario.send(&mut run, &record)?.applied()?;
         let place = (sent.at("/position/partition").as_u64(), sent.at("/position/offset").as_u64());
         let behind = before.is_none_or(|(partition, offset)| partition == place.0 && offset < place.1);
         sent.that(behind, "the partition of the record before it, and a higher offset")?;
@@ -73,9 +73,9 @@ fn one_partition(site: &mut Site<'_>) -> Checked {
     Ok(())
 }
 
-fn unnumbered(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn unnumbered(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     for unnumbered in [
         checkpoint("c", 1, &[message("hello")]),
         proposal("p", "pending"),
@@ -83,68 +83,68 @@ fn unnumbered(site: &mut Site<'_>) -> Checked {
         write_back("committed", 1),
         prune(1, false),
     ] {
-        site.say(&mut run, unnumbered)?;
-        site.say(&mut run, turn("b"))?;
+        scenario.say(&mut run, unnumbered)?;
+        scenario.say(&mut run, turn("b"))?;
     }
     Ok(())
 }
 
-fn next_numbers(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    let head = site.head(&run)?;
+fn next_numbers(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let head = scenario.head(&run)?;
     head.has("/next_journal_seq", 2)?;
     head.has("/next_writer_seq", 3)
 }
 
-fn hash(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn hash(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let first = run.record(turn("a"));
-    site.send(&mut run, &first)?.applied()?;
-    let before = site.head(&run)?;
+    scenario.send(&mut run, &first)?.applied()?;
+    let before = scenario.head(&run)?;
     let told = before.at("/hash").as_str().is_some_and(|hash| hash.len() == 64);
     before.that(told, "64 hexadecimal digits at /hash")?;
-    site.send(&mut run, &first)?;
-    site.head(&run)?.has("/hash", before.at("/hash").clone())?;
+    scenario.send(&mut run, &first)?;
+    scenario.head(&run)?.has("/hash", before.at("/hash").clone())?;
     let again = run.record(turn("a"));
-    site.send(&mut run, &again)?.applied()?;
-    let after = site.head(&run)?;
+    scenario.send(&mut run, &again)?.applied()?;
+    let after = scenario.head(&run)?;
     after.that(after.at("/hash") != before.at("/hash"), "another hash behind another record")
 }
 
-fn unknown_members(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn unknown_members(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a")).with("x_of_the_host", json!({"deep": [1, "two"]}));
-    let first = site.send(&mut run, &record)?.applied()?;
-    site.send(&mut run, &record)?.repeats(&first).needs("repeat_of_applied")?;
+    let first = scenario.send(&mut run, &record)?.applied()?;
+    scenario.send(&mut run, &record)?.repeats(&first).needs("repeat_of_applied")?;
     let other = record.with("x_of_the_host", json!({"deep": [1, "three"]}));
-    site.send(&mut run, &other)?.refused("conflict").needs("conflict_id").map(drop)
+    scenario.send(&mut run, &other)?.refused("conflict").needs("conflict_id").map(drop)
 }
 
-fn by_position(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn by_position(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = site.send(&mut run, &record)?.applied()?;
+    let sent = scenario.send(&mut run, &record)?.applied()?;
     let (place, id) = (sent.place(), record.id());
-    let answer = site.of(&run, "/outcome", &[("position", &place), ("record_id", id)])?.ok()?;
+    let answer = scenario.of(&run, "/outcome", &[("position", &place), ("record_id", id)])?.ok()?;
     answer.has("/outcome", "applied")?;
     answer.has("/position", sent.at("/position").clone())?;
     let early = run.record(turn("b")).with("writer_seq", 7);
-    let refused = site.send(&mut run, &early)?.refused("gap").needs("gap")?;
+    let refused = scenario.send(&mut run, &early)?.refused("gap").needs("gap")?;
     let place = refused.place();
-    let answer = site.of(&run, "/outcome", &[("position", &place), ("record_id", early.id())])?.ok()?;
+    let answer = scenario.of(&run, "/outcome", &[("position", &place), ("record_id", early.id())])?.ok()?;
     answer.has("/outcome", "refused")?;
     answer.has("/reason", "gap")
 }
 
-fn by_id(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn by_id(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a"));
-    let sent = site.send(&mut run, &record)?.applied()?;
-    let answer = site.of(&run, "/outcome", &[("record_id", record.id())])?.ok()?;
+    let sent = scenario.send(&mut run, &record)?.applied()?;
+    let answer = scenario.of(&run, "/outcome", &[("record_id", record.id())])?.ok()?;
     answer.has("/outcome", "applied")?;
     answer.has("/position", sent.at("/position").clone())?;
     answer.has("/epoch", 0)?;
-    site.of(&run, "/outcome", &[("record_id", "nobody's")])?.problem(404, "not_found")
+    scenario.of(&run, "/outcome", &[("record_id", "nobody's")])?.problem(404, "not_found")
 }

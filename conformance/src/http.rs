@@ -1,18 +1,18 @@
 //! The interface: what is refused and how, how fresh an answer is, what is masked.
 
+use super::client::Target;
 use super::{
     Rule,
     payloads::{request, turn},
     run::Run,
-    site::{Checked, Site},
+    scenario::{Checked, Scenario},
 };
-use crate::client::Target;
 use serde_json::{Value, json};
 
 const SECTION: &str = "Reads";
 const RECORD: &str = "The record";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new("unknown_run", SECTION, "a run that nothing was applied to is not_found, 404", unknown_run),
     Rule::new("problem_details", SECTION, "an error is an RFC 9457 problem with a kind", problem_details),
     Rule::new("limits_refused", SECTION, "a limit of 0 or over 1000 is refused, not read as another", limits),
@@ -51,21 +51,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("lookup_whole", SECTION, "a lookup answers with content whole, whatever its class", lookup_whole),
 ];
 
-fn unknown_run(site: &mut Site<'_>) -> Checked {
-    let run = site.run();
+fn unknown_run(scenario: &mut Scenario<'_>) -> Checked {
+    let run = scenario.run();
     for path in ["", "/records", "/recovery", "/checkpoints/latest", "/facts"] {
-        site.of(&run, path, &[])?.problem(404, "not_found")?;
+        scenario.of(&run, path, &[])?.problem(404, "not_found")?;
     }
     Ok(())
 }
 
-fn problem_details(site: &mut Site<'_>) -> Checked {
-    let run = site.run();
+fn problem_details(scenario: &mut Scenario<'_>) -> Checked {
+    let run = scenario.run();
     let errors = [
-        site.get(Target::new("/v1/nothing"))?,
-        site.get(Target::new("/v1/runs").with("limit", "many"))?,
-        site.post(Target::new("/v1/runs"), "{}".to_owned())?,
-        site.body(&run, "{".to_owned())?,
+        scenario.get(Target::new("/v1/nothing"))?,
+        scenario.get(Target::new("/v1/runs").with("limit", "many"))?,
+        scenario.post(Target::new("/v1/runs"), "{}".to_owned())?,
+        scenario.body(&run, "{".to_owned())?,
     ];
     for (answer, status) in errors.iter().zip([404, 400, 405, 400]) {
         answer.that(answer.status == status, format!("status {status}"))?;
@@ -79,22 +79,24 @@ fn problem_details(site: &mut Site<'_>) -> Checked {
     Ok(())
 }
 
-fn limits(site: &mut Site<'_>) -> Checked {
+fn limits(scenario: &mut Scenario<'_>) -> Checked {
     for limit in ["0", "1001"] {
-        site.get(Target::new("/v1/runs").with("prefix", site.prefix()).with("limit", limit))?.problem(400, "usage")?;
+        scenario
+            .get(Target::new("/v1/runs").with("prefix", scenario.prefix()).with("limit", limit))?
+            .problem(400, "usage")?;
     }
     Ok(())
 }
 
 /// That nothing was applied to the run, nor refused of it.
-fn untouched(site: &mut Site<'_>, run: &Run) -> Checked {
-    site.get(Target::run(&run.id).with("consistency", "latest"))?.problem(404, "not_found")?;
+fn untouched(scenario: &mut Scenario<'_>, run: &Run) -> Checked {
+    scenario.get(Target::run(&run.id).with("consistency", "latest"))?.problem(404, "not_found")?;
     let anomalies = Target::new("/v1/anomalies").with("run", &run.id).with("consistency", "latest");
-    site.get(anomalies)?.ok()?.lists("/anomalies", "record_id", &[])
+    scenario.get(anomalies)?.ok()?.lists("/anomalies", "record_id", &[])
 }
 
-fn mangled(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn mangled(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let (good, other) = (run.record(turn("a")).0, run.record(turn("b")).0);
     let with = |name: &str, value: Value| {
         let mut record = other.clone();
@@ -109,124 +111,124 @@ fn mangled(site: &mut Site<'_>) -> Checked {
         json!({"run_id": run.id, "record_id": "x"}),
     ];
     for bad in bad {
-        site.body(&run, json!([good, bad]).to_string())?.problem(400, "invalid")?;
+        scenario.body(&run, json!([good, bad]).to_string())?.problem(400, "invalid")?;
     }
-    site.body(&run, format!("[{good}"))?.problem(400, "invalid")?;
-    untouched(site, &run)
+    scenario.body(&run, format!("[{good}"))?.problem(400, "invalid")?;
+    untouched(scenario, &run)
 }
 
-fn check(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn check(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a")).0.to_string();
     let target = Target::run(&run.id).path("/records").with("check", true);
-    site.post(target, record)?.ok()?.has("/outcome", "applied")?;
-    untouched(site, &run)
+    scenario.post(target, record)?.ok()?.has("/outcome", "applied")?;
+    untouched(scenario, &run)
 }
 
-fn ids_bounded(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn ids_bounded(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let record = run.record(turn("a")).with("record_id", "x".repeat(1025));
-    site.body(&run, record.0.to_string())?.problem(400, "invalid")?;
+    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")?;
     let record = record.with("record_id", "x".repeat(1024));
-    site.send(&mut run, &record)?.applied().map(drop)
+    scenario.send(&mut run, &record)?.applied().map(drop)
 }
 
-fn no_record_id(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn no_record_id(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let mut record = run.record(turn("a"));
     if let Some(members) = record.0.as_object_mut() {
         members.remove("record_id");
     }
-    site.body(&run, record.0.to_string())?.problem(400, "invalid")
+    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")
 }
 
-fn run_of_path(site: &mut Site<'_>) -> Checked {
-    let (run, mut other) = (site.run(), site.run());
+fn run_of_path(scenario: &mut Scenario<'_>) -> Checked {
+    let (run, mut other) = (scenario.run(), scenario.run());
     let record = other.record(turn("a"));
-    site.body(&run, record.0.to_string())?.problem(400, "invalid")
+    scenario.body(&run, record.0.to_string())?.problem(400, "invalid")
 }
 
-fn run_ids_encoded(site: &mut Site<'_>) -> Checked {
-    let mut run = Run::new(format!("{} a/b?c#d%41:\u{e9}\u{1f600}", site.prefix()));
-    site.say(&mut run, turn("a"))?;
-    site.head(&run)?.has("/run_id", run.id.as_str())?;
-    site.of(&run, "/records", &[])?.ok()?.lists("/records", "run_id", &[&run.id])
+fn run_ids_encoded(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = Run::new(format!("{} a/b?c#d%41:\u{e9}\u{1f600}", scenario.prefix()));
+    scenario.say(&mut run, turn("a"))?;
+    scenario.head(&run)?.has("/run_id", run.id.as_str())?;
+    scenario.of(&run, "/records", &[])?.ok()?.lists("/records", "run_id", &[&run.id])
 }
 
-fn stale(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn stale(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let beyond = format!("at-least={partition}:{}", offset + 1_000_000);
-    let answer = site.get(Target::run(&run.id).with("consistency", beyond).with("deadline_ms", 50))?;
+    let answer = scenario.get(Target::run(&run.id).with("consistency", beyond).with("deadline_ms", 50))?;
     answer.problem(503, "stale")?;
     answer.that(answer.at("/lag").as_u64().is_some_and(|lag| lag > 0), "a lag over 0")
 }
 
-fn default_latest(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn default_latest(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     for number in 1..=3 {
-        site.say(&mut run, turn("a"))?;
-        site.get(Target::run(&run.id))?.ok()?.has("/records", number)?;
+        scenario.say(&mut run, turn("a"))?;
+        scenario.get(Target::run(&run.id))?.ok()?.has("/records", number)?;
     }
     Ok(())
 }
 
 /// That a list of runs has one.
-pub(super) fn runs_at(site: &mut Site<'_>, run: &Run, consistency: &str) -> Checked {
-    let target = Target::new("/v1/runs").with("prefix", site.prefix()).with("consistency", consistency);
-    let answer = site.get(target)?.ok()?;
+pub(crate) fn runs_at(scenario: &mut Scenario<'_>, run: &Run, consistency: &str) -> Checked {
+    let target = Target::new("/v1/runs").with("prefix", scenario.prefix()).with("consistency", consistency);
+    let answer = scenario.get(target)?.ok()?;
     answer.that(answer.list("/runs")?.iter().any(|item| item["run_id"] == *run.id), format!("{} in /runs", run.id))
 }
 
-fn latest_of_lists(site: &mut Site<'_>) -> Checked {
+fn latest_of_lists(scenario: &mut Scenario<'_>) -> Checked {
     for _ in 0..3 {
-        let mut run = site.run();
-        site.say(&mut run, turn("a"))?;
-        runs_at(site, &run, "latest")?;
+        let mut run = scenario.run();
+        scenario.say(&mut run, turn("a"))?;
+        runs_at(scenario, &run, "latest")?;
     }
     Ok(())
 }
 
-fn at_least_of_lists(site: &mut Site<'_>) -> Checked {
+fn at_least_of_lists(scenario: &mut Scenario<'_>) -> Checked {
     for _ in 0..3 {
-        let mut run = site.run();
-        site.say(&mut run, turn("a"))?;
+        let mut run = scenario.run();
+        scenario.say(&mut run, turn("a"))?;
         let (partition, offset) = run.last.unwrap_or_default();
-        runs_at(site, &run, &format!("at-least={partition}:{offset}"))?;
+        runs_at(scenario, &run, &format!("at-least={partition}:{offset}"))?;
     }
     Ok(())
 }
 
-fn eventual(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn eventual(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let target = Target::run(&run.id).with("consistency", "eventual").with("deadline_ms", 0);
-    let answer = site.get(target)?;
+    let answer = scenario.get(target)?;
     // Whoever answers may not have it yet.
     let told = answer.status == 200 || (answer.status == 404 && answer.at("/kind") == "not_found");
     answer.that(told, "status 200, or 404 where it is not there yet")?;
     let wrong = Target::run(&run.id).with("consistency", "at_most");
-    site.get(wrong)?.problem(400, "usage")
+    scenario.get(wrong)?.problem(400, "usage")
 }
 
-fn masked(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn masked(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let hidden = run.record(turn("a")).with("privacy", "sensitive");
-    site.send(&mut run, &hidden)?.applied()?;
+    scenario.send(&mut run, &hidden)?.applied()?;
     let told = run.record(turn("b")).with("privacy", "public");
-    site.send(&mut run, &told)?.applied()?;
-    let shown = site.of(&run, "/records", &[])?.ok()?;
+    scenario.send(&mut run, &told)?.applied()?;
+    let shown = scenario.of(&run, "/records", &[])?.ok()?;
     shown.has("/records/0/payload/content", json!({"masked": "sensitive"}))?;
     shown.has("/records/1/payload/content", "say b")?;
-    site.of(&run, "/records", &[("raw", "true")])?.ok()?.has("/records/0/payload/content", "say a")
+    scenario.of(&run, "/records", &[("raw", "true")])?.ok()?.has("/records/0/payload/content", "say a")
 }
 
-fn lookup_whole(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn lookup_whole(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let asked = run.record(request("book", &json!({"seat": 1}))).with("privacy", "secret");
-    site.send(&mut run, &asked)?.applied()?;
-    let call = site.lookup(&run, "book", &json!({"seat": 1}))?;
+    scenario.send(&mut run, &asked)?.applied()?;
+    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.has("/status", "pending")?;
     call.has("/arguments", json!({"seat": 1}))?;
     call.has("/tool_name", "book")

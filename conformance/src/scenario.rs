@@ -1,13 +1,12 @@
-//! A scenario's hands: requests to the server, and what an answer must be.
+//! The requests of one scenario, and what an answer must be.
 
-use super::{
+use crate::{
+    client::{Client, Events, Received, Target},
     payloads,
     run::{Record, Run},
 };
-use crate::client::{Client, Events, Target};
 use serde_json::Value;
 use std::time::{Duration, Instant};
-use tokio::runtime::Runtime;
 
 /// How long one answer may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -35,7 +34,7 @@ pub(crate) struct Stop {
 pub(crate) type Checked<T = ()> = Result<T, Stop>;
 
 /// A step that shows another rule than the one that is asked about.
-pub(super) trait Needs: Sized {
+pub(crate) trait Needs: Sized {
     /// Where it fails, it is `rule` that does not hold.
     fn needs(self, rule: &'static str) -> Self;
 }
@@ -48,88 +47,93 @@ impl<T> Needs for Checked<T> {
 
 /// One rule's view of the server.
 #[derive(Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct Scenario<'a> {
     client: &'a Client,
-    runtime: &'a Runtime,
     prefix: String,
     until: Instant,
     runs: u32,
     requests: u32,
 }
 
-impl<'a> Site<'a> {
+impl<'a> Scenario<'a> {
     /// Runs of the rule begin with `prefix`; past `wait` its requests fail.
-    pub(super) fn new(client: &'a Client, runtime: &'a Runtime, prefix: String, wait: Duration) -> Self {
-        Self { client, runtime, prefix, until: Instant::now() + wait, runs: 0, requests: 0 }
+    pub(crate) fn new(client: &'a Client, prefix: String, wait: Duration) -> Self {
+        Self { client, prefix, until: Instant::now() + wait, runs: 0, requests: 0 }
     }
 
     /// A new run.
-    pub(super) fn run(&mut self) -> Run {
+    pub(crate) fn run(&mut self) -> Run {
         self.runs += 1;
         Run::new(format!("{}.{}", self.prefix, self.runs))
     }
 
     /// What all runs of this rule begin with.
-    pub(super) fn prefix(&self) -> &str {
+    pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
 
-    pub(super) fn get(&mut self, target: Target) -> Checked<Answer> {
-        self.ask("GET", target, None)
+    pub(crate) fn get(&mut self, target: Target) -> Checked<Answer> {
+        let asked = clip(&format!("GET {}", target.as_str()));
+        self.ask(asked, |client, wait| client.get(&target, wait))
     }
 
-    pub(super) fn post(&mut self, target: Target, body: String) -> Checked<Answer> {
-        self.ask("POST", target, Some(body))
+    pub(crate) fn post(&mut self, target: Target, body: String) -> Checked<Answer> {
+        let asked = clip(&format!("POST {} {body}", target.as_str()));
+        self.ask(asked, |client, wait| client.post(&target, body, wait))
     }
 
-    fn ask(&mut self, method: &'static str, target: Target, body: Option<String>) -> Checked<Answer> {
+    fn ask(
+        &mut self,
+        asked: String,
+        send: impl FnOnce(&Client, Duration) -> Result<Received, String>,
+    ) -> Checked<Answer> {
         self.requests += 1;
-        let told = body.as_deref().unwrap_or_default();
-        let asked = clip(format!("{method} {} {told}", target.as_str()).trim_end());
-        let failed = |answered: String| {
+        let left = self.left();
+        let sent = if left.is_zero() || self.requests > REQUESTS_MAX {
+            Err("the rule's time or its requests were used up".to_owned())
+        } else {
+            send(self.client, left)
+        };
+        let Received { status, content_type, body } = sent.map_err(|answered| {
             let finding = Finding { asked: asked.clone(), answered, expected: "an answer in time".to_owned() };
             Stop { needs: None, finding }
-        };
-        let left = self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT);
-        if left.is_zero() || self.requests > REQUESTS_MAX {
-            return Err(failed("the rule's time or its requests were used up".to_owned()));
-        }
-        let answer = self.runtime.block_on(self.client.raw(method, &target, body, left));
-        let answer = answer.map_err(|error| failed(error.chain()))?;
-        let json = serde_json::from_str(&answer.body).unwrap_or_default();
-        Ok(Answer { asked, status: answer.status, content_type: answer.content_type, text: answer.body, json })
+        })?;
+        let json = serde_json::from_str(&body).unwrap_or_default();
+        Ok(Answer { asked, status, content_type, text: body, json })
+    }
+
+    /// How long one more answer may take.
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT)
     }
 
     /// Opens a run's tail from its beginning on, which goes on with what is appended.
-    pub(super) fn follow(&mut self, run: &Run) -> Checked<Followed> {
+    pub(crate) fn follow(&mut self, run: &Run) -> Checked<Followed> {
         let target = Target::run(&run.id).path("/tail").with("from", "beginning");
         let asked = format!("GET {}", target.as_str());
-        let opened = self.runtime.block_on(self.client.events(target));
-        opened.map(|events| Followed { events, asked: asked.clone() }).map_err(|error| {
-            let finding = Finding { asked, answered: error.chain(), expected: "a stream of events".to_owned() };
+        let opened = self.client.events(&target, self.left());
+        opened.map(|events| Followed { events, asked: asked.clone() }).map_err(|answered| {
+            let finding = Finding { asked, answered, expected: "a stream of events".to_owned() };
             Stop { needs: None, finding }
         })
     }
 
     /// The next line of a tail.
-    pub(super) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
-        let left = self.until.saturating_duration_since(Instant::now()).min(ANSWER_WAIT);
-        let next = self.runtime.block_on(async { tokio::time::timeout(left, followed.events.next()).await });
-        let answered = match next {
-            Ok(Ok(Some(event))) => match serde_json::from_str(&event.data) {
+    pub(crate) fn next(&mut self, followed: &mut Followed) -> Checked<Value> {
+        let answered = match self.client.next(&mut followed.events, self.left()) {
+            Ok(Some(data)) => match serde_json::from_str(&data) {
                 Ok(line) => return Ok(line),
-                Err(_) => event.data,
+                Err(_) => data,
             },
-            Ok(Ok(None)) => "the stream ended".to_owned(),
-            Ok(Err(error)) => error.chain(),
-            Err(_) => format!("nothing within {left:?}"),
+            Ok(None) => "the stream ended".to_owned(),
+            Err(why) => why,
         };
         let finding = Finding { asked: followed.asked.clone(), answered, expected: "another event".to_owned() };
         Err(Stop { needs: None, finding })
     }
 
     /// Asks something of a run, at least as fresh as what was last appended to it.
-    pub(super) fn of(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
+    pub(crate) fn of(&mut self, run: &Run, path: &str, query: &[(&str, &str)]) -> Checked<Answer> {
         let mut target = fresh(Target::run(&run.id).path(path), run);
         for (name, value) in query {
             target = target.with(name, value);
@@ -138,31 +142,31 @@ impl<'a> Site<'a> {
     }
 
     /// The run itself.
-    pub(super) fn head(&mut self, run: &Run) -> Checked<Answer> {
+    pub(crate) fn head(&mut self, run: &Run) -> Checked<Answer> {
         self.of(run, "", &[])?.ok()
     }
 
-    pub(super) fn recovery(&mut self, run: &Run) -> Checked<Answer> {
+    pub(crate) fn recovery(&mut self, run: &Run) -> Checked<Answer> {
         self.of(run, "/recovery", &[])?.ok()
     }
 
-    pub(super) fn lookup(&mut self, run: &Run, tool: &str, arguments: &Value) -> Checked<Answer> {
+    pub(crate) fn lookup(&mut self, run: &Run, tool: &str, arguments: &Value) -> Checked<Answer> {
         self.of(run, "/lookup", &[("tool", tool), ("args", &arguments.to_string())])?.ok()
     }
 
     /// What stands open in a list of the run, or has ended.
-    pub(super) fn standing(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
+    pub(crate) fn standing(&mut self, run: &Run, list: &str, ended: bool) -> Checked<Answer> {
         self.of(run, &format!("/standing/{list}"), &[("ended", if ended { "true" } else { "false" })])?.ok()
     }
 
     /// The facts that hold so many seconds behind the clock's start.
-    pub(super) fn facts(&mut self, run: &Run, seconds: u64) -> Checked<Answer> {
+    pub(crate) fn facts(&mut self, run: &Run, seconds: u64) -> Checked<Answer> {
         let at = format!("2026-11-22T00:{:02}:{:02}Z", seconds / 60, seconds % 60);
         self.of(run, "/facts", &[("at", &at)])?.ok()
     }
 
     /// Lists records by their summaries.
-    pub(super) fn events(&mut self, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
+    pub(crate) fn events(&mut self, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {
         let mut target = fresh(Target::new("/v1/events"), run).with("limit", 1000);
         for (name, value) in query {
             target = target.with(name, value);
@@ -171,32 +175,32 @@ impl<'a> Site<'a> {
     }
 
     /// Sends a body to a run's records, whatever it is.
-    pub(super) fn body(&mut self, run: &Run, body: String) -> Checked<Answer> {
+    pub(crate) fn body(&mut self, run: &Run, body: String) -> Checked<Answer> {
         self.post(Target::run(&run.id).path("/records"), body)
     }
 
     /// Appends a record; what became of it.
-    pub(super) fn send(&mut self, run: &mut Run, record: &Record) -> Checked<Answer> {
+    pub(crate) fn send(&mut self, run: &mut Run, record: &Record) -> Checked<Answer> {
         let answer = self.body(run, record.0.to_string())?.ok()?;
         run.seen(&answer);
         Ok(answer)
     }
 
     /// Appends the writer's next record, which must be applied; its id.
-    pub(super) fn say(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
+    pub(crate) fn say(&mut self, run: &mut Run, payload: Value) -> Checked<String> {
         let record = run.record(payload);
         self.send(run, &record)?.applied()?;
         Ok(record.id().to_owned())
     }
 
     /// The same without a claim.
-    pub(super) fn decide(&mut self, run: &mut Run, payload: Value) -> Checked<Answer> {
+    pub(crate) fn decide(&mut self, run: &mut Run, payload: Value) -> Checked<Answer> {
         let record = run.unclaimed(payload);
         self.send(run, &record)?.applied()
     }
 
     /// Takes the run over for a writer of that name.
-    pub(super) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
+    pub(crate) fn claim(&mut self, run: &mut Run, writer: &str) -> Checked<Answer> {
         let record = run.claim(writer, run.epoch + 1);
         let answer = self.send(run, &record)?.applied().needs("claim_applied")?;
         (run.writer, run.epoch, run.writer_seq) = (writer.to_owned(), run.epoch + 1, 1);
@@ -204,7 +208,7 @@ impl<'a> Site<'a> {
     }
 
     /// Sends a result under an epoch that nobody claimed, so that it is fenced and evidence.
-    pub(super) fn evidence(&mut self, run: &mut Run, result: Value) -> Checked<String> {
+    pub(crate) fn evidence(&mut self, run: &mut Run, result: Value) -> Checked<String> {
         let late = run.clone().record(result).with("writer_epoch", run.epoch + 7);
         let late = late.with("record_id", format!("late-{}", self.requests));
         self.send(run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
@@ -212,14 +216,14 @@ impl<'a> Site<'a> {
     }
 
     /// A call that is asked for and not answered; its id.
-    pub(super) fn pending(&mut self, run: &mut Run) -> Checked<String> {
+    pub(crate) fn pending(&mut self, run: &mut Run) -> Checked<String> {
         self.say(run, payloads::request("book", &serde_json::json!({"seat": 1})))
     }
 }
 
 impl Run {
     /// Reads from here on are at least as fresh as this.
-    pub(super) fn seen(&mut self, answer: &Answer) {
+    pub(crate) fn seen(&mut self, answer: &Answer) {
         let last = answer.json.as_array().and_then(|all| all.last()).unwrap_or(&answer.json);
         let position = &last["position"];
         if let (Some(partition), Some(offset)) = (position["partition"].as_u64(), position["offset"].as_u64()) {
@@ -230,7 +234,7 @@ impl Run {
 
 /// A tail that is open.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(crate) struct Followed {
     events: Events,
     asked: String,
 }
@@ -251,55 +255,55 @@ fn clip(text: &str) -> String {
 
 /// An answer, and the request that it is of.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     asked: String,
-    pub(super) status: u16,
-    pub(super) content_type: String,
-    pub(super) text: String,
-    pub(super) json: Value,
+    pub(crate) status: u16,
+    pub(crate) content_type: String,
+    pub(crate) text: String,
+    pub(crate) json: Value,
 }
 
 impl Answer {
     /// That something else was expected.
-    pub(super) fn fails(&self, expected: impl Into<String>) -> Stop {
+    pub(crate) fn fails(&self, expected: impl Into<String>) -> Stop {
         let answered = clip(&format!("{} {}", self.status, self.text));
         Stop { needs: None, finding: Finding { asked: self.asked.clone(), answered, expected: expected.into() } }
     }
 
     /// That it is so.
-    pub(super) fn that(&self, is_so: bool, expected: impl Into<String>) -> Checked {
+    pub(crate) fn that(&self, is_so: bool, expected: impl Into<String>) -> Checked {
         if is_so { Ok(()) } else { Err(self.fails(expected)) }
     }
 
-    pub(super) fn ok(self) -> Checked<Self> {
+    pub(crate) fn ok(self) -> Checked<Self> {
         self.that(self.status == 200, "status 200")?;
         Ok(self)
     }
 
     /// What stands at a JSON pointer; null where nothing does.
-    pub(super) fn at(&self, pointer: &str) -> &Value {
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.json.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    pub(super) fn has(&self, pointer: &str, value: impl Into<Value>) -> Checked {
+    pub(crate) fn has(&self, pointer: &str, value: impl Into<Value>) -> Checked {
         let value = value.into();
         self.that(*self.at(pointer) == value, format!("{value} at {pointer}"))
     }
 
     /// The list at a JSON pointer.
-    pub(super) fn list(&self, pointer: &str) -> Checked<&Vec<Value>> {
+    pub(crate) fn list(&self, pointer: &str) -> Checked<&Vec<Value>> {
         self.at(pointer).as_array().ok_or_else(|| self.fails(format!("a list at {pointer}")))
     }
 
     /// That the items of a list have these values at one of their members, in this order.
-    pub(super) fn lists(&self, pointer: &str, member: &str, values: &[&str]) -> Checked {
+    pub(crate) fn lists(&self, pointer: &str, member: &str, values: &[&str]) -> Checked {
         let found: Vec<&str> =
             self.list(pointer)?.iter().map(|item| item[member].as_str().unwrap_or_default()).collect();
         self.that(found == values, format!("{member} {values:?} in {pointer}"))
     }
 
     /// The only item of a list.
-    pub(super) fn only(&self, pointer: &str) -> Checked<&Value> {
+    pub(crate) fn only(&self, pointer: &str) -> Checked<&Value> {
         match self.list(pointer)?.as_slice() {
             [item] => Ok(item),
             _ => Err(self.fails(format!("one item in {pointer}"))),
@@ -307,20 +311,20 @@ impl Answer {
     }
 
     /// That a record was applied.
-    pub(super) fn applied(self) -> Checked<Self> {
+    pub(crate) fn applied(self) -> Checked<Self> {
         self.that(self.at("/outcome") == "applied" && self.at("/reason").is_null(), "outcome applied, reason null")?;
         Ok(self)
     }
 
     /// That it was refused, and why.
-    pub(super) fn refused(self, reason: &str) -> Checked<Self> {
+    pub(crate) fn refused(self, reason: &str) -> Checked<Self> {
         let so = self.at("/outcome") == "refused" && self.at("/reason") == reason;
         self.that(so, format!("outcome refused, reason {reason}"))?;
         Ok(self)
     }
 
     /// That it repeats an earlier one, and is told of that one's place and fate.
-    pub(super) fn repeats(&self, first: &Self) -> Checked {
+    pub(crate) fn repeats(&self, first: &Self) -> Checked {
         let so = self.at("/outcome") == "repeat"
             && self.at("/reason") == first.at("/reason")
             && self.at("/position") == first.at("/position");
@@ -329,13 +333,13 @@ impl Answer {
     }
 
     /// That it is a problem of a kind.
-    pub(super) fn problem(&self, status: u16, kind: &str) -> Checked {
+    pub(crate) fn problem(&self, status: u16, kind: &str) -> Checked {
         let so = self.status == status && self.at("/kind") == kind;
         self.that(so, format!("status {status} and a problem of kind {kind}"))
     }
 
     /// `P:O` of a record that was appended.
-    pub(super) fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         format!("{}:{}", self.at("/position/partition"), self.at("/position/offset"))
     }
 }

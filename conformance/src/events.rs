@@ -4,13 +4,13 @@ use super::{
     Rule,
     payloads::{event, turn},
     run::Run,
-    site::{Checked, Needs, Site},
+    scenario::{Checked, Needs, Scenario},
 };
 use serde_json::{Value, json};
 
 const SECTION: &str = "Reads";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new("event_run", SECTION, "events of a run are that run's", of_run),
     Rule::new("event_family", SECTION, "events of a family are that family's", of_family),
     Rule::new("event_kind", SECTION, "events of a kind are that kind's", of_kind),
@@ -23,103 +23,106 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// A record with a summary of its own words, which `change` makes others; its id.
-fn say(site: &mut Site<'_>, run: &mut Run, change: impl FnOnce(&mut Value)) -> Checked<String> {
+fn say(scenario: &mut Scenario<'_>, run: &mut Run, change: impl FnOnce(&mut Value)) -> Checked<String> {
     let word = format!("{}.{}", run.id, run.writer_seq);
     let mut summary = event(&run.id, &format!("{word}.family"), &format!("{word}.kind"));
     change(&mut summary);
     let record = run.record(turn("m")).with("event_index", summary);
-    site.send(run, &record)?.applied()?;
+    scenario.send(run, &record)?.applied()?;
     Ok(record.id().to_owned())
 }
 
 /// Two records, of which a question finds the first.
 fn finds(
-    site: &mut Site<'_>,
+    scenario: &mut Scenario<'_>,
     asked: &str,
     value: impl Fn(&str) -> String,
     change: impl Fn(&mut Value, &str),
 ) -> Checked {
-    let mut run = site.run();
+    let mut run = scenario.run();
     let words = [format!("{}.one", run.id), format!("{}.two", run.id)];
-    let first = say(site, &mut run, |summary| change(summary, &words[0]))?;
-    say(site, &mut run, |summary| change(summary, &words[1]))?;
-    let answer = site.events(&run, &[(asked, &value(&words[0]))])?;
+    let first = say(scenario, &mut run, |summary| change(summary, &words[0]))?;
+    say(scenario, &mut run, |summary| change(summary, &words[1]))?;
+    let answer = scenario.events(&run, &[(asked, &value(&words[0]))])?;
     answer.lists("/events", "record_id", &[&first])?;
     answer.has("/events/0/run_id", run.id.as_str())
 }
 
-fn of_run(site: &mut Site<'_>) -> Checked {
-    let (mut one, mut two) = (site.run(), site.run());
-    let tag = site.prefix().to_owned();
+fn of_run(scenario: &mut Scenario<'_>) -> Checked {
+    let (mut one, mut two) = (scenario.run(), scenario.run());
+    let tag = scenario.prefix().to_owned();
     let mut ids = Vec::new();
     for run in [&mut one, &mut two] {
-        ids.push(say(site, run, |summary| summary["tags"] = json!([tag]))?);
+        ids.push(say(scenario, run, |summary| summary["tags"] = json!([tag]))?);
     }
-    let answer = site.events(&one, &[("run", &one.id), ("tag", &tag)])?;
+    let answer = scenario.events(&one, &[("run", &one.id), ("tag", &tag)])?;
     answer.only("/events")?;
     answer.has("/events/0/run_id", one.id.as_str())
 }
 
-fn of_family(site: &mut Site<'_>) -> Checked {
-    finds(site, "family", str::to_owned, |summary, word| summary["event_family"] = word.into())
+fn of_family(scenario: &mut Scenario<'_>) -> Checked {
+    finds(scenario, "family", str::to_owned, |summary, word| summary["event_family"] = word.into())
 }
 
-fn of_kind(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn of_kind(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let family = format!("{}.family", run.id);
     let kinds = ["one", "two"].map(|kind| format!("{}.{kind}", run.id));
     let mut ids = Vec::new();
     for kind in &kinds {
-        let id = say(site, &mut run, |summary| {
+        let id = say(scenario, &mut run, |summary| {
             summary["event_family"] = family.as_str().into();
             summary["event_kind"] = kind.as_str().into();
         })?;
         ids.push(id);
     }
-    let answer = site.events(&run, &[("family", &family), ("kind", &kinds[0])])?;
+    let answer = scenario.events(&run, &[("family", &family), ("kind", &kinds[0])])?;
     answer.lists("/events", "record_id", &[&ids[0]])
 }
 
-fn of_subject(site: &mut Site<'_>) -> Checked {
+fn of_subject(scenario: &mut Scenario<'_>) -> Checked {
     let entity = |word: &str| json!({"kind": "artifact", "id": word, "privacy": "internal"});
     let value = |word: &str| format!("artifact:{word}");
-    finds(site, "subject", value, |summary, word| summary["subject_ref"] = entity(word))
+    finds(scenario, "subject", value, |summary, word| summary["subject_ref"] = entity(word))
 }
 
-fn of_related(site: &mut Site<'_>) -> Checked {
+fn of_related(scenario: &mut Scenario<'_>) -> Checked {
     let entity = |word: &str| json!([{"kind": "message", "id": word, "privacy": "internal"}]);
     let value = |word: &str| format!("message:{word}");
-    finds(site, "related", value, |summary, word| summary["related_refs"] = entity(word))
+    finds(scenario, "related", value, |summary, word| summary["related_refs"] = entity(word))
 }
 
-fn of_correlation(site: &mut Site<'_>) -> Checked {
+fn of_correlation(scenario: &mut Scenario<'_>) -> Checked {
     let entries = |word: &str| json!([{"key": "trip", "value": word}]);
     let value = |word: &str| format!("trip={word}");
-    finds(site, "correlation", value, |summary, word| summary["correlation_keys"] = entries(word))
+    finds(scenario, "correlation", value, |summary, word| summary["correlation_keys"] = entries(word))
 }
 
-fn of_tag(site: &mut Site<'_>) -> Checked {
-    finds(site, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
+fn of_tag(scenario: &mut Scenario<'_>) -> Checked {
+    finds(scenario, "tag", str::to_owned, |summary, word| summary["tags"] = json!([word]))
 }
 
 /// That a tag finds no record of a server that looks at tags.
-fn finds_none(site: &mut Site<'_>, run: &Run, tag: &str) -> Checked {
+fn finds_none(scenario: &mut Scenario<'_>, run: &Run, tag: &str) -> Checked {
     let nobody = format!("{}.nobody", run.id);
-    site.events(run, &[("run", &run.id), ("tag", &nobody)])?.lists("/events", "record_id", &[]).needs("event_tag")?;
-    site.events(run, &[("run", &run.id), ("tag", tag)])?.lists("/events", "record_id", &[])
+    scenario
+        .events(run, &[("run", &run.id), ("tag", &nobody)])?
+        .lists("/events", "record_id", &[])
+        .needs("event_tag")?;
+    scenario.events(run, &[("run", &run.id), ("tag", tag)])?.lists("/events", "record_id", &[])
 }
 
-fn each(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn each(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let tags: Vec<String> = (1..=65).map(|number| format!("{}.{number}", run.id)).collect();
-    let id = say(site, &mut run, |summary| summary["tags"] = json!(tags))?;
-    site.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
-    finds_none(site, &run, &tags[64])
+    let id = say(scenario, &mut run, |summary| summary["tags"] = json!(tags))?;
+    scenario.events(&run, &[("run", &run.id), ("tag", &tags[63])])?.lists("/events", "record_id", &[&id])?;
+    finds_none(scenario, &run, &tags[64])
 }
 
-fn long_text(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn long_text(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let tag = "x".repeat(513);
-    say(site, &mut run, |summary| summary["tags"] = json!([tag]))?;
-    finds_none(site, &run, &tag)
+    say(scenario, &mut run, |summary| summary["tags"] = json!([tag]))?;
+    finds_none(scenario, &run, &tag)
 }

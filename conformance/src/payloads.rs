@@ -14,29 +14,29 @@ fn subject() -> Value {
     json!({"kind": "tool_call", "id": "call", "privacy": "content_refs_only"})
 }
 
-pub(super) fn turn(message_id: &str) -> Value {
+pub(crate) fn turn(message_id: &str) -> Value {
     json!({"type": "conversation_turn", "message_id": message_id, "kind": "user", "content": format!("say {message_id}")})
 }
 
-pub(super) fn request(tool: &str, arguments: &Value) -> Value {
+pub(crate) fn request(tool: &str, arguments: &Value) -> Value {
     json!({"type": "tool_call_requested", "request_id": "response-1", "call_id": format!("call {arguments}"),
         "tool_name": tool, "arguments": arguments})
 }
 
-pub(super) fn completed(request: &str, result: &Value) -> Value {
+pub(crate) fn completed(request: &str, result: &Value) -> Value {
     json!({"type": "tool_call_completed", "request_record_id": request, "result": result})
 }
 
-pub(super) fn failed(request: &str, message: &str) -> Value {
+pub(crate) fn failed(request: &str, message: &str) -> Value {
     json!({"type": "tool_call_failed", "request_record_id": request, "error_kind": "refused", "error_message": message})
 }
 
-pub(super) fn attempt(request: &str) -> Value {
+pub(crate) fn attempt(request: &str) -> Value {
     json!({"type": "tool_call_attempt", "request_record_id": request, "attempt": 2, "reason": "once more"})
 }
 
 /// `done` comes with the result that somebody found.
-pub(super) fn resolution(effect: &str, decision: &str) -> Value {
+pub(crate) fn resolution(effect: &str, decision: &str) -> Value {
     let mut resolution = json!({"type": "effect_resolution", "request_record_id": effect, "decision": decision,
         "who": "conformance", "why": "looked it up"});
     if decision == "done" {
@@ -45,29 +45,29 @@ pub(super) fn resolution(effect: &str, decision: &str) -> Value {
     resolution
 }
 
-pub(super) fn lifecycle(status: &str) -> Value {
+pub(crate) fn lifecycle(status: &str) -> Value {
     json!({"type": "run_lifecycle", "status": status, "reason": "so it went"})
 }
 
-pub(super) fn turn_lifecycle(run_id: &str, status: &str) -> Value {
+pub(crate) fn turn_lifecycle(run_id: &str, status: &str) -> Value {
     json!({"type": "turn_lifecycle", "turn_id": "turn-1", "run_ids": [run_id], "status": status,
         "redacted_summary": "a turn"})
 }
 
-pub(super) fn recovery_marker() -> Value {
+pub(crate) fn recovery_marker() -> Value {
     json!({"type": "recovery", "unsafe_pending": [], "recovery_reason": "it died"})
 }
 
-pub(super) fn effect_intent(id: &str) -> Value {
+pub(crate) fn effect_intent(id: &str) -> Value {
     json!({"type": "effect_intent", "effect_id": id, "kind": "tool_execution", "subject_ref": subject(),
         "source": source(), "destination": destination(), "redacted_summary": "one effect"})
 }
 
-pub(super) fn effect_result(id: &str, status: &str) -> Value {
+pub(crate) fn effect_result(id: &str, status: &str) -> Value {
     json!({"type": "effect_result", "effect_id": id, "terminal_status": status, "redacted_summary": "one result"})
 }
 
-pub(super) fn terminal_result(id: &str, status: &str) -> Value {
+pub(crate) fn terminal_result(id: &str, status: &str) -> Value {
     json!({"type": "terminal_result", "effect_id": id, "result_record_id": "result", "terminal_status": status})
 }
 
@@ -78,14 +78,14 @@ fn without_type(mut payload: Value) -> Value {
     payload
 }
 
-pub(super) fn tool(run_id: &str, id: &str, status: &str) -> Value {
+pub(crate) fn tool(run_id: &str, id: &str, status: &str) -> Value {
     json!({"type": "tool", "tool_call_id": id, "run_id": run_id, "turn_id": "turn", "capability_id": "capability",
         "canonical_tool_name": "write", "namespace": "workspace", "source": source(), "destination": destination(),
         "effect_class": "Write", "risk_class": "High", "privacy": "content_refs_only", "retention": "run_scoped",
         "redacted_args_summary": "one path", "status": status})
 }
 
-pub(super) fn delivery_intent(id: &str) -> Value {
+pub(crate) fn delivery_intent(id: &str) -> Value {
     json!({"type": "output_delivery", "record_type": "intent", "record": {
         "delivery_id": id, "effect_intent": without_type(effect_intent(&format!("deliver-{id}"))),
         "destination": destination(), "sink_ref": "sink", "desired_sink_ref": "sink",
@@ -94,14 +94,14 @@ pub(super) fn delivery_intent(id: &str) -> Value {
         "runtime_package_fingerprint": "package"}})
 }
 
-pub(super) fn delivery_result(id: &str, status: &str) -> Value {
+pub(crate) fn delivery_result(id: &str, status: &str) -> Value {
     json!({"type": "output_delivery", "record_type": "result", "record": {
         "delivery_id": id, "effect_result": without_type(effect_result(&format!("deliver-{id}"), "completed")),
         "destination": destination(), "sink_ref": "sink", "dispatch_status": status, "redacted_summary": "a delivery",
         "retry_classification": "NotRetryable"}})
 }
 
-pub(super) fn approval_requested(run_id: &str, id: &str) -> Value {
+pub(crate) fn approval_requested(run_id: &str, id: &str) -> Value {
     json!({"type": "approval", "record_type": "requested", "record": {"request": {
         "approval_request_id": id, "approval_dispatch_effect_id": "dispatch", "run_id": run_id, "agent_id": "agent",
         "turn_id": "turn", "tool_call_id": "call", "source": source(), "destination": destination(),
@@ -112,7 +112,7 @@ pub(super) fn approval_requested(run_id: &str, id: &str) -> Value {
 }
 
 /// `approved` or `denied`.
-pub(super) fn approval_decided(id: &str, decision: &str) -> Value {
+pub(crate) fn approval_decided(id: &str, decision: &str) -> Value {
     let decision = match decision {
         "approved" => json!({"decision": "approved", "actor_ref": source()}),
         denied => json!({"decision": denied, "reason_code": "no", "actor_ref": null}),
@@ -120,28 +120,28 @@ pub(super) fn approval_decided(id: &str, decision: &str) -> Value {
     json!({"type": "approval", "record_type": "responded", "record": {"request_id": id, "decision": decision}})
 }
 
-pub(super) fn wake(run_id: &str, id: &str, status: &str) -> Value {
+pub(crate) fn wake(run_id: &str, id: &str, status: &str) -> Value {
     json!({"type": "wake", "condition_id": id, "run_id": run_id, "event_filter_fingerprint": "sha256:00",
         "resume_policy": "none", "trigger_status": status, "idempotency_key": "wake"})
 }
 
-pub(super) fn run_message(run_id: &str, id: &str, status: &str) -> Value {
+pub(crate) fn run_message(run_id: &str, id: &str, status: &str) -> Value {
     json!({"type": "run_message", "message_id": id, "source_run_id": run_id,
         "address_target": {"type": "topic", "topic_id": "topic"}, "content_ref": "content",
         "correlation": {"entries": []}, "delivery_status": status, "idempotency_key": "message"})
 }
 
-pub(super) fn proposal(id: &str, status: &str) -> Value {
+pub(crate) fn proposal(id: &str, status: &str) -> Value {
     json!({"type": "code_edit_proposal", "request_id": id, "diffs": [{"path": "src/lib.rs", "patch": "@@"}],
         "status": status})
 }
 
-pub(super) fn pool(run_id: &str, id: &str, status: &str) -> Value {
+pub(crate) fn pool(run_id: &str, id: &str, status: &str) -> Value {
     json!({"type": "agent_pool", "pool_id": id, "member_run_ids": [run_id], "lifecycle_status": status})
 }
 
 /// `staged`, `committed` or `rejected`.
-pub(super) fn write_back(phase: &str, txn: u64) -> Value {
+pub(crate) fn write_back(phase: &str, txn: u64) -> Value {
     let mut payload = json!({"type": format!("write_back_{phase}"), "txn": txn, "at": "2026-11-22T02:00:00Z"});
     match phase {
         "staged" => payload["op"] = json!({"op": "save"}),
@@ -151,26 +151,26 @@ pub(super) fn write_back(phase: &str, txn: u64) -> Value {
     payload
 }
 
-pub(super) fn message(text: &str) -> Value {
+pub(crate) fn message(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-pub(super) fn checkpoint(id: &str, covers: u64, messages: &[Value]) -> Value {
+pub(crate) fn checkpoint(id: &str, covers: u64, messages: &[Value]) -> Value {
     json!({"type": "loop_checkpoint", "checkpoint_id": id, "checkpoint_seq": 1, "covers_journal_seq": covers,
         "unanswered": [], "schema_version": 1, "session_id": "session", "turn": 1, "tool_calls_count": 0,
         "created_at_millis": 1000, "messages": messages})
 }
 
-pub(super) fn prune(before: u64, preserve: bool) -> Value {
+pub(crate) fn prune(before: u64, preserve: bool) -> Value {
     json!({"type": "checkpoint_prune", "prune_covered_before": before, "preserve_latest_terminal": preserve})
 }
 
-pub(super) fn retraction(record_id: &str) -> Value {
+pub(crate) fn retraction(record_id: &str) -> Value {
     json!({"type": "retraction", "retracted_record_id": record_id, "who": "conformance", "why": "said by mistake"})
 }
 
 /// A summary for event streams, with words of its own.
-pub(super) fn event(run_id: &str, family: &str, kind: &str) -> Value {
+pub(crate) fn event(run_id: &str, family: &str, kind: &str) -> Value {
     json!({"run_id": run_id, "agent_id": "conformance", "event_family": family, "event_kind": kind, "source": source(),
         "subject_ref": {"kind": "run", "id": run_id, "privacy": "internal"}, "related_refs": [], "correlation_keys": [],
         "tags": [], "privacy_class": "internal", "delivery_semantics": "journal_backed"})

@@ -6,13 +6,13 @@ use super::{
         approval_requested, checkpoint, completed, effect_intent, lifecycle, message, request, run_message, turn, wake,
         write_back,
     },
-    site::{Checked, Site},
+    scenario::{Checked, Scenario},
 };
 use serde_json::json;
 
 const SECTION: &str = "Reads";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "recovery_of_run",
         SECTION,
@@ -50,11 +50,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("resumable", SECTION, "a run whose pending effects are retry_safe is", resumable),
 ];
 
-fn of_run(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    let (head, recovery) = (site.head(&run)?, site.recovery(&run)?);
+fn of_run(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let (head, recovery) = (scenario.head(&run)?, scenario.recovery(&run)?);
     for member in ["run_id", "status", "next_journal_seq", "next_writer_seq", "epoch", "writer_id", "hash", "position"]
     {
         let pointer = format!("/{member}");
@@ -63,70 +63,70 @@ fn of_run(site: &mut Site<'_>) -> Checked {
     recovery.has("/run_id", run.id.as_str())
 }
 
-fn with_checkpoint(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    site.recovery(&run)?.has("/checkpoint", serde_json::Value::Null)?;
-    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    let recovery = site.recovery(&run)?;
+fn with_checkpoint(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.recovery(&run)?.has("/checkpoint", serde_json::Value::Null)?;
+    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    let recovery = scenario.recovery(&run)?;
     recovery.has("/checkpoint/checkpoint_id", "c")?;
     recovery.that(recovery.at("/checkpoint/messages").is_null(), "a checkpoint without messages")?;
-    let full = site.of(&run, "/recovery", &[("full", "true")])?.ok()?;
+    let full = scenario.of(&run, "/recovery", &[("full", "true")])?.ok()?;
     full.has("/checkpoint/messages", vec![message("hello")])
 }
 
-fn after(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    site.recovery(&run)?.has("/records_after", 1)?;
-    site.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
-    site.recovery(&run)?.has("/records_after", 0)?;
-    site.say(&mut run, turn("b"))?;
-    site.say(&mut run, turn("c"))?;
-    site.recovery(&run)?.has("/records_after", 2)
+fn after(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.recovery(&run)?.has("/records_after", 1)?;
+    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.recovery(&run)?.has("/records_after", 0)?;
+    scenario.say(&mut run, turn("b"))?;
+    scenario.say(&mut run, turn("c"))?;
+    scenario.recovery(&run)?.has("/records_after", 2)
 }
 
-fn completed_calls(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let one = site.say(&mut run, request("book", &json!({"seat": 1})))?;
-    let two = site.say(&mut run, request("book", &json!({"seat": 2})))?;
+fn completed_calls(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let one = scenario.say(&mut run, request("book", &json!({"seat": 1})))?;
+    let two = scenario.say(&mut run, request("book", &json!({"seat": 2})))?;
     for asked in [&two, &one] {
-        site.say(&mut run, completed(asked, &json!("done")))?;
+        scenario.say(&mut run, completed(asked, &json!("done")))?;
     }
-    let recovery = site.recovery(&run)?;
+    let recovery = scenario.recovery(&run)?;
     recovery.lists("/completed", "id", &[&one, &two])?;
     recovery.has("/unclaimed", 2)?;
     recovery.has("/completed/0/status", "completed")?;
     recovery.has("/completed/0/occurrence", 1)
 }
 
-fn pending(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let call = site.pending(&mut run)?;
-    site.say(&mut run, effect_intent("e"))?;
-    site.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
-    let recovery = site.recovery(&run)?;
+fn pending(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let call = scenario.pending(&mut run)?;
+    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    let recovery = scenario.recovery(&run)?;
     recovery.lists("/pending", "id", &[&call, "e"])?;
     recovery.lists("/pending", "kind", &["tool_call", "effect"])?;
     recovery.has("/pending/0/journal_seq", 1)
 }
 
-fn keys_told(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn keys_told(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     for (seat, key) in [(1, "key-1"), (2, "key-2")] {
         let asked = run.record(request("book", &json!({"seat": seat}))).with("idempotency_key", key);
-        site.send(&mut run, &asked)?.applied()?;
+        scenario.send(&mut run, &asked)?.applied()?;
         if seat == 1 {
-            site.say(&mut run, completed(asked.id(), &json!("done")))?;
+            scenario.say(&mut run, completed(asked.id(), &json!("done")))?;
         }
     }
-    let recovery = site.recovery(&run)?;
+    let recovery = scenario.recovery(&run)?;
     recovery.lists("/completed", "idempotency_key", &["key-1"])?;
     recovery.lists("/pending", "idempotency_key", &["key-2"])
 }
 
-fn open(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn open(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let said = [
         approval_requested(&run.id, "a"),
         wake(&run.id, "w", "registered"),
@@ -134,40 +134,40 @@ fn open(site: &mut Site<'_>) -> Checked {
         write_back("staged", 3),
     ];
     for payload in said {
-        site.say(&mut run, payload)?;
+        scenario.say(&mut run, payload)?;
     }
-    let recovery = site.recovery(&run)?;
+    let recovery = scenario.recovery(&run)?;
     for (list, id) in [("approvals", "a"), ("wakes", "w"), ("messages", "m"), ("write_backs", "3")] {
         recovery.lists(&format!("/{list}"), "id", &[id])?;
     }
     Ok(())
 }
 
-fn ended(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, lifecycle("completed"))?;
-    let recovery = site.recovery(&run)?;
+fn ended(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, lifecycle("completed"))?;
+    let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", false)?;
     recovery.that(recovery.at("/reason").is_string(), "a reason")
 }
 
-fn unsafe_effect(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.pending(&mut run)?;
-    let recovery = site.recovery(&run)?;
+fn unsafe_effect(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.pending(&mut run)?;
+    let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", false)?;
     recovery.that(recovery.at("/reason").is_string(), "a reason")
 }
 
-fn resumable(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    let recovery = site.recovery(&run)?;
+fn resumable(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    let recovery = scenario.recovery(&run)?;
     recovery.has("/resumable", true)?;
     recovery.has("/reason", serde_json::Value::Null)?;
     let record = run.record(request("book", &json!({"seat": 1}))).with("idempotency_key", "key-1");
-    site.send(&mut run, &record)?.applied()?;
-    let recovery = site.recovery(&run)?;
+    scenario.send(&mut run, &record)?.applied()?;
+    let recovery = scenario.recovery(&run)?;
     if recovery.at("/pending/0/class") == "retry_safe" {
         recovery.has("/resumable", true)?;
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// What the writers' clocks start at, milliseconds since the Unix epoch: 2026-11-22T00:00:00Z.
-pub(super) const CLOCK: u64 = 1_795_305_600_000;
+pub(crate) const CLOCK: u64 = 1_795_305_600_000;
 
 /// Payload types that no `journal_seq` is given to.
 const UNNUMBERED: [&str; 10] = [
@@ -21,20 +21,20 @@ const UNNUMBERED: [&str; 10] = [
 
 /// A run, and the place of the next record that its writer says.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
-    pub(super) id: String,
-    pub(super) writer: String,
-    pub(super) epoch: u64,
-    pub(super) writer_seq: u64,
-    pub(super) journal_seq: u64,
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) writer: String,
+    pub(crate) epoch: u64,
+    pub(crate) writer_seq: u64,
+    pub(crate) journal_seq: u64,
     /// Partition and offset of the last append: what reads are at least as fresh as.
-    pub(super) last: Option<(u64, u64)>,
+    pub(crate) last: Option<(u64, u64)>,
     records: u64,
 }
 
 impl Run {
     /// A run that nobody claimed.
-    pub(super) fn new(id: String) -> Self {
+    pub(crate) fn new(id: String) -> Self {
         let writer = "conformance".to_owned();
         Self { id, writer, epoch: 0, writer_seq: 1, journal_seq: 1, last: None, records: 0 }
     }
@@ -55,7 +55,7 @@ impl Run {
     }
 
     /// The next record of the run's writer, with the next numbers, which it takes.
-    pub(super) fn record(&mut self, payload: Value) -> Record {
+    pub(crate) fn record(&mut self, payload: Value) -> Record {
         let writer_seq = self.writer_seq;
         self.writer_seq += 1;
         let mut journal_seq = 0;
@@ -67,18 +67,18 @@ impl Run {
     }
 
     /// A record of a kind that needs no claim.
-    pub(super) fn unclaimed(&mut self, payload: Value) -> Record {
+    pub(crate) fn unclaimed(&mut self, payload: Value) -> Record {
         self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
     }
 
     /// A claim, as whoever takes the run over at an epoch says it.
-    pub(super) fn claim(&mut self, writer: &str, epoch: u64) -> Record {
+    pub(crate) fn claim(&mut self, writer: &str, epoch: u64) -> Record {
         let claim = json!({"type": "run_claim", "writer_id": writer, "epoch": epoch, "claimed_by": "conformance"});
         self.at(claim, 0, 0).with("writer_id", writer).with("writer_epoch", epoch)
     }
 
     /// A batch of the next records.
-    pub(super) fn batch(&mut self, payloads: Vec<Value>) -> Record {
+    pub(crate) fn batch(&mut self, payloads: Vec<Value>) -> Record {
         let first = self.writer_seq;
         let records: Vec<Value> = payloads.into_iter().map(|payload| self.record(payload).0).collect();
         self.at(json!({"type": "batch", "records": records}), first, 0)
@@ -91,29 +91,29 @@ fn is_numbered(payload: &Value) -> bool {
 
 /// A record as it is sent.
 #[derive(Clone, Debug)]
-pub(super) struct Record(pub(super) Value);
+pub(crate) struct Record(pub(crate) Value);
 
 impl Record {
     /// With another member of the envelope.
     #[must_use]
-    pub(super) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0[name] = value.into();
         self
     }
 
     /// Stating its fact from so many seconds behind [`CLOCK`] on.
     #[must_use]
-    pub(super) fn valid(self, seconds: u64) -> Self {
+    pub(crate) fn valid(self, seconds: u64) -> Self {
         self.with("validity", json!({"at": CLOCK + 1000 * seconds, "is_valid": true}))
     }
 
     /// Retracting it from then on.
     #[must_use]
-    pub(super) fn invalid(self, seconds: u64) -> Self {
+    pub(crate) fn invalid(self, seconds: u64) -> Self {
         self.with("validity", json!({"at": CLOCK + 1000 * seconds, "is_valid": false}))
     }
 
-    pub(super) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         self.0["record_id"].as_str().unwrap_or_default()
     }
 }

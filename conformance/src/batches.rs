@@ -3,13 +3,13 @@
 use super::{
     Rule,
     payloads::{completed, request, turn},
-    site::{Checked, Needs, Site},
+    scenario::{Checked, Needs, Scenario},
 };
 use serde_json::{Value, json};
 
 const SECTION: &str = "Batches";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new("batch_applied", SECTION, "a batch takes effect whole, each record behind those before it", applied),
     Rule::new("batch_refused", SECTION, "one refusal refuses a batch, and nothing of it is visible", refused),
     Rule::new(
@@ -24,52 +24,52 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("array_not_atomic", SECTION, "an array is no batch: each record is judged for itself", array),
 ];
 
-fn applied(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn applied(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let (arguments, result) = (json!({"n": 1}), json!("done"));
     let mut batch = run.batch(vec![request("book", &arguments), completed("?", &result), turn("a")]);
     let asked = batch.0["payload"]["records"][0]["record_id"].clone();
     batch.0["payload"]["records"][1]["payload"]["request_record_id"] = asked;
-    site.send(&mut run, &batch)?.applied()?;
-    site.head(&run)?.has("/records", 3)?;
-    site.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
-    site.say(&mut run, turn("b")).map(drop)
+    scenario.send(&mut run, &batch)?.applied()?;
+    scenario.head(&run)?.has("/records", 3)?;
+    scenario.lookup(&run, "book", &arguments)?.has("/status", "completed")?;
+    scenario.say(&mut run, turn("b")).map(drop)
 }
 
-fn refused(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn refused(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
-    site.send(&mut run, &batch)?.refused("sequence").needs("sequence_next")?;
-    site.of(&run, "/records", &[])?.problem(404, "not_found")
+    scenario.send(&mut run, &batch)?.refused("sequence").needs("sequence_next")?;
+    scenario.of(&run, "/records", &[])?.problem(404, "not_found")
 }
 
-fn takes_numbers(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn takes_numbers(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["journal_seq"] = 9.into();
     // What becomes of it is another rule: it takes these numbers applied, too.
-    site.send(&mut run, &batch)?;
+    scenario.send(&mut run, &batch)?;
     run.journal_seq = 2;
     let next = run.record(turn("c"));
-    let answer = site.send(&mut run, &next)?;
+    let answer = scenario.send(&mut run, &next)?;
     answer.that(answer.at("/reason") != "gap", "no gap").needs("refusal_consumes_writer_seq")?;
     answer.that(answer.at("/reason") != "sequence", "the next number").needs("refusal_consumes_journal_seq")?;
     answer.applied().map(drop)
 }
 
-fn shape(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn shape(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let mut batch = run.batch(vec![turn("a"), turn("b")]);
     batch.0["payload"]["records"][1]["writer_seq"] = 6.into();
-    site.send(&mut run, &batch)?.refused("batch").map(drop)
+    scenario.send(&mut run, &batch)?.refused("batch").map(drop)
 }
 
-fn positions(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn positions(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let batch = run.batch(vec![turn("a"), turn("b"), turn("c")]);
-    let sent = site.send(&mut run, &batch)?.applied()?;
-    let shown = site.of(&run, "/records", &[])?;
+    let sent = scenario.send(&mut run, &batch)?.applied()?;
+    let shown = scenario.of(&run, "/records", &[])?;
     let whole = shown.list("/records").is_ok_and(|records| records.len() == 3);
     shown.that(whole, "three records").needs("batch_applied")?;
     for index in 0..3 {
@@ -79,27 +79,27 @@ fn positions(site: &mut Site<'_>) -> Checked {
     Ok(())
 }
 
-fn repeat(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn repeat(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let batch = run.batch(vec![turn("a"), turn("b")]);
-    let first = site.send(&mut run, &batch)?.applied()?;
-    site.send(&mut run, &batch)?.repeats(&first).needs("repeat_of_applied")?;
+    let first = scenario.send(&mut run, &batch)?.applied()?;
+    scenario.send(&mut run, &batch)?.repeats(&first).needs("repeat_of_applied")?;
     let alone: Value = batch.0["payload"]["records"][1].clone();
-    let answer = site.body(&run, alone.to_string())?.ok()?;
+    let answer = scenario.body(&run, alone.to_string())?.ok()?;
     answer.has("/outcome", "repeat").needs("batch_applied")?;
     answer.has("/position/offset", first.at("/position/offset").clone())?;
     answer.has("/position/index", 1)
 }
 
-fn array(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn array(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let first = run.record(turn("a")).0;
     let early = run.clone().record(turn("b")).with("writer_seq", 9).with("record_id", "early").0;
     let second = run.record(turn("c")).0;
-    let answer = site.body(&run, json!([first, early, second]).to_string())?.ok()?;
+    let answer = scenario.body(&run, json!([first, early, second]).to_string())?.ok()?;
     run.seen(&answer);
     answer.has("/1/outcome", "refused").needs("gap")?;
     answer.has("/0/outcome", "applied")?;
     answer.has("/2/outcome", "applied")?;
-    site.head(&run)?.has("/records", 2)
+    scenario.head(&run)?.has("/records", 2)
 }

@@ -5,26 +5,29 @@
 //! ```
 //!
 //! A scenario shows one rule and builds on as few others as it can, so that a server which gets one wrong fails that one.
-//! Where it does build on another, the step that shows the other says so ([`site::Needs`]): if that rule fails in its own
+//! Where it does build on another, the step that shows the other says so (`scenario::Needs`): if that rule fails in its own
 //! scenario, the one that builds on it is skipped, and if it does not, the step is this rule's failure.
 //!
 //! Every record carries its place and every question is at least as fresh as what was appended before it, so that nothing
 //! depends on what a server fills in, but where that is the rule. Names are those of the rules in `tests/model`, where
 //! that has the rule.
 //!
-//! Reading order: [`Rule`], `site` (requests and expectations), `run` (records), then a file for each part of the specification.
+//! Reading order: [`Rule`], `client` (HTTP), `scenario` (requests and expectations), `run` (records), then a file for each
+//! part of the specification.
 
-use crate::client::Client;
+#![deny(missing_docs)]
+
+use scenario::{Checked, Finding, Scenario, Stop};
 use serde::Serialize;
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
 };
-use tokio::runtime::Runtime;
 
 mod batches;
 mod calls;
 mod checkpoints;
+mod client;
 mod decisions;
 mod ends;
 mod events;
@@ -39,21 +42,23 @@ mod payloads;
 mod places;
 mod recovery;
 mod run;
-mod site;
+mod scenario;
 mod writers;
 
-use site::{Checked, Finding, Site, Stop};
+pub use client::{Client, Error};
 
 /// One rule.
 #[derive(Debug)]
-pub(crate) struct Rule {
-    pub(crate) name: &'static str,
+pub struct Rule {
+    /// Unique, below 30 characters.
+    pub name: &'static str,
     /// The section of `docs/spec.md` that has it.
-    pub(crate) section: &'static str,
-    pub(crate) claim: &'static str,
-    /// Whether showing it takes something away from whatever else is in a partition.
-    pub(crate) of_partition: bool,
-    scenario: fn(&mut Site<'_>) -> Checked,
+    pub section: &'static str,
+    /// What a server that keeps the rule does.
+    pub claim: &'static str,
+    /// Whether its scenario voids or removes what other runs of a partition have.
+    pub of_partition: bool,
+    scenario: fn(&mut Scenario<'_>) -> Checked,
 }
 
 impl Rule {
@@ -61,7 +66,7 @@ impl Rule {
         name: &'static str,
         section: &'static str,
         claim: &'static str,
-        scenario: fn(&mut Site<'_>) -> Checked,
+        scenario: fn(&mut Scenario<'_>) -> Checked,
     ) -> Self {
         Self { name, section, claim, of_partition: false, scenario }
     }
@@ -70,14 +75,14 @@ impl Rule {
         name: &'static str,
         section: &'static str,
         claim: &'static str,
-        scenario: fn(&mut Site<'_>) -> Checked,
+        scenario: fn(&mut Scenario<'_>) -> Checked,
     ) -> Self {
         Self { name, section, claim, of_partition: true, scenario }
     }
 }
 
 /// Every rule, in the order in which they are run: those that take something away last.
-pub(crate) fn rules() -> impl Iterator<Item = &'static Rule> {
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
     let parts: [&'static [Rule]; 16] = [
         judgement::RULES,
         places::RULES,
@@ -102,8 +107,10 @@ pub(crate) fn rules() -> impl Iterator<Item = &'static Rule> {
 /// What a rule came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// The server keeps the rule.
     Pass,
+    /// The server breaks it; `detail` has the request, the answer, and what was expected.
     Fail,
     /// Nothing was shown, and `detail` says why.
     Skipped,
@@ -111,40 +118,45 @@ pub(crate) enum Outcome {
 
 /// A rule's line of the report.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Line {
-    pub(crate) name: &'static str,
-    pub(crate) section: &'static str,
-    pub(crate) claim: &'static str,
-    pub(crate) outcome: Outcome,
+pub struct Line {
+    /// The rule's name.
+    pub name: &'static str,
+    /// The rule's section of `docs/spec.md`.
+    pub section: &'static str,
+    /// What it claims.
+    pub claim: &'static str,
+    /// What it came to.
+    pub outcome: Outcome,
     /// Empty where it passed.
-    pub(crate) detail: String,
+    pub detail: String,
 }
 
-/// What of the rules is run, and how.
+/// Which rules are run, and how.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    /// All where it is empty.
-    pub(crate) only: Vec<String>,
-    pub(crate) prefix: String,
-    /// For each rule.
-    pub(crate) wait: Duration,
-    /// Those too that take something away from a partition.
-    pub(crate) partition_rules: bool,
+pub struct Plan {
+    /// Names of rules; all of them where it is empty.
+    pub only: Vec<String>,
+    /// What the ids of all runs begin with. The suite writes to new runs only: no run of the server may begin so.
+    pub prefix: String,
+    /// Time limit of each rule.
+    pub wait: Duration,
+    /// Also run the rules that void or remove what other runs of a partition have.
+    pub partition_rules: bool,
 }
 
-/// Runs the rules, one behind the other; `told` behind each. A line for each that was chosen.
-pub(crate) fn run(client: &Client, runtime: &Runtime, plan: &Plan, told: impl Fn()) -> Vec<Line> {
+/// Runs the chosen rules one after the other, and calls `progress` after each. A line for each, in order. Blocks.
+pub fn run(client: &Client, plan: &Plan, progress: impl Fn()) -> Vec<Line> {
     let chosen = rules().filter(|rule| plan.only.is_empty() || plan.only.iter().any(|name| name == rule.name));
     let mut results: Vec<(&'static Rule, Option<Checked>)> = Vec::new();
     for rule in chosen {
         let shown = (!rule.of_partition || plan.partition_rules).then(|| {
-            let mut site = Site::new(client, runtime, format!("{}.{}", plan.prefix, rule.name), plan.wait);
+            let mut scenario = Scenario::new(client, format!("{}.{}", plan.prefix, rule.name), plan.wait);
             // A rule does not build on itself.
-            (rule.scenario)(&mut site)
+            (rule.scenario)(&mut scenario)
                 .map_err(|stop| Stop { needs: stop.needs.filter(|other| *other != rule.name), ..stop })
         });
         results.push((rule, shown));
-        told();
+        progress();
     }
     let fails = fails(&results);
     results.into_iter().map(|(rule, shown)| line(rule, shown, &fails)).collect()
@@ -193,17 +205,24 @@ fn line(rule: &'static Rule, shown: Option<Checked>, fails: &BTreeSet<&'static s
 
 /// The report.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) server: String,
-    pub(crate) passed: usize,
-    pub(crate) failed: usize,
-    pub(crate) skipped: usize,
-    pub(crate) rules: Vec<Line>,
-    pub(crate) seconds: f64,
+pub struct Report {
+    /// The server's URL.
+    pub server: String,
+    /// Rules that it keeps.
+    pub passed: usize,
+    /// Rules that it breaks.
+    pub failed: usize,
+    /// Rules that were not shown.
+    pub skipped: usize,
+    /// A line for each rule that was chosen.
+    pub rules: Vec<Line>,
+    /// How long the suite took.
+    pub seconds: f64,
 }
 
 impl Report {
-    pub(crate) fn new(server: &str, rules: Vec<Line>, begun: Instant) -> Self {
+    /// Counts the lines.
+    pub fn new(server: &str, rules: Vec<Line>, begun: Instant) -> Self {
         let count = |outcome| rules.iter().filter(|line| line.outcome == outcome).count();
         let (passed, failed) = (count(Outcome::Pass), count(Outcome::Fail));
         let (skipped, seconds) = (count(Outcome::Skipped), begun.elapsed().as_secs_f64());

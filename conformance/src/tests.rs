@@ -1,6 +1,6 @@
 use super::{
     Rule, fails, rules,
-    site::{Finding, Stop},
+    scenario::{Finding, Stop},
 };
 use std::collections::BTreeSet;
 

@@ -1,16 +1,16 @@
 //! One writer per run: claims, and who is taken for whom.
 
+use super::client::Target;
 use super::{
     Rule,
     payloads::turn,
-    site::{Checked, Needs, Site},
+    scenario::{Checked, Needs, Scenario},
 };
-use crate::client::Target;
 use serde_json::json;
 
 const SECTION: &str = "One writer per run";
 
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     Rule::new(
         "claim_applied",
         SECTION,
@@ -30,81 +30,81 @@ pub(super) const RULES: &[Rule] = &[
     Rule::new("numbers_filled_in", "The record", "numbers that a client leaves out are the next ones", filled_in),
 ];
 
-fn claim_applied(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
-    site.claim(&mut run, "one")?;
-    let head = site.head(&run)?;
+fn claim_applied(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.claim(&mut run, "one")?;
+    let head = scenario.head(&run)?;
     head.has("/epoch", 1)?;
     head.has("/writer_id", "one")?;
     head.has("/next_journal_seq", 2)?;
-    site.say(&mut run, turn("b"))?;
-    site.claim(&mut run, "two")?;
-    site.say(&mut run, turn("c")).map(drop)
+    scenario.say(&mut run, turn("b"))?;
+    scenario.claim(&mut run, "two")?;
+    scenario.say(&mut run, turn("c")).map(drop)
 }
 
-fn claim_lost(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn claim_lost(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     let early = run.claim("early", 2);
-    site.send(&mut run, &early)?.refused("fenced")?;
-    site.claim(&mut run, "one")?;
+    scenario.send(&mut run, &early)?.refused("fenced")?;
+    scenario.claim(&mut run, "one")?;
     let late = run.claim("two", 1);
-    site.send(&mut run, &late)?.refused("fenced")?;
-    site.head(&run)?.has("/writer_id", "one")
+    scenario.send(&mut run, &late)?.refused("fenced")?;
+    scenario.head(&run)?.has("/writer_id", "one")
 }
 
-fn claim_reuses_id(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    let id = site.say(&mut run, turn("a"))?;
+fn claim_reuses_id(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let id = scenario.say(&mut run, turn("a"))?;
     let claim = run.claim("one", 1).with("record_id", id);
-    site.send(&mut run, &claim)?.refused("conflict").map(drop)
+    scenario.send(&mut run, &claim)?.refused("conflict").map(drop)
 }
 
-fn claim_served(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.say(&mut run, turn("a"))?;
+fn claim_served(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
     let body = json!({"claimed_by": "conformance"}).to_string();
-    let claim = site.post(Target::run(&run.id).path("/claims"), body)?.ok().needs("claim_applied")?;
+    let claim = scenario.post(Target::run(&run.id).path("/claims"), body)?.ok().needs("claim_applied")?;
     run.seen(&claim);
     claim.has("/epoch", 1)?;
     claim.has("/next_journal_seq", 2)?;
-    let head = site.head(&run)?;
+    let head = scenario.head(&run)?;
     head.has("/writer_id", claim.at("/writer_id").clone())?;
     claim.has("/hash", head.at("/hash").clone())
 }
 
-fn read_back_writer(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.claim(&mut run, "one")?;
-    let id = site.say(&mut run, turn("a"))?;
-    site.claim(&mut run, "two")?;
-    let answer = site.of(&run, "/outcome", &[("record_id", &id)])?.ok()?;
+fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.claim(&mut run, "one")?;
+    let id = scenario.say(&mut run, turn("a"))?;
+    scenario.claim(&mut run, "two")?;
+    let answer = scenario.of(&run, "/outcome", &[("record_id", &id)])?.ok()?;
     answer.has("/outcome", "applied")?;
     answer.has("/epoch", 2)?;
     answer.has("/writer_id", "two")
 }
 
-fn not_filled_in(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
-    site.claim(&mut run, "one")?;
+fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.claim(&mut run, "one")?;
     let mut record = run.record(turn("a"));
     if let Some(members) = record.0.as_object_mut() {
         members.remove("writer_id");
         members.remove("writer_epoch");
     }
-    site.send(&mut run, &record)?.refused("fenced").needs("fenced_writer").map(drop)
+    scenario.send(&mut run, &record)?.refused("fenced").needs("fenced_writer").map(drop)
 }
 
-fn filled_in(site: &mut Site<'_>) -> Checked {
-    let mut run = site.run();
+fn filled_in(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
     for (id, number) in [("a", 1), ("b", 2)] {
         let mut record = run.record(turn(id));
         if let Some(members) = record.0.as_object_mut() {
             members.remove("writer_seq");
             members.remove("journal_seq");
         }
-        site.send(&mut run, &record)?.applied()?;
-        let head = site.head(&run)?;
+        scenario.send(&mut run, &record)?.applied()?;
+        let head = scenario.head(&run)?;
         head.has("/next_writer_seq", number + 1)?;
         head.has("/next_journal_seq", number + 1)?;
     }

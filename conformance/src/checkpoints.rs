@@ -1,0 +1,204 @@
+//! Checkpoints: what is refused, what is answered, and what their lists are.
+
+use super::{
+    Rule,
+    payloads::{checkpoint, completed, lifecycle, message, prune, turn},
+    run::Run,
+    scenario::{Answer, Checked, Needs, Scenario},
+};
+use runlog_schemas::datum::Sha256;
+use serde_json::{Value, json};
+
+const SECTION: &str = "Checkpoints";
+
+pub(crate) const RULES: &[Rule] = &[
+    Rule::new("checkpoint_covers", "Judgement", "a checkpoint covers no more than the run has", covers),
+    Rule::new("checkpoint_id_taken", "Judgement", "a checkpoint's id is new in its run", id_taken),
+    Rule::new("checkpoint_base", "Judgement", "a checkpoint's base is an applied one", base),
+    Rule::new("checkpoint_spans", "Judgement", "a checkpoint's spans are within what they name", spans),
+    Rule::new("checkpoint_hash", SECTION, "a checkpoint whose list does not hash as it says is not answered", hash),
+    Rule::new("checkpoint_version", SECTION, "a checkpoint of an unknown schema version is not answered", version),
+    Rule::new("checkpoint_list", SECTION, "a list is made of the base's and its own messages, each unchanged", list),
+    Rule::new("latest_by_covers", "Reads", "the latest checkpoint is the one that covers most", by_covers),
+    Rule::new("latest_by_seq", "Reads", "of those the one with the highest checkpoint_seq", by_seq),
+    Rule::new("latest_by_time", "Reads", "of those the one that was made last", by_time),
+    Rule::new("checkpoint_at_or_before", "Reads", "the latest that covers no more than a number", at_or_before),
+    Rule::new("checkpoint_unanswered", SECTION, "a call whose answer had not come is not covered", unanswered),
+    Rule::new(
+        "checkpoint_covered",
+        SECTION,
+        "a call that a checkpoint covers is not listed as completed since",
+        covered,
+    ),
+    Rule::new("prune_hides", SECTION, "a prune hides checkpoints that cover less", prune_hides),
+    Rule::new(
+        "prune_preserves",
+        SECTION,
+        "a prune that says so keeps the latest one behind the run's end",
+        prune_preserves,
+    ),
+];
+
+/// The `state_hash` of a list without usage, reports and state, which are each one zero byte of Avro.
+pub(crate) fn state_hash(list: &[Value]) -> String {
+    let mut bytes: Vec<u8> = list.iter().flat_map(|message| Sha256::of(message.to_string().as_bytes()).0).collect();
+    bytes.extend_from_slice(&Sha256::of(&[0, 0, 0]).0);
+    Sha256::of(&bytes).to_string()
+}
+
+fn refuses(scenario: &mut Scenario<'_>, run: &mut Run, payload: Value) -> Checked {
+    let record = run.record(payload);
+    scenario.send(run, &record)?.refused("checkpoint").map(drop)
+}
+
+/// One that builds on another.
+fn based(id: &str, base: &str, own: &[Value], spans: Value, list: &[Value]) -> Value {
+    let mut payload = checkpoint(id, 0, own);
+    payload["base"] = base.into();
+    payload["spans"] = spans;
+    payload["state_hash"] = state_hash(list).into();
+    payload
+}
+
+fn latest(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
+    let answer = scenario.of(run, "/checkpoints/latest", &[])?.ok()?;
+    answer.has("/checkpoint_id", expected)?;
+    Ok(answer)
+}
+
+fn covers(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    refuses(scenario, &mut run, checkpoint("c", 2, &[message("hello")]))
+}
+
+fn id_taken(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+    refuses(scenario, &mut run, checkpoint("c", 0, &[message("goodbye")]))
+}
+
+fn base(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let own = [message("hello")];
+    refuses(scenario, &mut run, based("c", "nobody's", &own, json!([]), &own))
+}
+
+fn spans(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let own = [message("hello")];
+    scenario.say(&mut run, checkpoint("c", 0, &own))?;
+    let outside = json!([{"from_base": true, "from": 90, "count": 3}]);
+    refuses(scenario, &mut run, based("d", "c", &own, outside, &own))
+}
+
+fn hash(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let own = [message("hello")];
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("c", 0, &own))?;
+    let mut wrong = based("d", "c", &own, json!([]), &own);
+    wrong["covers_journal_seq"] = 1.into();
+    // Its list is of two messages, and the hash of one.
+    scenario.say(&mut run, wrong)?;
+    latest(scenario, &run, "c").map(drop)
+}
+
+fn version(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("c", 0, &[message("hello")]))?;
+    let mut later = checkpoint("d", 1, &[message("hello")]);
+    later["schema_version"] = 9.into();
+    scenario.say(&mut run, later)?;
+    latest(scenario, &run, "c").map(drop)
+}
+
+fn list(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let texts = ["a", "b", "c", "d"].map(message);
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("first", 0, &texts))?;
+    let own = [json!({"role": "tool", "content": null, "of the host": {"id": 9_007_199_254_740_993_u64}})];
+    let whole = [texts[0].clone(), texts[1].clone(), own[0].clone(), texts[3].clone()];
+    let spans = json!([{"from_base": true, "from": 0, "count": 2}, {"from_base": false, "from": 0, "count": 1},
+        {"from_base": true, "from": 3, "count": 1}]);
+    let mut second = based("second", "first", &own, spans, &whole);
+    second["covers_journal_seq"] = 1.into();
+    scenario.say(&mut run, second)?;
+    latest(scenario, &run, "second")?.has("/messages", whole.to_vec())
+}
+
+/// Two checkpoints that differ in one member; the first one is the latest.
+fn first_wins(scenario: &mut Scenario<'_>, member: &str, values: [u64; 2]) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, turn("b"))?;
+    for (id, value) in ["first", "second"].into_iter().zip(values) {
+        let mut payload = checkpoint(id, 1, &[message(id)]);
+        payload[member] = value.into();
+        scenario.say(&mut run, payload)?;
+    }
+    latest(scenario, &run, "first").map(drop)
+}
+
+fn by_covers(scenario: &mut Scenario<'_>) -> Checked {
+    first_wins(scenario, "covers_journal_seq", [2, 1])
+}
+
+fn by_seq(scenario: &mut Scenario<'_>) -> Checked {
+    first_wins(scenario, "checkpoint_seq", [5, 3])
+}
+
+fn by_time(scenario: &mut Scenario<'_>) -> Checked {
+    first_wins(scenario, "created_at_millis", [2000, 1000])
+}
+
+fn at_or_before(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, turn("b"))?;
+    scenario.say(&mut run, checkpoint("first", 1, &[message("a")]))?;
+    scenario.say(&mut run, checkpoint("second", 2, &[message("b")]))?;
+    let answer = scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
+    answer.has("/checkpoint_id", "first")?;
+    scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.problem(404, "not_found")
+}
+
+fn unanswered(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    let mut payload = checkpoint("c", 2, &[message("hello")]);
+    payload["unanswered"] = json!([asked]);
+    scenario.say(&mut run, payload)?;
+    scenario.recovery(&run)?.lists("/completed", "id", &[&asked])
+}
+
+fn covered(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, completed(&asked, &json!(1)))?;
+    scenario.recovery(&run)?.lists("/completed", "id", &[&asked])?;
+    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    scenario.recovery(&run)?.lists("/completed", "id", &[])?;
+    // Whoever starts over has none of it.
+    scenario.of(&run, "/recovery", &[("from_start", "true")])?.ok()?.lists("/completed", "id", &[&asked])
+}
+
+fn prune_hides(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, checkpoint("c", 1, &[message("hello")]))?;
+    scenario.say(&mut run, prune(5, false))?;
+    scenario.of(&run, "/checkpoints/latest", &[])?.problem(404, "not_found")
+}
+
+fn prune_preserves(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, lifecycle("completed"))?;
+    let record = run.record(checkpoint("c", 1, &[message("hello")]));
+    scenario.send(&mut run, &record)?.applied().needs("follows_the_end")?;
+    scenario.say(&mut run, prune(5, true))?;
+    latest(scenario, &run, "c").map(drop)
+}

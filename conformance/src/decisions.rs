@@ -1,0 +1,218 @@
+//! Pending effects: what makes them safe to run again, evidence, and the four decisions.
+
+use super::client::Target;
+use super::{
+    Rule,
+    payloads::{attempt, completed, effect_intent, failed, request, resolution},
+    run::Run,
+    scenario::{Answer, Checked, Needs, Scenario},
+};
+use serde_json::{Value, json};
+
+const SECTION: &str = "Tool calls";
+
+pub(crate) const RULES: &[Rule] = &[
+    Rule::new("key_is_retry_safe", SECTION, "a pending call is retry_safe if, and only if, it has a key", key),
+    Rule::new("evidence_fenced", "Judgement", "a result that was fenced is evidence of its effect", evidence_fenced),
+    Rule::new("evidence_once", "Judgement", "a result that was refused again is the same evidence", evidence_once),
+    Rule::new(
+        "evidence_makes_room",
+        "Judgement",
+        "of 17 results the oldest that does not say that it happened makes room",
+        evidence_makes_room,
+    ),
+    Rule::new(
+        "resolution_transition",
+        "Judgement",
+        "a decision is about a pending effect; adopt needs evidence",
+        transition,
+    ),
+    Rule::new("resolved_done", SECTION, "decided done: the call completed with that result", done),
+    Rule::new("resolved_adopt", SECTION, "decided adopt: the call ended as its evidence says", adopt),
+    Rule::new("resolved_not_done", SECTION, "decided not done: the call may run again", not_done),
+    Rule::new("resolved_give_up", SECTION, "decided give up: the call failed, given_up", give_up),
+    Rule::new(
+        "adopt_prefers_completed",
+        "Judgement",
+        "evidence that contradicts itself says that it happened",
+        adopt_prefers,
+    ),
+    Rule::new(
+        "not_done_taken_back",
+        "Judgement",
+        "who speaks of an effect that was not done takes that back",
+        taken_back,
+    ),
+    Rule::new(
+        "attempt_starts_again",
+        SECTION,
+        "an attempt is a start: not done was said of the one before",
+        attempt_starts,
+    ),
+    Rule::new(
+        "resolution_served",
+        SECTION,
+        "a server takes a decision once; on what is not pending it is a conflict",
+        served,
+    ),
+];
+
+/// The class of the run's only pending effect.
+fn class(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
+    let answer = scenario.recovery(run)?;
+    answer.only("/pending")?;
+    answer.has("/pending/0/class", expected)?;
+    Ok(answer)
+}
+
+fn status(scenario: &mut Scenario<'_>, run: &Run, expected: &str) -> Checked<Answer> {
+    let call = scenario.lookup(run, "book", &json!({"seat": 1}))?;
+    call.has("/status", expected)?;
+    Ok(call)
+}
+
+fn key(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.pending(&mut run)?;
+    class(scenario, &run, "reconcile_required")?;
+    for name in ["idempotency_key", "dedupe_key"] {
+        let mut run = scenario.run();
+        let record = run.record(request("book", &json!({"seat": 1}))).with(name, "key-1");
+        scenario.send(&mut run, &record)?.applied()?;
+        class(scenario, &run, "retry_safe")?;
+    }
+    Ok(())
+}
+
+fn evidence_fenced(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let late = scenario.evidence(&mut run, completed(&asked, &json!("done")))?;
+    let answer = scenario.recovery(&run)?;
+    answer.lists("/pending/0/evidence", "record_id", &[&late])?;
+    answer.has("/pending/0/evidence/0/status", "completed")?;
+    answer.has("/pending/0/evidence/0/reason", "fenced")
+}
+
+fn evidence_once(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let late = run.record(completed(&asked, &json!("done"))).with("writer_epoch", 7);
+    for _ in 0..2 {
+        scenario.send(&mut run, &late)?.refused("fenced").needs("fenced_unclaimed")?;
+    }
+    let answer = scenario.recovery(&run)?;
+    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.only("/pending/0/evidence").map(drop)
+}
+
+fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let mut kept = vec![scenario.evidence(&mut run, completed(&asked, &json!("done")))?];
+    for number in 0..16 {
+        kept.push(scenario.evidence(&mut run, failed(&asked, &format!("try {number}")))?);
+    }
+    kept.remove(1);
+    let answer = scenario.recovery(&run)?;
+    answer.that(answer.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    answer.lists("/pending/0/evidence", "record_id", &kept.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn transition(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    for decision in [resolution("nobody's", "done"), resolution(&asked, "adopt")] {
+        let record = run.unclaimed(decision);
+        let sent = scenario.send(&mut run, &record)?;
+        sent.that(sent.at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
+        sent.refused("transition")?;
+    }
+    Ok(())
+}
+
+/// A decision, which needs no claim.
+fn decide(scenario: &mut Scenario<'_>, run: &mut Run, asked: &str, decision: &str) -> Checked<Answer> {
+    scenario.decide(run, resolution(asked, decision)).needs("unclaimed_kind")
+}
+
+/// Evidence of a call, which is there.
+fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checked {
+    let late = scenario.evidence(run, result)?;
+    let answer = scenario.recovery(run)?;
+    let found = answer.list("/pending/0/evidence").is_ok_and(|all| all.iter().any(|one| one["record_id"] == *late));
+    answer.that(found, format!("{late} in /pending/0/evidence")).needs("evidence_fenced")
+}
+
+fn done(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let decided = decide(scenario, &mut run, &asked, "done")?;
+    let call = status(scenario, &run, "completed")?;
+    call.has("/result", json!({"found": 7}))?;
+    call.has("/position", decided.at("/position").clone())
+}
+
+fn adopt(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
+    decide(scenario, &mut run, &asked, "adopt")?;
+    status(scenario, &run, "completed")?.has("/result", "found")
+}
+
+fn not_done(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "not_done")?;
+    status(scenario, &run, "pending")?;
+    class(scenario, &run, "retry_safe").map(drop)
+}
+
+fn give_up(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "give_up")?;
+    status(scenario, &run, "failed")?.has("/error/kind", "given_up")
+}
+
+fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
+    evidence(scenario, &mut run, failed(&asked, "no answer"))?;
+    decide(scenario, &mut run, &asked, "adopt")?;
+    let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
+    call.that(call.at("/status") != "pending", "an end").needs("resolved_adopt")?;
+    call.has("/status", "completed")
+}
+
+fn taken_back(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, effect_intent("e"))?;
+    decide(scenario, &mut run, "e", "not_done")?;
+    scenario.say(&mut run, effect_intent("e"))?;
+    class(scenario, &run, "reconcile_required").map(drop)
+}
+
+fn attempt_starts(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "not_done")?;
+    scenario.say(&mut run, attempt(&asked))?;
+    class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
+}
+
+fn served(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let target = || Target::run(&run.id).path("/effects").segment(&asked).path("/resolution");
+    let unsigned = json!({"decision": "give_up"}).to_string();
+    scenario.post(target(), unsigned)?.problem(400, "usage")?;
+    let body = json!({"decision": "give_up", "who": "conformance", "why": "nobody knows"}).to_string();
+    let decided = scenario.post(target(), body.clone())?.ok().and_then(Answer::applied).needs("unclaimed_kind")?;
+    let again = scenario.post(target(), body)?;
+    run.seen(&decided);
+    status(scenario, &run, "failed").needs("resolved_give_up")?;
+    again.problem(409, "conflict").needs("resolution_transition")
+}

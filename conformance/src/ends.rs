@@ -1,0 +1,80 @@
+//! The end of a run, and what may still follow it.
+
+use super::{
+    Rule,
+    payloads::{
+        checkpoint, completed, effect_intent, lifecycle, message, recovery_marker, retraction, terminal_result, turn,
+        turn_lifecycle,
+    },
+    scenario::{Checked, Needs, Scenario},
+};
+use serde_json::json;
+
+const SECTION: &str = "Judgement";
+
+pub(crate) const RULES: &[Rule] = &[
+    Rule::new("ended", SECTION, "behind a run's end nothing numbered follows", ended),
+    Rule::new("turn_ends_later", SECTION, "the end of a turn may follow the run's end", turn_ends_later),
+    Rule::new(
+        "follows_the_end",
+        SECTION,
+        "checkpoints, recovery markers and what is not numbered may follow it",
+        follows,
+    ),
+    Rule::new("marker_ends_run", SECTION, "a terminal result ends the run", marker),
+    Rule::new("run_status", SECTION, "a run is open until its terminal record says how it ended", status),
+    Rule::new("evidence_ended", SECTION, "a result behind the run's end is evidence of its effect", evidence),
+];
+
+fn ended(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, lifecycle("completed"))?;
+    let late = run.record(turn("a"));
+    scenario.send(&mut run, &late)?.refused("ended").map(drop)
+}
+
+fn turn_ends_later(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, lifecycle("completed"))?;
+    let ends = turn_lifecycle(&run.id, "completed");
+    scenario.say(&mut run, ends).map(drop)
+}
+
+fn follows(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let id = scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, lifecycle("completed"))?;
+    scenario.say(&mut run, checkpoint("c", 2, &[message("hello")]))?;
+    scenario.say(&mut run, recovery_marker())?;
+    let retracted = run.unclaimed(retraction(&id));
+    scenario.send(&mut run, &retracted)?.applied().needs("unclaimed_kind").map(drop)
+}
+
+fn marker(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, effect_intent("e"))?;
+    scenario.say(&mut run, terminal_result("e", "completed"))?;
+    scenario.head(&run)?.has("/status", "completed")
+}
+
+fn status(scenario: &mut Scenario<'_>) -> Checked {
+    for end in ["completed", "failed", "cancelled"] {
+        let mut run = scenario.run();
+        scenario.say(&mut run, lifecycle("started"))?;
+        scenario.head(&run)?.has("/status", "open")?;
+        scenario.say(&mut run, lifecycle(end))?;
+        scenario.head(&run)?.has("/status", end)?;
+    }
+    Ok(())
+}
+
+fn evidence(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    scenario.say(&mut run, lifecycle("completed"))?;
+    let late = run.record(completed(&asked, &json!("done")));
+    scenario.send(&mut run, &late)?.refused("ended").needs("ended")?;
+    let answer = scenario.recovery(&run)?;
+    answer.lists("/pending/0/evidence", "record_id", &[late.id()])?;
+    answer.has("/pending/0/evidence/0/reason", "ended")
+}

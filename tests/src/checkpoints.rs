@@ -10,7 +10,7 @@ use runlog_projector::{
     index::{
         fold::{Fold, Step},
         project, query,
-        store::{self, Budget, Index, Mode, Rows, Store, Visit, horizons::Horizons, meta},
+        store::{self, Budget, INDICES, Mode, Rows, Store, Visit, checkpoints, horizons::Horizons, meta},
     },
 };
 use runlog_schemas::{
@@ -108,7 +108,7 @@ impl Journal {
 
     /// Count and digest of each index.
     pub fn digests(&self) -> anyhow::Result<Vec<(u64, Sha256)>> {
-        Index::COMPARED.into_iter().map(|index| Ok(project::digest(&*self.store, index)?)).collect()
+        INDICES.into_iter().map(|index| Ok(project::digest(&*self.store, index)?)).collect()
     }
 
     /// The same log folded again from its first record, in batches of another size.
@@ -133,7 +133,7 @@ impl Journal {
     /// Rows of the index `checkpoints` but for the messages: how many, and their bytes, keys included; and the largest.
     pub fn list_rows(&self) -> anyhow::Result<(u64, u64, u64)> {
         let (mut rows, mut bytes, mut largest) = (0, 0, 0);
-        let prefix = [Index::Checkpoints as u8];
+        let prefix = [checkpoints::INDEX.byte];
         let messages = store::checkpoints::message_prefix(RunId::new("any")?);
         self.store.scan(&prefix, &prefix, Direction::Forward, &mut |key, row| {
             // The second byte tells the row families apart.

@@ -405,7 +405,7 @@ pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::E
     use sha2::Digest as _;
     let mut hasher = sha2::Sha256::new();
     let mut count = 0u64;
-    let prefix = [index as u8];
+    let prefix = [index.byte];
     rows.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
         count += 1;
         for part in [key, row] {

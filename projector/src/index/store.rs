@@ -1,12 +1,8 @@
 //! A partition's indices: one RocksDB database, one key space, an index per leading byte.
 //!
 //! ```text
-//!   00 meta          layout, next offset, journal, skips         (not an index: never compared)
-//!   01 runs          02 records      03 tool_calls   04 checkpoints
-//!   05 effects       06 anomalies    07 dead_letters 08 contents
-//!   09 approvals     0a wakes        0b messages     0c pools
-//!   0d markers       0e write_backs  0f turns        10 proposals
-//!   11 events        12 keys         13 deliveries   14 horizons
+//!   00        meta       layout, next offset, journal, skips        (not an index: never compared)
+//!   01 … 14   INDICES    in that order
 //! ```
 //!
 //! The bytes are given once and never reused. Keys sort by their parts: numbers are big-endian, strings are escaped and
@@ -27,7 +23,6 @@ use std::{
 };
 
 pub mod anomalies;
-pub mod approvals;
 mod budget;
 pub mod checkpoints;
 pub mod contents;
@@ -38,107 +33,64 @@ pub mod events;
 pub mod evolving;
 pub mod facts;
 pub mod horizons;
+mod index;
 mod key;
 pub mod keys;
 pub mod markers;
 mod memory;
-pub mod messages;
 pub mod meta;
 mod options;
 pub mod pools;
-pub mod proposals;
 pub mod records;
 pub mod runs;
 #[cfg(test)]
 mod tests;
 pub mod tool_calls;
 pub mod turns;
-pub mod wakes;
 pub mod write_backs;
 
 pub use budget::Budget;
+pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
 pub use memory::Memory;
 
-/// An index: its leading key byte and its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u8)]
-#[allow(missing_docs, reason = "named like the modules")]
-pub enum Index {
-    Meta = 0,
-    Runs = 1,
-    Records = 2,
-    ToolCalls = 3,
-    Checkpoints = 4,
-    Effects = 5,
-    Anomalies = 6,
-    DeadLetters = 7,
-    Contents = 8,
-    Approvals = 9,
-    Wakes = 10,
-    Messages = 11,
-    Pools = 12,
-    Markers = 13,
-    WriteBacks = 14,
-    Turns = 15,
-    Proposals = 16,
-    Events = 17,
-    Keys = 18,
-    Deliveries = 19,
-    Horizons = 20,
-}
+/// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of indices
+/// derive from this one.
+pub const INDICES: [Index; 20] = [
+    runs::INDEX,
+    records::INDEX,
+    tool_calls::INDEX,
+    checkpoints::INDEX,
+    effects::INDEX,
+    anomalies::INDEX,
+    dead_letters::INDEX,
+    contents::INDEX,
+    evolving::APPROVALS,
+    evolving::WAKES,
+    evolving::MESSAGES,
+    pools::INDEX,
+    markers::INDEX,
+    write_backs::INDEX,
+    turns::INDEX,
+    evolving::PROPOSALS,
+    events::INDEX,
+    keys::INDEX,
+    deliveries::INDEX,
+    horizons::INDEX,
+];
 
-impl Index {
-    /// Every index that is rebuilt from the log and compared with what is live.
-    pub const COMPARED: [Self; 20] = [
-        Self::Runs,
-        Self::Records,
-        Self::ToolCalls,
-        Self::Checkpoints,
-        Self::Effects,
-        Self::Anomalies,
-        Self::DeadLetters,
-        Self::Contents,
-        Self::Approvals,
-        Self::Wakes,
-        Self::Messages,
-        Self::Pools,
-        Self::Markers,
-        Self::WriteBacks,
-        Self::Turns,
-        Self::Proposals,
-        Self::Events,
-        Self::Keys,
-        Self::Deliveries,
-        Self::Horizons,
-    ];
-
-    /// Its name, as `verify` prints it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Meta => "meta",
-            Self::Runs => "runs",
-            Self::Records => "records",
-            Self::ToolCalls => "tool_calls",
-            Self::Checkpoints => "checkpoints",
-            Self::Effects => "effects",
-            Self::Anomalies => "anomalies",
-            Self::DeadLetters => "dead_letters",
-            Self::Contents => "contents",
-            Self::Approvals => "approvals",
-            Self::Wakes => "wakes",
-            Self::Messages => "messages",
-            Self::Pools => "pools",
-            Self::Markers => "recovery_markers",
-            Self::WriteBacks => "write_backs",
-            Self::Turns => "turns",
-            Self::Proposals => "proposals",
-            Self::Events => "events",
-            Self::Keys => "idempotency_keys",
-            Self::Deliveries => "deliveries",
-            Self::Horizons => "horizons",
-        }
+const _: () = {
+    let (mut at, mut byte) = (0, meta::INDEX.byte);
+    while at < INDICES.len() {
+        assert!(INDICES[at].byte > byte, "indices are listed by their bytes, and no byte is used twice");
+        byte = INDICES[at].byte;
+        at += 1;
     }
+};
+
+/// The index that a key belongs to; none for `meta` and for bytes that no index has.
+pub fn index_of(key: &[u8]) -> Option<Index> {
+    INDICES.into_iter().find(|index| Some(&index.byte) == key.first())
 }
 
 /// Why the indices could not be read or written.
@@ -283,15 +235,7 @@ pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
 
 /// The error for a row that is not what is written there.
 pub fn damaged(key: &[u8], source: Malformed) -> Error {
-    Error::Damaged {
-        index: key
-            .first()
-            .and_then(|byte| Index::COMPARED.into_iter().find(|index| *index as u8 == *byte))
-            .unwrap_or(Index::Meta)
-            .name(),
-        key: runlog_schemas::datum::hex(key),
-        source,
-    }
+    Error::Damaged { index: index_of(key).unwrap_or(meta::INDEX).name, key: runlog_schemas::datum::hex(key), source }
 }
 
 /// What became of the first record of an id: among those applied, else among those refused for their content. Two gets at

@@ -6,7 +6,7 @@ use crate::index::{
     fold::{Fold, Step},
     project,
     shared::Shared,
-    store::{Budget, Index, Mode, Rows, Store, meta},
+    store::{Budget, INDICES, Mode, Rows, Store, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
@@ -73,11 +73,11 @@ fn one(
     let read = replay(shared, &mut fold, pinned)?;
     shared.config.failpoints.at(failpoint::VERIFY_BUILT);
     let mut indices = Vec::new();
-    for index in Index::COMPARED {
+    for index in INDICES {
         let (rows, live_digest) = project::digest(&view, index)?;
         let (_, rebuilt_digest) = project::digest(&*store, index)?;
         indices.push(IndexDigest {
-            name: index.name().into(),
+            name: index.name.into(),
             rows,
             live_digest: format!("sha256:{live_digest}"),
             rebuilt_digest: format!("sha256:{rebuilt_digest}"),

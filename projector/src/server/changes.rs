@@ -166,7 +166,7 @@ impl Folding {
             }
             for record in chunk {
                 let delta = self.deltas.of(&view, &skips, record)?;
-                let index = self.cursor.index as u8;
+                let index = self.cursor.index.byte;
                 let rows = delta.rows.into_iter().filter(|row| row.key.first() == Some(&index));
                 let shows = Shows { place: app.place(partition), horizons: &horizons };
                 ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
@@ -203,7 +203,7 @@ impl Folding {
             };
             told.push(Change {
                 cursor: self.cursor.to_string(),
-                index: self.cursor.index.name().to_owned(),
+                index: self.cursor.index.name.to_owned(),
                 position: shows.place.at(offset, 0),
                 operation: operation.into(),
                 run_id: run_id.cloned(),

@@ -8,7 +8,7 @@ use super::{
 use runlog_model::{History, Model};
 use runlog_projector::index::{
     past::{Limits, Past},
-    store::{Index, Parts, Rows, anomalies, decode},
+    store::{Parts, Rows, anomalies, dead_letters, decode, horizons, meta},
 };
 use runlog_schemas::{
     datum::hex,
@@ -52,7 +52,7 @@ pub fn rows<R: Rows>(product: &Asked<'_, R>, history: &History) -> Checked {
         let mut folded = BTreeMap::new();
         for run_id in runs(history, at) {
             let past = past(product, history, at, run_id, Offset::MAX).map_err(|error| failed(run_id, &error))?;
-            folded.extend(all(past.rows()).into_iter().filter(|(key, _)| key[0] != Index::Horizons as u8));
+            folded.extend(all(past.rows()).into_iter().filter(|(key, _)| key[0] != horizons::INDEX.byte));
         }
         let there = of_runs(all(product.rows[at as usize]));
         let differs = |(key, row): (&Vec<u8>, &Vec<u8>)| (folded.get(key) != Some(row)).then(|| key.clone());
@@ -103,7 +103,7 @@ pub(super) fn all<R: Rows>(rows: &R) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// The rows that come of the runs of a partition: not its own, and not those of strays.
 fn of_runs(mut rows: BTreeMap<Vec<u8>, Vec<u8>>) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    rows.retain(|key, _| ![Index::Meta as u8, Index::DeadLetters as u8, Index::Horizons as u8].contains(&key[0]));
+    rows.retain(|key, _| ![meta::INDEX.byte, dead_letters::INDEX.byte, horizons::INDEX.byte].contains(&key[0]));
     let refused: Vec<_> = rows.iter().filter(|(key, _)| key.starts_with(anomalies::prefix().bytes())).collect();
     let mut strays = Vec::new();
     for (key, row) in refused {

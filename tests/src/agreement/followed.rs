@@ -9,7 +9,11 @@ use runlog_projector::index::{
     },
     fold,
     query::Place,
-    store::{Index, Rows, horizons::Horizons},
+    store::{
+        Rows,
+        horizons::{self, Horizons},
+        meta,
+    },
 };
 use runlog_schemas::{codec::NoRegistry, datum::hex, id::PartitionId};
 use std::{
@@ -38,7 +42,7 @@ pub fn rows<'l, R: Rows>(product: &Asked<'_, R>, folded: impl Iterator<Item = &'
             delta.rows.into_iter().try_for_each(|change| apply(&mut followed, &place, change))?;
         }
         let mut there = all(*rows);
-        there.retain(|key, _| ![Index::Meta as u8, Index::Horizons as u8].contains(&key[0]));
+        there.retain(|key, _| ![meta::INDEX.byte, horizons::INDEX.byte].contains(&key[0]));
         if there != followed {
             let of = |a: &BTreeMap<Vec<u8>, Vec<u8>>, b: &BTreeMap<Vec<u8>, Vec<u8>>| {
                 a.iter().find(|(key, row)| b.get(*key) != Some(*row)).map(|(key, _)| hex(key))

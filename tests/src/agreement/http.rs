@@ -221,7 +221,7 @@ impl Answers for Http<'_> {
     }
 
     fn standing(&self, run_id: RunId<&str>, index: Index, ended: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
-        let path = format!("standing/{}?ended={ended}&{}", index.name(), self.fresh(run_id));
+        let path = format!("standing/{}?ended={ended}&{}", index.name, self.fresh(run_id));
         self.all(&of_run(run_id, &path), "standing", limit)
     }
 

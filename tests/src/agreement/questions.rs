@@ -7,7 +7,7 @@ use super::{
 use runlog_model::{Delivery, Event, EventFilter, History, Model};
 use runlog_projector::index::{
     query::{self, events::Filter},
-    store::Index,
+    store::{Index, evolving, pools, write_backs},
 };
 use runlog_schemas::{
     id::{RecordId, RunId},
@@ -30,12 +30,12 @@ pub struct Both<'a, A> {
 
 /// The model's names of what has a lifecycle, and the product's indices.
 const FAMILIES: [(&str, Index); 6] = [
-    ("approval", Index::Approvals),
-    ("wake", Index::Wakes),
-    ("run_message", Index::Messages),
-    ("write_back", Index::WriteBacks),
-    ("code_edit_proposal", Index::Proposals),
-    ("agent_pool", Index::Pools),
+    ("approval", evolving::APPROVALS),
+    ("wake", evolving::WAKES),
+    ("run_message", evolving::MESSAGES),
+    ("write_back", write_backs::INDEX),
+    ("code_edit_proposal", evolving::PROPOSALS),
+    ("agent_pool", pools::INDEX),
 ];
 
 /// The product's reasons by the words that the model has for them: no document fixes how they are worded.

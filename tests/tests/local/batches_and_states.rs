@@ -6,7 +6,7 @@ use runlog_projector::{
     Contents,
     index::{
         query::{self, events::Filter},
-        store::{Index, Rows, effects::EffectKind},
+        store::{INDICES, Rows, anomalies, dead_letters, deliveries, effects::EffectKind, runs, write_backs},
     },
 };
 use runlog_schemas::{
@@ -90,10 +90,10 @@ fn a_batch_is_never_half_visible() -> anyhow::Result<()> {
         let before = journal.digests()?;
         journal.append(&batch(&format!("batch {round}"), made)?);
         journal.fold(1)?;
-        for ((index, before), after) in Index::COMPARED.into_iter().zip(before).zip(journal.digests()?) {
+        for ((index, before), after) in INDICES.into_iter().zip(before).zip(journal.digests()?) {
             // What was refused is kept as it came, so that it can be folded again.
-            let may_change = !bad || matches!(index, Index::Anomalies | Index::Runs | Index::Deliveries);
-            ensure!(may_change || before == after, "round {round}: a refused batch changed {}", index.name());
+            let may_change = !bad || [anomalies::INDEX, runs::INDEX, deliveries::INDEX].contains(&index);
+            ensure!(may_change || before == after, "round {round}: a refused batch changed {}", index.name);
         }
         *(if bad { &mut refused } else { &mut applied }) += 1;
         continue_numbers(&mut agent, &journal)?;
@@ -197,12 +197,12 @@ fn every_kind_of_record_is_rebuilt_as_it_stands() -> anyhow::Result<()> {
     ensure!(refused.iter().all(|reason| !reason.ends_with(" gap") && !reason.ends_with(" sequence")), "{refused:?}");
     ensure!(refused == ["42-6 transition", "42-6 too transition", "42-9 transition"], "a call ends once: {refused:?}");
     let digests = journal.digests()?;
-    for (index, (rows, _)) in Index::COMPARED.into_iter().zip(&digests) {
+    for (index, (rows, _)) in INDICES.into_iter().zip(&digests) {
         // Nothing that a record can be is unreadable.
         ensure!(
-            *rows > 0 || index == Index::DeadLetters || (index == Index::Anomalies && refused.is_empty()),
+            *rows > 0 || index == dead_letters::INDEX || (index == anomalies::INDEX && refused.is_empty()),
             "no rows in {}",
-            index.name()
+            index.name
         );
     }
     for batch in [7, 1000] {
@@ -284,7 +284,7 @@ fn a_successor_gives_up_the_newest_write_back_that_a_dead_writer_left() -> anyho
     journal.append(&agent.claim());
     let open = |journal: &Journal| -> anyhow::Result<Vec<(String, Option<Epoch>)>> {
         let of = (Some(run()), false);
-        let (found, _) = query::standing::page(journal.store(), PLACE, Index::WriteBacks, of, None, 9)?;
+        let (found, _) = query::standing::page(journal.store(), PLACE, write_backs::INDEX, of, None, 9)?;
         Ok(found.into_iter().map(|(_, open)| (open.id, open.epoch)).collect())
     };
     journal.fold(1)?;

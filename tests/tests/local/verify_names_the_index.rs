@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, path::Path};
 
 use anyhow::{Context, ensure};
-use runlog_projector::index::store::{Budget, Commit, Index, Mode, Rows, Store};
+use runlog_projector::index::store::{Budget, Commit, INDICES, Index, Mode, Rows, Store};
 use runlog_schemas::{
     id::PartitionId,
     judge::Head,
@@ -92,7 +92,7 @@ fn fill(launch: &Launch) -> anyhow::Result<()> {
 
 fn rows(store: &Store, index: Index) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let prefix = [index as u8];
+    let prefix = [index.byte];
     store.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
         rows.push((key.to_vec(), row.to_vec()));
         Ok(ControlFlow::Continue(()))
@@ -126,7 +126,7 @@ fn unequal(verification: &Value) -> anyhow::Result<Vec<(u64, String, u64)>> {
     let mut found = Vec::new();
     for partition in verification["partitions"].as_array().context("partitions")? {
         let indices = partition["indices"].as_array().context("indices")?;
-        ensure!(indices.len() == Index::COMPARED.len(), "every index is named: {indices:?}");
+        ensure!(indices.len() == INDICES.len(), "every index is named: {indices:?}");
         for index in indices {
             let digest = |name: &str| index[name].as_str().filter(|digest| digest.starts_with("sha256:"));
             let (live, rebuilt) =
@@ -146,7 +146,7 @@ fn a_changed_a_dropped_and_an_added_row_is_seen_and_its_index_named() -> anyhow:
     let folder = tempdir()?;
     let launch = Launch::local(folder.path());
     fill(&launch)?;
-    for index in Index::COMPARED {
+    for index in INDICES {
         let count = rows(&open(folder.path())?, index)?.len() as u64;
         for how in [Damage::Change, Damage::Drop, Damage::Add] {
             let (key, before) = damage(folder.path(), index, how)?;
@@ -158,7 +158,7 @@ fn a_changed_a_dropped_and_an_added_row_is_seen_and_its_index_named() -> anyhow:
                 Damage::Drop => count - 1,
                 Damage::Add => count + 1,
             };
-            let expected = vec![(u64::from(PARTITION), index.name().to_owned(), rows)];
+            let expected = vec![(u64::from(PARTITION), index.name.to_owned(), rows)];
             ensure!(verification["equal"] == false, "{index:?} {how:?}: {verification}");
             ensure!(unequal(&verification)? == expected, "{index:?} {how:?}: {verification}");
             server.terminate()?;

@@ -54,7 +54,7 @@ impl Cursor {
     pub fn parse(text: &str, index: Index, partitions: u32) -> Result<Self, Error> {
         let foreign = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor of the changes of this index"));
         let mut parts = text.split(':');
-        let name = parts.next().filter(|name| *name == index.name());
+        let name = parts.next().filter(|name| *name == index.name);
         let layout: u32 = name.and_then(|_| query::number(parts.next()?)).ok_or_else(foreign)?;
         let at: Option<Vec<At>> = parts.map(at).collect();
         let at = at.filter(|at| at.len() == partitions as usize).ok_or_else(foreign)?;
@@ -76,7 +76,7 @@ fn at(text: &str) -> Option<At> {
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{LAYOUT}", self.index.name())?;
+        write!(f, "{}:{LAYOUT}", self.index.name)?;
         self.at.iter().try_for_each(|At { next, given, skips }| write!(f, ":{next}.{given}.{skips}"))
     }
 }
@@ -84,17 +84,18 @@ impl fmt::Display for Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::store::tool_calls;
 
     #[test]
     fn a_cursor_reads_as_it_prints_and_no_other_text_is_one() {
         let at = |next, given, skips| At { next: Offset::new(next).unwrap(), given, skips };
-        let cursor = Cursor { index: Index::ToolCalls, at: vec![at(17, 0, 0), at(4, 2, 1)] };
+        let cursor = Cursor { index: tool_calls::INDEX, at: vec![at(17, 0, 0), at(4, 2, 1)] };
         let text = cursor.to_string();
         assert_eq!(
-            (text.as_str(), Cursor::parse(&text, Index::ToolCalls, 2).unwrap()),
+            (text.as_str(), Cursor::parse(&text, tool_calls::INDEX, 2).unwrap()),
             (format!("tool_calls:{LAYOUT}:17.0.0:4.2.1").as_str(), cursor)
         );
-        let kind = |text: &str| Cursor::parse(text, Index::ToolCalls, 2).unwrap_err().kind();
+        let kind = |text: &str| Cursor::parse(text, tool_calls::INDEX, 2).unwrap_err().kind();
         for text in [
             "",
             "tool_calls",

@@ -2,9 +2,9 @@
 
 use super::{At, Changes, OfRun};
 use crate::index::store::{
-    self, Index, Rows, approvals,
+    self, INDICES, Index, Rows,
     evolving::{FactRow, StateRow, ended, fact, open},
-    facts, messages, pools, proposals, wakes, write_backs,
+    facts,
 };
 use runlog_schemas::{
     id::RunId,
@@ -13,15 +13,7 @@ use runlog_schemas::{
 
 /// The index of a family; none for effects, whose rows are other ones.
 pub(super) fn index(family: Family) -> Option<Index> {
-    Some(match family {
-        Family::Effect | Family::Tool | Family::Delivery => return None,
-        Family::Approval => approvals::INDEX,
-        Family::Wake => wakes::INDEX,
-        Family::Message => messages::INDEX,
-        Family::WriteBack => write_backs::INDEX,
-        Family::Proposal => proposals::INDEX,
-        Family::Pool => pools::INDEX,
-    })
+    INDICES.into_iter().find(|index| index.lifecycle == Some(family))
 }
 
 /// Keeps what a record says, and where that leaves what it speaks of.

@@ -3,9 +3,8 @@
 use super::{At, Changes, OfRun};
 use crate::index::store::{
     self, Rows,
-    evolving::{FactRow, fact},
+    evolving::{FactRow, PROPOSALS, fact},
     facts::{self, Family},
-    proposals,
     records::{self, RecordRow},
     tool_calls::{self, CallRow},
     turns::{self, TurnRow},
@@ -83,7 +82,7 @@ fn state<R: Rows>(
         }
         Family::CodeEditProposal => {
             let row = FactRow { status: status.to_owned(), validity, record_id };
-            changes.put(fact(proposals::INDEX, run_id, key, at.offset, at.index), &row);
+            changes.put(fact(PROPOSALS, run_id, key, at.offset, at.index), &row);
         }
     }
     Ok(())

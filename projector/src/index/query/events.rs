@@ -203,7 +203,7 @@ pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
     let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
     let no_place = || damaged("its key names no record");
-    if key.first() == Some(&(store::Index::Records as u8)) {
+    if key.first() == Some(&(store::records::INDEX.byte)) {
         let mut parts = Parts::new(key);
         let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.offset(), parts.u32()) else {
             return Err(no_place());

@@ -14,10 +14,9 @@ use super::Place;
 use crate::index::{
     Error,
     store::{
-        self, Key, Parts, Rows, evolving,
-        evolving::FactRow,
+        self, Key, Parts, Rows,
+        evolving::{self, FactRow},
         facts::{self, Family},
-        proposals,
         records::{RecordRow, prefix},
         runs::RunRow,
         tool_calls::{self, CallRow},
@@ -215,7 +214,7 @@ fn latest<R: Rows>(
             each(rows, &turns, |place, turn: TurnRow| consider(Latest::new(turn.validity, place)))?;
         }
         Family::CodeEditProposal => {
-            let stated = evolving::facts_of(proposals::INDEX, run_id, key);
+            let stated = evolving::facts_of(evolving::PROPOSALS, run_id, key);
             each(rows, &stated, |place, fact: FactRow| consider(Latest::new(fact.validity, place)))?;
         }
     }

@@ -4,8 +4,8 @@ use super::{Place, time};
 use crate::index::{
     Error,
     store::{
-        Index, Key, Rows,
-        horizons::{HorizonRow, Horizons},
+        Key, Rows,
+        horizons::{HorizonRow, Horizons, INDEX},
     },
 };
 use runlog_schemas::answer::{ErrorKind, Horizon};
@@ -38,11 +38,11 @@ pub fn page<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Horizon>, Option<Vec<u8>>), Error> {
-    if cursor.is_some_and(|cursor| !cursor.starts_with(Key::new(Index::Horizons, 1).bytes())) {
+    if cursor.is_some_and(|cursor| !cursor.starts_with(Key::new(INDEX, 1).bytes())) {
         return Err(super::foreign_cursor());
     }
     let horizons = Horizons::of(rows)?;
-    let key = |row: &HorizonRow| Key::new(Index::Horizons, 1).text(&row.family).offset(row.offset).into_bytes();
+    let key = |row: &HorizonRow| Key::new(INDEX, 1).text(&row.family).offset(row.offset).into_bytes();
     let mut behind = horizons.row().iter().filter(|row| cursor.is_none_or(|cursor| key(row).as_slice() > cursor));
     let page: Vec<&HorizonRow> = behind.by_ref().take(limit).collect();
     let next = behind.next().and(page.last()).map(|last| key(last));

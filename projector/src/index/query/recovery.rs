@@ -7,9 +7,11 @@ use crate::index::{
     store::{
         self, Index, Rows,
         contents::{self, ContentRow},
+        evolving,
         horizons::Horizons,
         runs::RunRow,
-        tool_calls::{CallRow, key, order_prefix},
+        tool_calls::{self, CallRow, key, order_prefix},
+        write_backs,
     },
 };
 use runlog_schemas::{
@@ -81,12 +83,12 @@ pub fn one<R: Rows>(
     let mut at = Reading::at(cursor);
     let mut left = limit;
     let mut pending = Vec::new();
-    if let Some(cursor) = at.of(Index::Effects) {
+    if let Some(cursor) = at.of(store::effects::INDEX) {
         let more;
         (pending, more) = effects::pending(rows, place, run_id, cursor, pending_max)?;
         at.read(more);
     }
-    if let Some(cursor) = at.of(Index::ToolCalls) {
+    if let Some(cursor) = at.of(tool_calls::INDEX) {
         let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, left)?;
         left -= behind.len();
         completed.extend(behind);
@@ -103,13 +105,13 @@ pub fn one<R: Rows>(
         at.read(more);
         Ok(found.into_iter().map(|(_, standing)| standing).collect())
     };
-    let approvals = open(Index::Approvals)?;
-    let wakes = open(Index::Wakes)?;
-    let messages = open(Index::Messages)?;
-    let write_backs = open(Index::WriteBacks)?;
+    let approvals = open(evolving::APPROVALS)?;
+    let wakes = open(evolving::WAKES)?;
+    let messages = open(evolving::MESSAGES)?;
+    let write_backs = open(write_backs::INDEX)?;
     // Later checkpoints that could not be used are told once.
     let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
-    if content && let Some(cursor) = at.of(Index::Contents) {
+    if content && let Some(cursor) = at.of(contents::INDEX) {
         let (missing, more) = missing(rows, contents, place, run_id, cursor)?;
         missing_content.extend(missing);
         at.read(more);
@@ -176,7 +178,7 @@ fn split(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
 /// The key in a cursor that is of the run as it is now.
 fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
     let (offset, key) = split(cursor)?;
-    if !key.first().is_some_and(|first| ORDER.iter().any(|list| *list as u8 == *first)) {
+    if !key.first().is_some_and(|first| ORDER.iter().any(|list| list.byte == *first)) {
         return Err(super::foreign_cursor());
     }
     if offset == last {
@@ -188,13 +190,13 @@ fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c 
 
 /// The order in which the lists are read, page by page.
 const ORDER: [Index; 7] = [
-    Index::Effects,
-    Index::ToolCalls,
-    Index::Approvals,
-    Index::Wakes,
-    Index::Messages,
-    Index::WriteBacks,
-    Index::Contents,
+    store::effects::INDEX,
+    tool_calls::INDEX,
+    evolving::APPROVALS,
+    evolving::WAKES,
+    evolving::MESSAGES,
+    write_backs::INDEX,
+    contents::INDEX,
 ];
 
 /// Which list a page is in.
@@ -209,7 +211,7 @@ struct Reading<'a> {
 impl<'a> Reading<'a> {
     fn at(cursor: Option<&'a [u8]>) -> Self {
         let index = cursor.and_then(|cursor| cursor.first());
-        let from = ORDER.iter().position(|list| Some(&(*list as u8)) == index).unwrap_or(0);
+        let from = ORDER.iter().position(|list| Some(&(list.byte)) == index).unwrap_or(0);
         Self { cursor, from, next: None }
     }
 

@@ -4,8 +4,9 @@ use super::Place;
 use crate::index::{
     Error,
     store::{
-        self, Index, Parts, Rows,
+        self, INDICES, Index, Parts, Rows,
         evolving::{StateRow, all, ended_of, open_of},
+        write_backs,
     },
 };
 use runlog_schemas::{answer::Standing, id::RunId, judge::lifecycle::write_back_of};
@@ -36,12 +37,11 @@ pub fn page<R: Rows>(
 
 /// The index of a name in URLs and answers; none where it has no such rows.
 pub fn index(name: &str) -> Option<Index> {
-    use Index::{Approvals, Messages, Pools, Proposals, Wakes, WriteBacks};
-    [Approvals, Wakes, Messages, WriteBacks, Proposals, Pools].into_iter().find(|index| index.name() == name)
+    INDICES.into_iter().find(|index| index.name == name && index.lifecycle.is_some())
 }
 
 fn answer(place: Place<'_>, index: Index, id: String, row: StateRow) -> Standing {
-    let write_back = if index == Index::WriteBacks { write_back_of(&id) } else { None };
+    let write_back = if index == write_backs::INDEX { write_back_of(&id) } else { None };
     let (id, epoch) = write_back.map_or((id, None), |(txn, epoch)| (txn.to_string(), Some(epoch)));
     Standing {
         id,

@@ -1,21 +1,37 @@
 //! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content; and repeats of
 //! that, by place.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{ContentHash, Epoch, Offset, OrEmpty, RecordId, RunId, WriterId},
-    judge::Reason,
+    judge::{Reason, Seen},
 };
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    6,
+    "anomalies",
+    &[
+        RowFamily::of::<AnomalyRow>(0, "anomalies", &[OFFSET, RECORD_INDEX]),
+        RowFamily::empty(1, "by_run", &[RUN, OFFSET, RECORD_INDEX]),
+        RowFamily::of::<Seen>(2, "by_id", &[RUN, RECORD]),
+        RowFamily::of::<Seen>(3, "by_content", &[RUN, RECORD, KeyPart::Hash("content_hash")]),
+        RowFamily::of::<Seen>(4, "repeats", &[RUN, OFFSET]),
+    ],
+);
 
 /// An anomaly by place.
 pub fn key(offset: Offset, index: u32) -> Key {
-    Key::new(Index::Anomalies, 0).offset(offset).u32(index)
+    Key::new(INDEX, 0).offset(offset).u32(index)
 }
 
 /// All anomalies.
 pub fn prefix() -> Key {
-    Key::new(Index::Anomalies, 0)
+    Key::new(INDEX, 0)
 }
 
 /// An anomaly of a run by place; the row is empty.
@@ -25,23 +41,23 @@ pub fn of_run(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
 
 /// A run's anomalies.
 pub fn run_prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Anomalies, 1).text(run_id)
+    Key::new(INDEX, 1).text(run_id)
 }
 
 /// What is remembered of a record id whose first content was refused (`judge::Seen`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
-    Key::new(Index::Anomalies, 2).text(run_id).text(record_id)
+    Key::new(INDEX, 2).text(run_id).text(record_id)
 }
 
 /// What is remembered of other content under an id that is known, refused for that (`judge::Seen`).
 pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
-    Key::new(Index::Anomalies, 3).text(run_id).text(record_id).hash(&content.0)
+    Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)
 }
 
 /// What the record at a place repeats, where that was refused (`judge::Seen`): by its id alone nobody could tell which of
 /// several contents it repeats.
 pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
-    Key::new(Index::Anomalies, 4).text(run_id).offset(offset)
+    Key::new(INDEX, 4).text(run_id).offset(offset)
 }
 
 /// An anomaly.

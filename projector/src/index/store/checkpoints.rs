@@ -11,12 +11,39 @@
 //! A list is ranges of the run's array. It shares the pages of its base that it does not change, so that its rows are
 //! small however long the list is and however often it was edited, and reading it walks no chain of checkpoints.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{JournalSeq, Offset, RunId},
     json::Json,
 };
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    4,
+    "checkpoints",
+    &[
+        RowFamily::of::<RankRow>(
+            0,
+            "ranks",
+            &[
+                RUN,
+                KeyPart::U64("covers_journal_seq"),
+                KeyPart::U64("checkpoint_seq"),
+                KeyPart::U64("created_at_millis"),
+                OFFSET,
+                RECORD_INDEX,
+            ],
+        ),
+        RowFamily::of::<CheckpointRow>(1, "checkpoints", &[RUN, KeyPart::Text("checkpoint_id")]),
+        RowFamily::of::<ArrayRow>(2, "arrays", &[RUN]),
+        RowFamily::of::<MessageRow>(3, "messages", &[RUN, KeyPart::U64("number")]),
+        RowFamily::of::<Vec<Range>>(4, "pages", &[RUN, KeyPart::U64("number")]),
+    ],
+);
 
 /// A checkpoint that is not pruned, by its rank: covered `journal_seq`, number, time, then place.
 pub fn key(run_id: RunId<&str>, row: &CheckpointRow) -> Key {
@@ -30,17 +57,17 @@ pub fn key(run_id: RunId<&str>, row: &CheckpointRow) -> Key {
 
 /// A run's checkpoints that are not pruned.
 pub fn prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Checkpoints, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// A checkpoint by id, pruned or not.
 pub fn by_id(run_id: RunId<&str>, checkpoint_id: &str) -> Key {
-    Key::new(Index::Checkpoints, 1).text(run_id).text(checkpoint_id)
+    Key::new(INDEX, 1).text(run_id).text(checkpoint_id)
 }
 
 /// How far a run's array is.
 pub fn array(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Checkpoints, 2).text(run_id)
+    Key::new(INDEX, 2).text(run_id)
 }
 
 /// A message of a run's array.
@@ -50,12 +77,12 @@ pub fn message(run_id: RunId<&str>, number: u64) -> Key {
 
 /// A run's array.
 pub fn message_prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Checkpoints, 3).text(run_id)
+    Key::new(INDEX, 3).text(run_id)
 }
 
 /// A page of ranges (`Vec<Range>`).
 pub fn page(run_id: RunId<&str>, number: u64) -> Key {
-    Key::new(Index::Checkpoints, 4).text(run_id).u64(number)
+    Key::new(INDEX, 4).text(run_id).u64(number)
 }
 
 /// A checkpoint's place in the order.

@@ -1,12 +1,19 @@
 //! `contents`: what the records of a run name in the content store, in log order per run. A page is one seek and a step each;
 //! nothing here says whether the content is there.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{Offset, RecordId, RunId},
     payload::StoredPayload,
 };
+
+/// The index.
+pub const INDEX: Index =
+    Index::new(8, "contents", &[RowFamily::of::<ContentRow>(0, "contents", &[RUN, OFFSET, RECORD_INDEX])]);
 
 /// The content of the record at a place.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
@@ -15,7 +22,7 @@ pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
 
 /// All contents of a run.
 pub fn prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Contents, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// A content that a record names.

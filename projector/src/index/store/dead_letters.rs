@@ -1,7 +1,10 @@
 //! `dead_letters`: bytes that nobody can read, by offset. Their bytes stay in the log.
 
-use super::{Index, Key};
+use super::{Index, Key, RowFamily, index::OFFSET};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
+
+/// The index.
+pub const INDEX: Index = Index::new(7, "dead_letters", &[RowFamily::of::<DeadLetterRow>(0, "dead_letters", &[OFFSET])]);
 
 /// A dead letter by offset.
 pub fn key(offset: Offset) -> Key {
@@ -10,7 +13,7 @@ pub fn key(offset: Offset) -> Key {
 
 /// All dead letters.
 pub fn prefix() -> Key {
-    Key::new(Index::DeadLetters, 0)
+    Key::new(INDEX, 0)
 }
 
 /// A dead letter.

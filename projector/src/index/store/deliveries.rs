@@ -3,8 +3,14 @@
 //! all that a run's rows come from, so that they can be folded again to any offset ([`past`](crate::index::past)). A record that is
 //! applied alone has no such row; a batch is kept twice, whole and as its records. One seek, a step each.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, RowFamily,
+    index::{OFFSET, RUN},
+};
 use runlog_schemas::id::{Offset, RunId};
+
+/// The index.
+pub const INDEX: Index = Index::new(19, "deliveries", &[RowFamily::records(0, "deliveries", &[RUN, OFFSET])]);
 
 /// What was delivered at an offset; the row is a [`RecordRow`](super::records::RecordRow).
 pub fn key(run_id: RunId<&str>, offset: Offset) -> Key {
@@ -13,5 +19,5 @@ pub fn key(run_id: RunId<&str>, offset: Offset) -> Key {
 
 /// All of that of a run, in log order.
 pub fn prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Deliveries, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }

@@ -1,7 +1,7 @@
 //! `effects`: what may have happened outside, pending apart from ended. All pending effects of the partition are one seek
 //! and a step each, however many runs there are.
 
-use super::{Index, Key};
+use super::{Index, Key, KeyPart, RowFamily, index::RUN};
 pub use runlog_schemas::judge::lifecycle::EffectKind;
 use runlog_schemas::{
     datum,
@@ -13,6 +13,19 @@ use runlog_schemas::{
     },
 };
 
+/// The index.
+pub const INDEX: Index = Index::new(
+    5,
+    "effects",
+    &[RowFamily::of::<EffectRow>(0, "pending", EFFECT), RowFamily::of::<EffectRow>(1, "ended", EFFECT)],
+);
+
+const EFFECT: &[KeyPart] = &[RUN, KeyPart::Word("kind", kind), KeyPart::Text("id")];
+
+fn kind(byte: u8) -> Option<&'static str> {
+    EffectKind::ALL.get(usize::from(byte)).map(|kind| kind.as_str())
+}
+
 /// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id, tool
 /// call id or delivery id.
 pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
@@ -21,17 +34,17 @@ pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key
 
 /// A run's effects that have not ended.
 pub fn pending_of(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Effects, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// An effect that has ended.
 pub fn ended(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
-    Key::new(Index::Effects, 1).text(run_id).u8(kind as u8).text(id)
+    Key::new(INDEX, 1).text(run_id).u8(kind as u8).text(id)
 }
 
 /// The beginning of pending (`false`) or ended (`true`) effects.
 pub fn prefix(ended: bool) -> Key {
-    Key::new(Index::Effects, u8::from(ended))
+    Key::new(INDEX, u8::from(ended))
 }
 
 /// Evidence kept per effect.

@@ -5,8 +5,31 @@
 //! `records`), and one for each related reference, correlation entry and tag, [`EACH_MAX`] of each at the most. What is
 //! longer than [`TEXT_BYTES_MAX`] is not found by it.
 
-use super::{Index, Key};
-use runlog_schemas::{id::Offset, refs::EntityKind};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD_INDEX},
+};
+use runlog_schemas::{
+    id::{Offset, RunId},
+    refs::EntityKind,
+};
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    17,
+    "events",
+    &[
+        RowFamily::of::<RunId>(0, "by_kind", &[KeyPart::Text("family"), KeyPart::Text("kind"), OFFSET, RECORD_INDEX]),
+        RowFamily::of::<RunId>(1, "by_subject", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
+        RowFamily::of::<RunId>(2, "by_related", &[KeyPart::Text("kind"), KeyPart::Text("id"), OFFSET, RECORD_INDEX]),
+        RowFamily::of::<RunId>(
+            3,
+            "by_correlation",
+            &[KeyPart::Text("key"), KeyPart::Text("value"), OFFSET, RECORD_INDEX],
+        ),
+        RowFamily::of::<RunId>(4, "by_tag", &[KeyPart::Text("tag"), OFFSET, RECORD_INDEX]),
+    ],
+);
 
 /// Rows of a record for its related references; likewise for correlation entries, and for tags.
 pub const EACH_MAX: usize = 64;
@@ -16,7 +39,7 @@ pub const TEXT_BYTES_MAX: usize = 512;
 
 /// Events of a family, by kind and then in log order.
 pub fn of_family(family: &str) -> Key {
-    Key::new(Index::Events, 0).text(family)
+    Key::new(INDEX, 0).text(family)
 }
 
 /// Events of a kind within its family, in log order.
@@ -26,22 +49,22 @@ pub fn of_kind(family: &str, kind: &str) -> Key {
 
 /// Events about something, in log order.
 pub fn of_subject(kind: EntityKind, id: &str) -> Key {
-    Key::new(Index::Events, 1).text(kind.as_str()).text(id)
+    Key::new(INDEX, 1).text(kind.as_str()).text(id)
 }
 
 /// Events that touch something, in log order.
 pub fn of_related(kind: EntityKind, id: &str) -> Key {
-    Key::new(Index::Events, 2).text(kind.as_str()).text(id)
+    Key::new(INDEX, 2).text(kind.as_str()).text(id)
 }
 
 /// Events with a correlation entry, in log order.
 pub fn of_correlation(key: &str, value: &str) -> Key {
-    Key::new(Index::Events, 3).text(key).text(value)
+    Key::new(INDEX, 3).text(key).text(value)
 }
 
 /// Events with a tag, in log order.
 pub fn of_tag(tag: &str) -> Key {
-    Key::new(Index::Events, 4).text(tag)
+    Key::new(INDEX, 4).text(tag)
 }
 
 /// The row of the record at a place, under one of the above; it holds the run's id.

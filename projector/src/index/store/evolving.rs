@@ -8,13 +8,39 @@
 //!                                                                 the last fact up to it
 //! ```
 
-use super::{Index, Key};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{JournalSeq, Offset, RecordId, RunId},
-    judge::lifecycle::State,
+    judge::lifecycle::{Family, State},
     record::Validity,
 };
+
+/// `approvals`: approvals by request id.
+pub const APPROVALS: Index = index(9, "approvals", Family::Approval, &[OPEN, ENDED, FACTS]);
+/// `wakes`: wake conditions by id.
+pub const WAKES: Index = index(10, "wakes", Family::Wake, &[OPEN, ENDED, FACTS]);
+/// `messages`: messages to a run by id.
+pub const MESSAGES: Index = index(11, "messages", Family::Message, &[OPEN, ENDED, FACTS]);
+/// `proposals`: code edit proposals by id.
+pub const PROPOSALS: Index = index(16, "proposals", Family::Proposal, &[OPEN, ENDED, FACTS]);
+
+const KEY: KeyPart = KeyPart::Text("key");
+
+/// What is open, by run and key.
+pub const OPEN: RowFamily = RowFamily::of::<StateRow>(0, "open", &[RUN, KEY]);
+/// What has ended, by run and key.
+pub const ENDED: RowFamily = RowFamily::of::<StateRow>(1, "ended", &[RUN, KEY]);
+/// What each record said, by run, key and position.
+pub const FACTS: RowFamily = RowFamily::of::<FactRow>(2, "facts", &[RUN, KEY, OFFSET, RECORD_INDEX]);
+
+/// An index of the states of a lifecycle.
+pub const fn index(byte: u8, name: &'static str, lifecycle: Family, families: &'static [RowFamily]) -> Index {
+    Index { byte, name, families, lifecycle: Some(lifecycle) }
+}
 
 /// What is open, by run and key.
 pub fn open(index: Index, run_id: RunId<&str>, key: &str) -> Key {

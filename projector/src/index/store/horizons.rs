@@ -6,9 +6,12 @@
 use super::{Error, Index, Key, Rows};
 use runlog_schemas::{datum, id::Offset};
 
+/// The index.
+pub const INDEX: Index = Index::new(20, "horizons", &[]);
+
 /// The row (`Vec<HorizonRow>`); none where nothing was ever taken away.
 pub fn key() -> Key {
-    Key::new(Index::Horizons, 0)
+    Key::new(INDEX, 0)
 }
 
 /// What one horizon takes away.

@@ -1,6 +1,6 @@
 //! Keys whose byte order is the order of their parts.
 
-use super::Index;
+use super::index::Index;
 use runlog_schemas::{datum::Sha256, id::Offset};
 
 /// A key, built part by part.
@@ -11,7 +11,7 @@ impl Key {
     /// The first key of one of an index' orders; `order` tells the row families of an index apart.
     pub fn new(index: Index, order: u8) -> Self {
         let mut bytes = Vec::with_capacity(64);
-        bytes.push(index as u8);
+        bytes.push(index.byte);
         bytes.push(order);
         Self(bytes)
     }

@@ -1,8 +1,22 @@
 //! `idempotency_keys`: requests by the key that they were made with, within run and tool. The first request of a key is one
 //! seek, each later one a step.
 
-use super::{Index, Key};
-use runlog_schemas::id::{Offset, RunId};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
+use runlog_schemas::id::{Offset, RecordId, RunId};
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    18,
+    "idempotency_keys",
+    &[RowFamily::of::<RecordId>(
+        0,
+        "requests",
+        &[RUN, KeyPart::Text("tool_name"), KeyPart::Text("idempotency_key"), OFFSET, RECORD_INDEX],
+    )],
+);
 
 /// The request at a place (its record id) by its key.
 pub fn key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str, offset: Offset, index: u32) -> Key {
@@ -11,5 +25,5 @@ pub fn key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str, offset: 
 
 /// All requests of a key, in log order.
 pub fn of_key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str) -> Key {
-    Key::new(Index::Keys, 0).text(run_id).text(tool_name).text(idempotency_key)
+    Key::new(INDEX, 0).text(run_id).text(tool_name).text(idempotency_key)
 }

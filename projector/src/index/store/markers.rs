@@ -1,11 +1,18 @@
 //! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; what a
 //! marker says is one get more.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{JournalSeq, Offset, RecordId, RunId},
 };
+
+/// The index.
+pub const INDEX: Index =
+    Index::new(13, "recovery_markers", &[RowFamily::of::<MarkerRow>(0, "markers", &[RUN, OFFSET, RECORD_INDEX])]);
 
 /// The marker at a place.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
@@ -14,7 +21,7 @@ pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
 
 /// A run's markers.
 pub fn prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Markers, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// A recovery marker.

@@ -3,37 +3,40 @@
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
 
+/// Its keys start like an index'.
+pub const INDEX: Index = Index::new(0, "meta", &[]);
+
 /// The layout that this build writes.
 pub const LAYOUT: u32 = 8;
 
 /// The layout version.
 pub fn layout() -> Key {
-    Key::new(Index::Meta, 0)
+    Key::new(INDEX, 0)
 }
 
 /// The next offset to apply: everything below it is reflected, nothing at or above it is.
 pub fn progress() -> Key {
-    Key::new(Index::Meta, 1)
+    Key::new(INDEX, 1)
 }
 
 /// The journal that this is an index of.
 pub fn journal() -> Key {
-    Key::new(Index::Meta, 2)
+    Key::new(INDEX, 2)
 }
 
 /// A voided offset.
 pub fn skip(offset: Offset) -> Key {
-    Key::new(Index::Meta, 3).offset(offset)
+    Key::new(INDEX, 3).offset(offset)
 }
 
 /// All voided offsets.
 pub fn skips() -> Key {
-    Key::new(Index::Meta, 3)
+    Key::new(INDEX, 3)
 }
 
 /// Present once a rebuilt store has taken its predecessor's place.
 pub fn live() -> Key {
-    Key::new(Index::Meta, 4)
+    Key::new(INDEX, 4)
 }
 
 /// How far a store is.

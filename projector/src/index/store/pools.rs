@@ -1,11 +1,17 @@
 //! `pools`: agent pools that a run is in (open) or has left, by run; and the runs of a pool. A run's pools are one seek and
 //! a step each, and so are a pool's runs in this partition.
 
-use super::{Index, Key};
-use runlog_schemas::id::RunId;
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    evolving::{self, ENDED, FACTS, OPEN},
+    index::RUN,
+};
+use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 
-/// Rows as in [`evolving`](super::evolving).
-pub const INDEX: Index = Index::Pools;
+/// Rows as in [`evolving`], and the runs of a pool.
+pub const INDEX: Index = evolving::index(12, "pools", Family::Pool, &[OPEN, ENDED, FACTS, MEMBERS]);
+
+const MEMBERS: RowFamily = RowFamily::empty(3, "members", &[KeyPart::Text("pool_id"), RUN]);
 
 /// A run that is in a pool; the row is empty.
 pub fn member(pool_id: &str, run_id: RunId<&str>) -> Key {

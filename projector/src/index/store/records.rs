@@ -1,11 +1,25 @@
 //! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a step
 //! per record; a record by position or id is one get (two with its content).
 
-use super::{Index, Key};
+use super::{
+    Index, Key, RowFamily,
+    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{Offset, RecordId, RunId},
+    judge::Seen,
 };
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    2,
+    "records",
+    &[
+        RowFamily::records(0, "records", &[RUN, OFFSET, RECORD_INDEX]),
+        RowFamily::of::<Seen>(1, "by_id", &[RUN, RECORD]),
+    ],
+);
 
 /// A record by place.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
@@ -14,12 +28,12 @@ pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
 
 /// The records of a run.
 pub fn prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Records, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// What is remembered of a record id (`judge::Seen`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
-    Key::new(Index::Records, 1).text(run_id).text(record_id)
+    Key::new(INDEX, 1).text(run_id).text(record_id)
 }
 
 /// A stored record.

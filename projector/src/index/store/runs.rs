@@ -1,20 +1,23 @@
 //! `runs`: one row per run, by run id. Reading a run is one get; a page of runs is one seek and a step per run.
 
-use super::{Index, Key};
+use super::{Index, Key, RowFamily, index::RUN};
 use runlog_schemas::{
     datum,
     id::{Offset, RunId},
     judge::Head,
 };
 
+/// The index.
+pub const INDEX: Index = Index::new(1, "runs", &[RowFamily::of::<RunRow>(0, "runs", &[RUN])]);
+
 /// A run's row.
 pub fn key(run_id: RunId<&str>) -> Key {
-    Key::new(Index::Runs, 0).text(run_id)
+    Key::new(INDEX, 0).text(run_id)
 }
 
 /// The beginning of the rows of runs whose id starts with `prefix`.
 pub fn prefix(prefix: &str) -> Key {
-    Key::new(Index::Runs, 0).text_prefix(prefix)
+    Key::new(INDEX, 0).text_prefix(prefix)
 }
 
 /// A run.

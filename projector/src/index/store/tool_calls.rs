@@ -4,7 +4,10 @@
 //! What a request and an end state of a call at a valid time stands in the call's row; what else is stated of it (the same
 //! completion again, a retraction) has rows of its own, and the call's row says that there are some.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     datum::Sha256,
@@ -13,14 +16,31 @@ use runlog_schemas::{
     record::Validity,
 };
 
+/// The index.
+pub const INDEX: Index = Index::new(
+    3,
+    "tool_calls",
+    &[
+        RowFamily::of::<RecordId>(
+            0,
+            "by_fingerprint",
+            &[RUN, KeyPart::Text("fingerprint"), KeyPart::U32("occurrence")],
+        ),
+        RowFamily::of::<CallRow>(1, "calls", &[RUN, RECORD]),
+        RowFamily::of::<RecordId>(2, "by_order", &[RUN, KeyPart::U64("journal_seq")]),
+        RowFamily::of::<u32>(3, "counts", &[RUN, KeyPart::Text("fingerprint")]),
+        RowFamily::of::<Validity>(4, "stated", &[RUN, RECORD, OFFSET, RECORD_INDEX]),
+    ],
+);
+
 /// The request record id of occurrence k (from 1) of a fingerprint.
 pub fn by_fingerprint(run_id: RunId<&str>, fingerprint: Fingerprint<&str>, occurrence: u32) -> Key {
-    Key::new(Index::ToolCalls, 0).text(run_id).text(fingerprint).u32(occurrence)
+    Key::new(INDEX, 0).text(run_id).text(fingerprint).u32(occurrence)
 }
 
 /// A call by its request's record id.
 pub fn key(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
-    Key::new(Index::ToolCalls, 1).text(run_id).text(request_record_id)
+    Key::new(INDEX, 1).text(run_id).text(request_record_id)
 }
 
 /// The request record id by the request's `journal_seq`.
@@ -30,12 +50,12 @@ pub fn by_order(run_id: RunId<&str>, journal_seq: JournalSeq) -> Key {
 
 /// A run's calls in request order.
 pub fn order_prefix(run_id: RunId<&str>) -> Key {
-    Key::new(Index::ToolCalls, 2).text(run_id)
+    Key::new(INDEX, 2).text(run_id)
 }
 
 /// How many requests of a fingerprint the run has.
 pub fn count(run_id: RunId<&str>, fingerprint: Fingerprint<&str>) -> Key {
-    Key::new(Index::ToolCalls, 3).text(run_id).text(fingerprint)
+    Key::new(INDEX, 3).text(run_id).text(fingerprint)
 }
 
 /// What the record at a place states of a call, beside its request and its first end ([`Validity`]).
@@ -45,7 +65,7 @@ pub fn stated(run_id: RunId<&str>, request_record_id: RecordId<&str>, offset: Of
 
 /// All of that, in log order.
 pub fn stated_of(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
-    Key::new(Index::ToolCalls, 4).text(run_id).text(request_record_id)
+    Key::new(INDEX, 4).text(run_id).text(request_record_id)
 }
 
 /// A call.

@@ -1,12 +1,22 @@
 //! `turns`: conversation turns by message id, each time one is recorded or retracted. A turn is one seek: the last fact up to
 //! a position is what it was then. A run's turns in log order are its records.
 
-use super::{Index, Key};
+use super::{
+    Index, Key, KeyPart, RowFamily,
+    index::{OFFSET, RECORD_INDEX, RUN},
+};
 use runlog_schemas::{
     datum,
     id::{JournalSeq, Offset, RecordId, RunId},
     record::Validity,
 };
+
+/// The index.
+pub const INDEX: Index = Index::new(
+    15,
+    "turns",
+    &[RowFamily::of::<TurnRow>(0, "turns", &[RUN, KeyPart::Text("message_id"), OFFSET, RECORD_INDEX])],
+);
 
 /// What the record at a place said of a message.
 pub fn key(run_id: RunId<&str>, message_id: &str, offset: Offset, index: u32) -> Key {
@@ -15,7 +25,7 @@ pub fn key(run_id: RunId<&str>, message_id: &str, offset: Offset, index: u32) ->
 
 /// All that was recorded of a message, in log order.
 pub fn of_message(run_id: RunId<&str>, message_id: &str) -> Key {
-    Key::new(Index::Turns, 0).text(run_id).text(message_id)
+    Key::new(INDEX, 0).text(run_id).text(message_id)
 }
 
 /// A turn, or that it is retracted.

@@ -1,0 +1,111 @@
+//! What an index is: the first byte of its keys, its name, and the row families under it. Each index is a constant in its own
+//! file, and [`INDICES`](super::INDICES) lists them.
+
+use runlog_schemas::{
+    datum::{Datum, Malformed},
+    judge::lifecycle::Family,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+/// An index. Two are equal if their bytes are.
+#[derive(Clone, Copy, Debug)]
+pub struct Index {
+    /// The first byte of its keys. A byte is given once and never reused.
+    pub byte: u8,
+    /// Its name in `verify`, in URLs and in cursors.
+    pub name: &'static str,
+    /// Its row families. None for an index whose rows do not follow from single runs: its changes cannot be followed.
+    pub families: &'static [RowFamily],
+    /// The lifecycle whose states it keeps as [`evolving`](super::evolving) rows, if any.
+    pub lifecycle: Option<Family>,
+}
+
+impl Index {
+    /// An index with these row families.
+    pub const fn new(byte: u8, name: &'static str, families: &'static [RowFamily]) -> Self {
+        Self { byte, name, families, lifecycle: None }
+    }
+
+    /// The row family of a key of this index.
+    pub fn family_of(&self, key: &[u8]) -> Option<&'static RowFamily> {
+        self.families.iter().find(|family| Some(&family.order) == key.get(1))
+    }
+}
+
+impl PartialEq for Index {
+    fn eq(&self, other: &Self) -> bool {
+        self.byte == other.byte
+    }
+}
+
+impl Eq for Index {}
+
+/// Rows of an index with the same key parts and the same row type.
+#[derive(Clone, Copy, Debug)]
+pub struct RowFamily {
+    /// The second byte of the keys.
+    pub order: u8,
+    /// Its name; unique within the index.
+    pub name: &'static str,
+    /// The parts of the key after the two leading bytes.
+    pub key: &'static [KeyPart],
+    /// What the rows hold.
+    pub row: RowType,
+}
+
+impl RowFamily {
+    /// Rows of type `T`.
+    pub const fn of<T: Datum + Serialize>(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
+        Self { order, name, key, row: RowType::Fields(to_json::<T>) }
+    }
+
+    /// Rows without content: the key says everything.
+    pub const fn empty(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
+        Self { order, name, key, row: RowType::Empty }
+    }
+
+    /// Rows of type [`RecordRow`](super::records::RecordRow). The key starts with the run and the offset.
+    pub const fn records(order: u8, name: &'static str, key: &'static [KeyPart]) -> Self {
+        Self { order, name, key, row: RowType::Record }
+    }
+}
+
+/// What a row holds.
+#[derive(Clone, Copy, Debug)]
+pub enum RowType {
+    /// Fields; the function converts a row to JSON.
+    Fields(fn(&[u8]) -> Result<Value, Malformed>),
+    /// Nothing.
+    Empty,
+    /// A record as it was logged.
+    Record,
+}
+
+/// A part of a key, with its name.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyPart {
+    /// A string.
+    Text(&'static str),
+    /// A big-endian `u64`.
+    U64(&'static str),
+    /// A big-endian `u32`.
+    U32(&'static str),
+    /// A SHA-256 hash.
+    Hash(&'static str),
+    /// A byte that stands for a word; none for a byte without one.
+    Word(&'static str, fn(u8) -> Option<&'static str>),
+}
+
+/// The run.
+pub(super) const RUN: KeyPart = KeyPart::Text("run_id");
+/// The record's id.
+pub(super) const RECORD: KeyPart = KeyPart::Text("record_id");
+/// The record's offset.
+pub(super) const OFFSET: KeyPart = KeyPart::U64("offset");
+/// The record's index within its offset.
+pub(super) const RECORD_INDEX: KeyPart = KeyPart::U32("index");
+
+fn to_json<T: Datum + Serialize>(row: &[u8]) -> Result<Value, Malformed> {
+    serde_json::to_value(T::from_bytes(row)?).map_err(|_| Malformed { what: "the row has no JSON form", at: 0 })
+}

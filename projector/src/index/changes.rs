@@ -13,7 +13,7 @@
 use crate::index::{
     Error, fold,
     past::{self, Limits, Past},
-    project::{self, At, Changes, OfRun},
+    project::{self, Changes, OfRun, RecordContext},
     store::{self, Memory, Rows},
 };
 use runlog_log::Delivery;
@@ -97,7 +97,7 @@ impl Deltas {
         }
     }
 
-    fn of_run<R: Rows>(&mut self, index: &R, record: OfRun<'_, '_>, at: At<'_>) -> Result<Delta, Error> {
+    fn of_run<R: Rows>(&mut self, index: &R, record: OfRun<'_, '_>, at: RecordContext<'_>) -> Result<Delta, Error> {
         let run_id = record.run_id.to_owned();
         let id = (at.partition, run_id.clone());
         let mut run = match self.kept.take(&id) {

@@ -13,7 +13,7 @@
 
 use crate::index::{
     failpoint::{self, Failpoints},
-    project::{self, At, Changes, OfRun},
+    project::{self, Changes, OfRun, RecordContext},
     store::{self, Commit, Rows, Store, meta},
 };
 use runlog_log::Delivery;
@@ -197,7 +197,7 @@ impl<S: Commit> Fold<S> {
     }
 
     /// The first record must be this journal's genesis.
-    fn begin(&self, record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, S>) -> Step {
+    fn begin(&self, record: &Envelope<'_>, at: RecordContext<'_>, changes: &mut Changes<'_, S>) -> Step {
         match genesis(record) {
             Some(found) if found == self.journal => {
                 changes.put(meta::journal(), &found);
@@ -220,7 +220,7 @@ impl<S: Commit> Fold<S> {
         })
     }
 
-    fn skip(&self, record: &Envelope<'_>, at: At<'_>) -> Step {
+    fn skip(&self, record: &Envelope<'_>, at: RecordContext<'_>) -> Step {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Went };
         // It can only void what came before it; the genesis is not a record that anybody can do without.
         if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
@@ -249,9 +249,9 @@ pub(crate) fn restated<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [
 }
 
 /// Where a delivered record stands, which is `framed` so.
-pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> At<'a> {
+pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> RecordContext<'a> {
     let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
-    At { partition, offset, index: 0, logged_at_millis, framed }
+    RecordContext { partition, offset, index: 0, logged_at_millis, framed }
 }
 
 /// The journal that a genesis record names.

@@ -15,7 +15,7 @@
 
 use crate::index::{
     Error,
-    project::{self, At, Changes, Effect, OfRun},
+    project::{self, Changes, Effect, OfRun, RecordContext},
     query,
     store::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
@@ -86,7 +86,7 @@ impl Past {
             let envelope = query::envelope(&row.framed.0)?;
             let Some(record) = OfRun::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
-            let at = At { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
+            let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
             let effect = self.take(record, at, |_, _| Ok(()))?;
             if is_alone && effect != Effect::Applied {
                 return Err(self.damaged(at.offset, &effect));
@@ -106,7 +106,7 @@ impl Past {
     pub(crate) fn take(
         &mut self,
         record: OfRun<'_, '_>,
-        at: At<'_>,
+        at: RecordContext<'_>,
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
     ) -> Result<Effect, Error> {
         let mut changes = Changes::new(&self.rows);

@@ -2,7 +2,7 @@
 
 use crate::index::{
     Consistency, Error, Projector, journal,
-    project::{self, At, Changes, Effect, OfRun},
+    project::{self, Changes, Effect, OfRun, RecordContext},
     query::{self, Place},
     store::{self, Rows, runs::RunRow},
 };
@@ -245,7 +245,8 @@ impl Projector {
             let entry = self.entry(&record)?;
             let framed = codec::encode(&record);
             let envelope = query::envelope(&framed)?;
-            let at = At { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
+            let at =
+                RecordContext { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
             let of_run = OfRun::new(&envelope)
                 .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
             let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;

@@ -1,9 +1,9 @@
 //! `anomalies`: what was refused, and why.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, Rows,
-    anomalies::{by_content, by_id, key, of_run, repeat},
+    anomalies::{AnomalyRow, by_content, by_id, key, of_run, repeat},
     records,
 };
 use runlog_schemas::judge::{Reason, Seen};
@@ -12,11 +12,11 @@ use runlog_schemas::judge::{Reason, Seen};
 /// same again is a repeat; where the id already stands for another record, by id and content.
 pub fn refused<R: Rows>(
     record: OfRun<'_, '_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    changes.put(key(at.offset, at.index), &super::anomaly_row(record, reason));
+    changes.put(key(at.offset, at.index), &anomaly_row(record, reason));
     changes.mark(of_run(record.run_id, at.offset, at.index));
     if reason.of_place() {
         return Ok(());
@@ -30,8 +30,19 @@ pub fn refused<R: Rows>(
 }
 
 /// Keeps what a record repeats that was refused.
-pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, first: &Seen, changes: &mut Changes<'_, R>) {
+pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, first: &Seen, changes: &mut Changes<'_, R>) {
     if first.refused.is_some() {
         changes.put(repeat(record.run_id, at.offset), first);
+    }
+}
+
+/// The row of an anomaly.
+fn anomaly_row(record: OfRun<'_, '_>, reason: Reason) -> AnomalyRow {
+    AnomalyRow {
+        run_id: record.run_id.to_owned(),
+        record_id: record.record_id.to_owned(),
+        reason,
+        writer_id: record.writer_id.into(),
+        writer_epoch: record.writer_epoch,
     }
 }

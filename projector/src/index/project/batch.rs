@@ -1,7 +1,12 @@
 //! Records that take effect together: each is projected behind the one before, and all of it is taken back where one is
 //! refused. Nothing is ever half visible, since what is left is part of one write batch of the store.
 
-use super::{At, Changes, Effect, OfRun, RunView, anomalies, effects, one, records, runs, settle};
+use super::{
+    Changes, Effect, OfRun, RecordContext, anomalies, effects, records,
+    run_view::RunView,
+    runs,
+    single::{one, settle},
+};
 use crate::index::store::{self, Rows};
 use runlog_schemas::judge::{
     Reason, Verdict, View,
@@ -11,7 +16,7 @@ use runlog_schemas::judge::{
 /// Takes in a batch of a run's records.
 pub(super) fn record<R: Rows>(
     batch: OfRun<'_, '_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
     let opened = batch::open(&batch, &mut RunView { run_id: batch.run_id, changes })?;
@@ -30,7 +35,7 @@ pub(super) fn record<R: Rows>(
         // All of them are of the batch's run.
         let Some(part) = OfRun::new(part) else { continue };
         let framed = part.framed();
-        let effect = one(part, At { index, framed: &framed, ..at }, changes)?;
+        let effect = one(part, RecordContext { index, framed: &framed, ..at }, changes)?;
         if let Some(reason) = effect.refusal() {
             changes.rollback();
             runs::numbered(batch, batch::refused(&batch, &parts, head), changes)?;
@@ -44,16 +49,16 @@ pub(super) fn record<R: Rows>(
 /// Keeps a batch's refusal for the record at `fault`, and what its results tell of pending effects.
 fn refused<R: Rows>(
     batch: OfRun<'_, '_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     fault: u32,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
-    anomalies::refused(batch, At { index: fault, ..at }, reason, changes)?;
+    anomalies::refused(batch, RecordContext { index: fault, ..at }, reason, changes)?;
     if matches!(reason, Reason::Fenced | Reason::Ended) {
         for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
             if let Some(part) = OfRun::new(part).filter(|part| part.run_id == batch.run_id) {
-                effects::evidence(part, At { index, framed: &part.framed(), ..at }, reason, changes)?;
+                effects::evidence(part, RecordContext { index, framed: &part.framed(), ..at }, reason, changes)?;
             }
         }
     }

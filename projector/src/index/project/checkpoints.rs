@@ -1,6 +1,6 @@
 //! `checkpoints`: by rank and by id, and their message lists.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, Rows,
     checkpoints::{ArrayRow, CheckpointRow, HeldAt, List, MessageRow, RankRow, array, by_id, key, message, prefix},
@@ -19,7 +19,11 @@ mod list;
 pub(super) use list::bytes_of;
 
 /// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let facts = &record.facts;
     match record.kind {
         RecordKind::CheckpointPrune => return prune(record.run_id, facts, changes),
@@ -56,7 +60,7 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
 /// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
 /// that is another size is not kept, and no list with that message is ever valid. Where the payload is in the content
 /// store, which is not asked here, the rows say which message of which record they are.
-fn bring<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+fn bring<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
     if record.facts.message_bytes.is_empty() {
         return;
     }

@@ -1,6 +1,6 @@
 //! `dead_letters`: bytes that nobody can read.
 
-use super::{At, Changes};
+use super::{Changes, RecordContext};
 use crate::index::store::{
     Rows,
     dead_letters::{DeadLetterRow, key},
@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{codec::Unreadable, datum::Sha256};
 
 /// Keeps the origin, the reason and the hash.
-pub fn unreadable<R: Rows>(at: At<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
+pub fn unreadable<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
     let row = DeadLetterRow {
         reason: why.reason().to_owned(),
         sha256: Sha256::of(at.framed),

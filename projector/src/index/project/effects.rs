@@ -1,6 +1,6 @@
 //! `effects`: pending from the request or the intent until it ends; refused results are kept as evidence meanwhile.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow, EvidenceRow, PENDING, ended, pending},
@@ -15,7 +15,11 @@ use runlog_schemas::{
 };
 
 /// Takes in a request, an attempt, a result or a decision. Runs behind `tool_calls`, which numbers the occurrence.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     if record.facts.payload_type == "tool_call_requested" {
         return requested(record, at, changes);
     }
@@ -59,7 +63,11 @@ fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectR
     }
 }
 
-fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+fn requested<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let Some(call) = changes.get::<CallRow>(&call_key(record.run_id, record.record_id))? else { return Ok(()) };
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
@@ -71,7 +79,7 @@ fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'
 }
 
 /// An effect that begins with `record`.
-fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: At<'_>) -> EffectRow {
+fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: RecordContext<'_>) -> EffectRow {
     EffectRow {
         kind,
         tool_name,
@@ -94,7 +102,7 @@ fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_
 pub(super) fn stepped<R: Rows>(
     record: OfRun<'_, '_>,
     step: &Step<'_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some(kind) = EffectKind::of(step.family) else { return Ok(()) };
@@ -162,7 +170,7 @@ fn result_of(record: OfRun<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
 /// Keeps a refused result for whoever reconciles, while its effect is pending.
 pub fn evidence<R: Rows>(
     record: OfRun<'_, '_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -180,7 +188,7 @@ pub fn evidence<R: Rows>(
         offset: at.offset,
         index: at.index,
         logged_at_millis: at.logged_at_millis,
-        framed: super::framed(at),
+        framed: at.row_bytes(),
     });
     if let Some(gone) = row.make_room() {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));

@@ -1,6 +1,6 @@
 //! What goes from state to state: the rows that several indices share.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, INDICES, Index, Rows,
     evolving::{FactRow, StateRow, ended, fact, open},
@@ -21,7 +21,7 @@ pub(super) fn applied<R: Rows>(
     index: Index,
     record: OfRun<'_, '_>,
     step: &Step<'_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     said(index, record, step, at, changes);
@@ -47,7 +47,7 @@ pub(super) fn said<R: Rows>(
     index: Index,
     record: OfRun<'_, '_>,
     step: &Step<'_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) {
     let validity = facts::validity(&record);

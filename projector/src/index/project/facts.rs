@@ -1,6 +1,6 @@
 //! Evolving facts: what is stated of them beside the records that their own indices take in.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, Rows,
     evolving::{FactRow, PROPOSALS, fact},
@@ -18,7 +18,11 @@ use runlog_schemas::{
 
 /// Takes in a record that moves nothing and may say something of another valid time all the same: what was said before, and
 /// a proposal that is taken back.
-pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn repeated<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let validity = facts::validity(&record);
     let status = record.facts.status.as_deref().unwrap_or_default();
     match facts::of(&record) {
@@ -29,7 +33,11 @@ pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Change
 
 /// Takes in a retraction: of what the record that it names states, which was applied before it. It says nothing where it
 /// names another one. Two gets, and the rows of the fact.
-pub fn retracted<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn retracted<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let Some(id) = record.facts.key.as_deref().and_then(|key| RecordId::new(key).ok()) else { return Ok(()) };
     let Some(seen) = changes.get::<Seen>(&records::by_id(record.run_id, id))? else { return Ok(()) };
     let place = (seen.offset, seen.index);
@@ -61,7 +69,7 @@ fn is_of_call<R: Rows>(
 /// Keeps what a record states of a fact.
 fn state<R: Rows>(
     record: OfRun<'_, '_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     (family, key): (Family, &str),
     status: &str,
     validity: Validity,

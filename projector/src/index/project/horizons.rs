@@ -1,6 +1,6 @@
 //! `horizons`: content is taken away by leaving it out of answers, so that no other row changes.
 
-use super::{At, Changes};
+use super::{Changes, RecordContext};
 use crate::index::store::{
     self, Rows,
     horizons::{HorizonRow, Horizons, key},
@@ -11,7 +11,11 @@ use runlog_schemas::{
 };
 
 /// Takes in a horizon of the partition.
-pub fn applied<R: Rows>(record: &Envelope<'_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(
+    record: &Envelope<'_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let Ok(Payload::RetentionHorizon(RetentionHorizon { family, until_millis, who, why })) = record.payload() else {
         return Ok(());
     };

@@ -1,6 +1,6 @@
 //! `pools`: which pools a run is in, and which runs a pool has.
 
-use super::{At, Changes, OfRun, evolving};
+use super::{Changes, OfRun, RecordContext, evolving};
 use crate::index::store::{
     self, Rows,
     pools::{INDEX, member},
@@ -11,7 +11,7 @@ use runlog_schemas::judge::lifecycle::Step;
 pub fn applied<R: Rows>(
     record: OfRun<'_, '_>,
     step: &Step<'_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     evolving::applied(INDEX, record, step, at, changes)?;

@@ -1,6 +1,6 @@
 //! `tool_calls`: a request makes a call, an answer ends it.
 
-use super::{At, Changes, OfRun};
+use super::{Changes, OfRun, RecordContext};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow},
@@ -10,7 +10,11 @@ use crate::index::store::{
 use runlog_schemas::{id::RecordId, judge::CallStatus};
 
 /// Takes in a request, a result, or a resolution that ends a call.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+pub fn applied<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     if record.facts.payload_type == "tool_call_requested" {
         return requested(record, at, changes);
     }
@@ -28,7 +32,11 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes
     Ok(())
 }
 
-fn requested<R: Rows>(record: OfRun<'_, '_>, at: At<'_>, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+fn requested<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
     let run = record.run_id;
     // Bytes that name none were never read as a request.
     let Some(fingerprint) = record.facts.fingerprint.clone() else { return Ok(()) };

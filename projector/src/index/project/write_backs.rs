@@ -1,6 +1,6 @@
 //! `write_backs`: what is staged, until it is committed or rejected.
 
-use super::{At, Changes, OfRun, evolving};
+use super::{Changes, OfRun, RecordContext, evolving};
 use crate::index::store::{
     self, Parts, Rows,
     evolving::StateRow,
@@ -15,7 +15,7 @@ use runlog_schemas::judge::lifecycle::{Step, write_back_of};
 pub fn applied<R: Rows>(
     record: OfRun<'_, '_>,
     step: &Step<'_>,
-    at: At<'_>,
+    at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     if step.status == "rejected"

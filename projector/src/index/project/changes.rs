@@ -1,0 +1,129 @@
+//! Rows as they will be once the collected changes are written, so that each record of a batch sees the writes of the ones
+//! before it.
+
+use crate::index::store::{self, Key, Rows};
+use runlog_schemas::datum::Datum;
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::ControlFlow,
+};
+
+/// A row as it is to be, or none where it is removed.
+type Changed = Option<Vec<u8>>;
+
+/// Rows as they will be once the collected changes are written.
+pub struct Changes<'a, R> {
+    rows: &'a R,
+    pending: HashMap<Vec<u8>, Changed, foldhash::fast::RandomState>,
+    /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
+    undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
+}
+
+impl<R> std::fmt::Debug for Changes<'_, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Changes({})", self.pending.len())
+    }
+}
+
+impl<'a, R: Rows> Changes<'a, R> {
+    /// Nothing changed yet.
+    pub fn new(rows: &'a R) -> Self {
+        Self { rows, pending: HashMap::default(), undo: None }
+    }
+
+    /// From here on changes can be taken back.
+    pub(super) fn begin(&mut self) {
+        self.undo = Some(Vec::new());
+    }
+
+    /// What changed since [`Changes::begin`] stays.
+    pub(super) fn keep(&mut self) {
+        self.undo = None;
+    }
+
+    /// Takes back what changed since [`Changes::begin`].
+    pub(super) fn rollback(&mut self) {
+        for (key, before) in self.undo.take().unwrap_or_default().into_iter().rev() {
+            match before {
+                Some(before) => self.pending.insert(key, before),
+                None => self.pending.remove(&key),
+            };
+        }
+    }
+
+    fn set(&mut self, key: Vec<u8>, row: Changed) {
+        if let Some(undo) = &mut self.undo {
+            let before = self.pending.insert(key.clone(), row);
+            undo.push((key, before));
+        } else {
+            self.pending.insert(key, row);
+        }
+    }
+
+    /// Reads a row, changes included.
+    pub fn get<T: Datum>(&self, key: &Key) -> Result<Option<T>, store::Error> {
+        match self.pending.get(key.bytes()) {
+            Some(row) => row.as_deref().map(|row| store::decode(key.bytes(), row)).transpose(),
+            None => self.rows.get(key),
+        }
+    }
+
+    /// Whether there is a row, changes included.
+    pub fn has(&self, key: &Key) -> Result<bool, store::Error> {
+        match self.pending.get(key.bytes()) {
+            Some(row) => Ok(row.is_some()),
+            None => Ok(self.rows.row(key.bytes())?.is_some()),
+        }
+    }
+
+    /// The rows whose keys start with `prefix`, changes included, in key order. One seek, a step per row, and one per
+    /// change.
+    pub fn under(&self, prefix: &Key) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, store::Error> {
+        let mut found = BTreeMap::new();
+        let prefix = prefix.bytes();
+        self.rows.scan(prefix, prefix, rocksdb::Direction::Forward, &mut |key, row| {
+            found.insert(key.to_vec(), row.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (key, row) in self.pending.iter().filter(|(key, _)| key.starts_with(prefix)) {
+            match row {
+                Some(row) => found.insert(key.clone(), row.clone()),
+                None => found.remove(key),
+            };
+        }
+        Ok(found)
+    }
+
+    /// Sets a row.
+    pub fn put<T: Datum>(&mut self, key: Key, row: &T) {
+        self.set(key.into_bytes(), Some(row.to_bytes()));
+    }
+
+    /// Sets a row without content.
+    pub fn mark(&mut self, key: Key) {
+        self.set(key.into_bytes(), Some(Vec::new()));
+    }
+
+    /// Removes a row.
+    pub fn remove(&mut self, key: Key) {
+        self.set(key.into_bytes(), None);
+    }
+
+    /// What changed, in key order: neighbours in the memtable are inserted one after another, which finds their place
+    /// from the last one's.
+    pub fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let mut rows: Vec<_> = self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref())).collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        rows.into_iter()
+    }
+
+    /// How many rows changed.
+    pub fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+}

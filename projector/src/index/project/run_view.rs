@@ -1,0 +1,60 @@
+//! What the judge reads of a run.
+
+use super::{Changes, checkpoints, effects, evolving};
+use crate::index::store::{
+    self, Rows,
+    checkpoints::{CheckpointRow, by_id},
+};
+use runlog_schemas::{
+    id::{ContentHash, RecordId, RunId},
+    judge::{
+        CallState, CheckpointState, Head, Seen, View,
+        lifecycle::{Family, State},
+    },
+};
+
+/// The judge's questions, answered from the rows of one run.
+pub(super) struct RunView<'v, 'a, R> {
+    pub(super) run_id: RunId<&'v str>,
+    pub(super) changes: &'v mut Changes<'a, R>,
+}
+
+impl<R: Rows> View for RunView<'_, '_, R> {
+    type Error = store::Error;
+
+    fn head(&mut self) -> Result<Head, store::Error> {
+        let row: Option<store::runs::RunRow> = self.changes.get(&store::runs::key(self.run_id))?;
+        Ok(row.map(|row| row.head).unwrap_or_default())
+    }
+
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, store::Error> {
+        store::seen(self.run_id, record_id, |key| self.changes.get(key))
+    }
+
+    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, store::Error> {
+        self.changes.get(&store::anomalies::by_content(self.run_id, record_id, content))
+    }
+
+    fn call(&mut self, request_record_id: RecordId<&str>) -> Result<Option<CallState>, store::Error> {
+        let row: Option<store::tool_calls::CallRow> =
+            self.changes.get(&store::tool_calls::key(self.run_id, request_record_id))?;
+        Ok(row.map(|row| row.state()))
+    }
+
+    fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, store::Error> {
+        match evolving::index(family) {
+            Some(index) => Ok(evolving::row(index, self.run_id, key, self.changes)?.map(|row| row.state)),
+            None => effects::state(family, self.run_id, key, self.changes),
+        }
+    }
+
+    fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {
+        let row: Option<CheckpointRow> = self.changes.get(&by_id(self.run_id, checkpoint_id))?;
+        Ok(row.map(|row| CheckpointState { messages: row.list.messages, pruned: row.pruned }))
+    }
+
+    fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, store::Error> {
+        let row: Option<CheckpointRow> = self.changes.get(&by_id(self.run_id, checkpoint_id))?;
+        row.map_or(Ok(0), |row| checkpoints::bytes_of(self.changes, self.run_id, &row.list, from, count))
+    }
+}

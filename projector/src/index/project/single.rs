@@ -1,0 +1,102 @@
+//! One record, alone or of a batch: judged, then given to the index files. The order of the calls is the only coupling between
+//! indices. A new index is called here.
+
+use super::{
+    Changes, Effect, OfRun, RecordContext, anomalies, checkpoints, contents, effects, events, evolving, facts, keys,
+    markers, pools, records, run_view::RunView, runs, tool_calls, turns, write_backs,
+};
+use crate::index::store::{self, Rows};
+use runlog_schemas::{
+    judge::{
+        self, Reason, Verdict,
+        lifecycle::{Family, Step},
+    },
+    record::RecordKind,
+};
+
+/// Takes in a record, alone or of a batch.
+pub(super) fn one<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    let verdict = judge::judge(&record, &mut RunView { run_id: record.run_id, changes })?;
+    settle(record, at, verdict, changes)
+}
+
+/// Does what a verdict says.
+pub(super) fn settle<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    verdict: Verdict,
+    changes: &mut Changes<'_, R>,
+) -> Result<Effect, store::Error> {
+    match verdict {
+        Verdict::Applied { head, no_op } => {
+            runs::applied(record, at, head, changes);
+            records::applied(record, at, changes);
+            contents::kept(record, at, changes);
+            events::applied(record, at, changes);
+            if no_op {
+                facts::repeated(record, at, changes)?;
+            } else {
+                indexed(record, at, changes)?;
+            }
+            Ok(Effect::Applied)
+        }
+        Verdict::Repeat { first, head } => {
+            let numbered = runs::numbered(record, head, changes)?;
+            anomalies::repeated(record, at, &first, changes);
+            Ok(Effect::Repeat { first, numbered })
+        }
+        Verdict::Refused { reason, head } => {
+            runs::numbered(record, head, changes)?;
+            anomalies::refused(record, at, reason, changes)?;
+            if matches!(reason, Reason::Fenced | Reason::Ended) {
+                effects::evidence(record, at, reason, changes)?;
+            }
+            Ok(Effect::Refused(reason))
+        }
+    }
+}
+
+/// The indices of what the record speaks of.
+fn indexed<R: Rows>(
+    record: OfRun<'_, '_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    match record.kind {
+        RecordKind::ToolCall | RecordKind::EffectResolution => {
+            tool_calls::applied(record, at, changes)?;
+            effects::applied(record, at, changes)?;
+            if record.facts.payload_type == "tool_call_requested" {
+                keys::requested(record, at, changes);
+            }
+        }
+        RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::applied(record, at, changes)?,
+        RecordKind::ConversationTurn => turns::applied(record, at, changes),
+        RecordKind::Retraction => facts::retracted(record, at, changes)?,
+        _ if record.facts.payload_type == "recovery" => markers::applied(record, at, changes),
+        _ => match Step::of(&record) {
+            Some(step) => stepped(record, &step, at, changes)?,
+            None => facts::repeated(record, at, changes)?,
+        },
+    }
+    Ok(())
+}
+
+/// The index of what goes from state to state.
+fn stepped<R: Rows>(
+    record: OfRun<'_, '_>,
+    step: &Step<'_>,
+    at: RecordContext<'_>,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    match (step.family, evolving::index(step.family)) {
+        (_, None) => effects::stepped(record, step, at, changes),
+        (Family::WriteBack, _) => write_backs::applied(record, step, at, changes),
+        (Family::Pool, _) => pools::applied(record, step, at, changes),
+        (_, Some(index)) => evolving::applied(index, record, step, at, changes),
+    }
+}

@@ -12,7 +12,7 @@ use runlog_schemas::{
     json::Json,
     record::JournalRecord,
 };
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// How a journal is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,16 @@ impl Journal {
         }
         let brokers = url.strip_prefix("kafka:")?.to_owned();
         Some(Self::Kafka { brokers, server: server?.trim_end_matches('/').to_owned() })
+    }
+}
+
+impl fmt::Display for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(server) => f.write_str(server),
+            Self::Kafka { brokers, .. } => write!(f, "kafka:{brokers}"),
+            Self::Local(dir) => write!(f, "local:{}", dir.display()),
+        }
     }
 }
 
@@ -138,10 +148,11 @@ impl Config {
         let in_time = tokio::time::timeout(self.operation, Box::pin(operation));
         async move {
             let late = || {
-                let message = format!("timed out after {:?} during an operation on run {run_id}", self.operation);
+                let waited = humantime::format_duration(self.operation);
+                let message = format!("timed out after {waited} during an operation on run {run_id}");
                 Error::new(ErrorKind::Unavailable, Action::Reopen, message).with_side_effect(side_effect)
             };
-            in_time.await.unwrap_or_else(|_| Err(late()))
+            in_time.await.unwrap_or_else(|_| Err(late())).map_err(|error| error.about_run(run_id))
         }
     }
 

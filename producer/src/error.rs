@@ -1,10 +1,11 @@
-//! One error; [`Error::action`] says what the caller can do, [`Error::side_effect`] what it may have left behind.
+//! One error; [`Error::action`] says what the caller can do, [`Error::side_effect`] what it may have left behind, and
+//! [`Error::subject`] what it is about.
 
 use runlog_content::Kind;
 use runlog_schemas::{
-    answer::{ErrorKind, Problem},
+    answer::{ErrorKind, Position, Problem},
     depth::TooDeep,
-    id::{Epoch, Illegal, OrEmpty, WriterId},
+    id::{Epoch, Illegal, OrEmpty, RecordId, RunId, WriterId},
 };
 use std::time::Duration;
 
@@ -52,6 +53,17 @@ pub struct ActiveWriter {
     pub age: Duration,
 }
 
+/// What an error is about, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The run.
+    pub run_id: Option<RunId>,
+    /// The record: the one that was written or read, or the request of a call.
+    pub record_id: Option<RecordId>,
+    /// Its topic, partition and offset, if the log has acknowledged it.
+    pub position: Option<Position>,
+}
+
 /// Why a call on the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -60,12 +72,14 @@ pub struct Error {
     action: Action,
     side_effect: SideEffect,
     message: String,
+    subject: Box<Subject>,
     active: Option<Box<ActiveWriter>>,
 }
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, action: Action, message: impl Into<String>) -> Self {
-        Self { kind, action, side_effect: SideEffect::None, message: message.into(), active: None }
+        let (side_effect, message) = (SideEffect::None, message.into());
+        Self { kind, action, side_effect, message, subject: Box::default(), active: None }
     }
 
     /// The kind, as servers and commands name it.
@@ -83,6 +97,11 @@ impl Error {
         self.side_effect
     }
 
+    /// The run and the record that it is about, and that record's position.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
     /// The run's active writer, if the run was not taken over because of it.
     pub fn active(&self) -> Option<&ActiveWriter> {
         self.active.as_deref()
@@ -94,6 +113,24 @@ impl Error {
 
     pub(crate) fn because_of(self, active: ActiveWriter) -> Self {
         Self { active: Some(Box::new(active)), ..self }
+    }
+
+    /// The same error about this run, unless it is already about one.
+    pub(crate) fn about_run(mut self, run_id: RunId<&str>) -> Self {
+        self.subject.run_id.get_or_insert_with(|| run_id.to_owned());
+        self
+    }
+
+    /// The same error about this record, unless it is already about one.
+    pub(crate) fn about_record(mut self, record_id: RecordId<&str>) -> Self {
+        self.subject.record_id.get_or_insert_with(|| record_id.to_owned());
+        self
+    }
+
+    /// The same error about the record at this position, unless it already has one.
+    pub(crate) fn about_position(mut self, position: &Position) -> Self {
+        self.subject.position.get_or_insert_with(|| position.clone());
+        self
     }
 
     /// The same error with more context.

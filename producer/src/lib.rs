@@ -43,7 +43,7 @@ mod writer;
 
 pub use config::{Config, Journal, failpoint};
 pub use connection::Runlog;
-pub use error::{Action, ActiveWriter, Error, SideEffect};
+pub use error::{Action, ActiveWriter, Error, SideEffect, Subject};
 pub use metrics::{Meter, metric};
 pub use read::{Page, Read};
 pub use redact::{REDACTED, Redaction};

@@ -33,7 +33,8 @@ pub(crate) fn page(lines: Lines) -> Page {
 fn read(line: Line) -> Read {
     let (position, record_id) = (line.position, line.record_id);
     let failed = |kind, action, what: String| {
-        Error::new(kind, action, format!("record {record_id} of run {} {what}", line.run_id))
+        let error = Error::new(kind, action, format!("record {record_id} of run {} {what}", line.run_id));
+        error.about_run(line.run_id.borrow()).about_record(record_id.borrow()).about_position(&position)
     };
     let record = match (line.record, line.missing_content) {
         (None, _) if line.unreadable.is_some() => {

@@ -14,7 +14,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position, Recovery},
-    id::{JournalSeq, RunId},
+    id::{JournalSeq, RecordId, RunId},
     json::Json,
     payload::{
         CheckpointPrune, ConversationTurn, Payload,
@@ -76,7 +76,7 @@ impl Run {
     pub async fn turn<C: serde::Serialize + ?Sized>(&self, kind: &str, content: &C) -> Result<Position, Error> {
         let content = Json::of(content).map_err(|error| {
             let message = format!("the content of a turn of run {} does not serialise: {error}", self.id());
-            invalid(message)
+            self.invalid(message)
         })?;
         let content = self.session.config.redacted(None, &content);
         let record_id = self.session.config.record_id()?;
@@ -159,10 +159,8 @@ impl Run {
     pub async fn batch(&self, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
         if !(1..=BATCH_RECORDS_MAX).contains(&count) {
-            return Err(invalid(format!(
-                "a batch of run {} has {count} records, not 1 to {BATCH_RECORDS_MAX}",
-                self.id()
-            )));
+            let message = format!("a batch of run {} has {count} records, not 1 to {BATCH_RECORDS_MAX}", self.id());
+            return Err(self.invalid(message));
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.check_record(record)).collect();
         let batch = self.draft(Batch { records: records? })?;
@@ -170,15 +168,23 @@ impl Run {
         Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
     }
 
+    fn invalid(&self, message: String) -> Error {
+        Error::new(ErrorKind::Invalid, Action::FixTheInput, message).about_run(self.id().borrow())
+    }
+
+    fn invalid_record(&self, id: &RecordId, what: &str) -> Error {
+        let message = format!("record {id} cannot be appended to run {}: it {what}", self.id());
+        self.invalid(message).about_record(id.borrow())
+    }
+
     /// The record as it may be appended, redacted, or why it may not.
     fn check_record(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id) = (self.id(), &record.body.record_id);
         if record.body.run_id.borrow() != Some(run_id.borrow()) {
-            return Err(invalid(format!("record {id} is of run {:?}, not of {run_id}", record.body.run_id.as_str())));
+            return Err(self.invalid_record(id, &format!("belongs to run {}", record.body.run_id)));
         }
         if let Some(how) = written_by_other(&record) {
-            let payload_type = record.payload.payload_type();
-            return Err(invalid(format!("record {id} of run {run_id} is a {payload_type}, which is {how}")));
+            return Err(self.invalid_record(id, &format!("is a {}, which is {how}", record.payload.payload_type())));
         }
         self.session.config.redact_record(&mut record)?;
         Ok(record)
@@ -236,8 +242,4 @@ fn written_by_other(record: &JournalRecord) -> Option<&'static str> {
         (_, "stored_payload") => "made from a payload that is too large",
         _ => return None,
     })
-}
-
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
 }

@@ -162,8 +162,10 @@ impl Session {
         let deadline = self.config.deadline;
         let full = || {
             let message = format!(
-                "timed out after {deadline:?} waiting for one of the {} calls in flight on run {} to end",
-                self.config.calls_max, self.run_id
+                "timed out after {} waiting for one of the {} calls in flight on run {} to end",
+                humantime::format_duration(deadline),
+                self.config.calls_max,
+                self.run_id
             );
             Error::new(ErrorKind::Unavailable, Action::Retry, message)
         };
@@ -301,7 +303,8 @@ pub(crate) async fn lock<'a, T>(
 ) -> Result<MutexGuard<'a, T>, Error> {
     let deadline = config.deadline;
     timeout(deadline, state.lock()).await.map_err(|_| {
-        let message = format!("timed out after {deadline:?} waiting for an earlier operation on run {run_id}");
+        let waited = humantime::format_duration(deadline);
+        let message = format!("timed out after {waited} waiting for an earlier operation on run {run_id}");
         Error::new(ErrorKind::Unavailable, Action::Retry, message)
     })
 }

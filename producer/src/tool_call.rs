@@ -141,8 +141,8 @@ impl<'a> Tool<'a> {
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
     /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments). If the
     /// effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
-    /// lost in the meantime, `Effect` if the effect does not know how it ended, or if its result can never be recorded
-    /// (`TooLarge`).
+    /// lost in the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be
+    /// recorded (`TooLarge`).
     ///
     /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
     /// pending. Cancelled after that, its result is held, and recorded by the next operation of the handle. Calls of one
@@ -429,12 +429,12 @@ impl<'a> Tool<'a> {
 
     fn conflict(&self, id: &RecordId) -> Error {
         let message = format!("the idempotency key belongs to call {id} of {}, which has other arguments", self.name);
-        Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
+        Error::new(ErrorKind::Conflict, Action::FixTheInput, message).about_record(id.borrow())
     }
 
     fn running(&self, id: &RecordId) -> Error {
         let message = format!("call {id} of {} is running in this process; retry when it has ended", self.name);
-        Error::new(ErrorKind::Unavailable, Action::Retry, message)
+        Error::new(ErrorKind::Unavailable, Action::Retry, message).about_record(id.borrow())
     }
 
     /// The effect does not know whether it happened: nothing is recorded, and the call stays pending.
@@ -445,7 +445,7 @@ impl<'a> Tool<'a> {
                 "the effect of call {id} of {} may have happened: {why}; its key makes it safe to retry",
                 self.name
             );
-            Error::new(ErrorKind::Unavailable, Action::Retry, message)
+            Error::new(ErrorKind::Unavailable, Action::Retry, message).about_record(id.borrow())
         } else {
             reconcile(self.session.run_id.borrow(), id.borrow(), &self.name, why)
         };
@@ -480,7 +480,7 @@ fn answer_lost(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &str
         "call {id} of {tool} in run {run_id} is {status} and was not run again; its recorded answer, content {sha256} of \
          {bytes} bytes, is {reason} in the content store"
     );
-    Error::new(kind, action, message)
+    Error::new(kind, action, message).about_record(id)
 }
 
 /// The call ended, and retention removed its answer: its effect does not run again.
@@ -491,7 +491,7 @@ fn answer_dropped(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, status: &
          retention horizon at partition {}, offset {}",
         horizon.partition, horizon.offset
     );
-    Error::new(ErrorKind::MissingContent, Action::Operator, message)
+    Error::new(ErrorKind::MissingContent, Action::Operator, message).about_record(id)
 }
 
 fn invalid(message: &str) -> Error {
@@ -499,12 +499,9 @@ fn invalid(message: &str) -> Error {
 }
 
 fn reconcile(run_id: RunId<&str>, id: RecordId<&str>, tool: &str, why: &str) -> Error {
-    Error::new(
-        ErrorKind::ReconcileRequired,
-        Action::Operator,
-        format!(
-            "call {id} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then \
-             `runlog effects resolve {run_id} {id} …`"
-        ),
-    )
+    let message = format!(
+        "call {id} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then \
+         `runlog effects resolve {run_id} {id} …`"
+    );
+    Error::new(ErrorKind::ReconcileRequired, Action::Operator, message).about_run(run_id).about_record(id)
 }

@@ -38,13 +38,16 @@ enum Backend {
     Local(Box<local::Local>),
 }
 
-/// The same call on each kind of backend.
-macro_rules! dispatch {
+/// The same query on each kind of backend. With Kafka, its query server answers.
+macro_rules! query {
     ($self:expr, $backend:ident => $call:expr) => {
         match &$self.backend {
             Backend::Http($backend) => $call,
             #[cfg(feature = "kafka")]
-            Backend::Kafka($backend) => $call,
+            Backend::Kafka(kafka) => {
+                let $backend = &kafka.http;
+                $call
+            }
             #[cfg(feature = "embedded")]
             Backend::Local($backend) => $call,
         }
@@ -67,7 +70,9 @@ impl Transport {
             other => Err(Error::new(
                 ErrorKind::Usage,
                 Action::FixTheInput,
-                format!("{other:?} needs a feature of runlog-producer that is off: kafka, or embedded for local:"),
+                format!(
+                    "no support for {other} in this build: enable `kafka` or, for local:, `embedded` of runlog-producer"
+                ),
             )),
         };
         Ok(Self { backend: backend?, in_flight: InFlightLimit::new(config) })
@@ -81,22 +86,31 @@ impl Transport {
 
     /// Waits until the record may be sent; see [`InFlightLimit::acquire`].
     pub(crate) async fn permit(&self, record: &JournalRecord) -> Result<Permit, Error> {
-        self.in_flight.acquire(record).await
+        self.in_flight.acquire(record).await.map_err(|error| error.about_record(record.body.record_id.borrow()))
     }
 
     /// Moves a payload that is too large for a record into the content store, if this side has one. A server does the same
     /// with records that it receives whole.
     pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
-        match dispatch!(self, backend => backend.content()) {
-            Some(store) => Ok(store.stow(record).await?),
-            None => Ok(record),
-        }
+        let Some(store) = query!(self, backend => backend.content()) else { return Ok(record) };
+        let id = record.body.record_id.clone();
+        store.stow(record).await.map_err(|error| Error::from(error).about_record(id.borrow()))
     }
 
     /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement.
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let trace = trace.filter(|text| is_traceparent(text));
-        dispatch!(self, backend => backend.append(record, trace).await)
+        let appended = match &self.backend {
+            Backend::Http(http) => http.append(record, trace).await,
+            #[cfg(feature = "kafka")]
+            Backend::Kafka(kafka) => kafka.append(record, trace).await,
+            #[cfg(feature = "embedded")]
+            Backend::Local(local) => local.append(record, trace).await,
+        };
+        appended.map_err(|failed| {
+            let error = failed.error.about_record(record.body.record_id.borrow());
+            AppendFailed { error, ..failed }
+        })
     }
 
     /// The outcome of an acknowledged record and the run's current writer, at consistency `latest`: the answer includes
@@ -108,7 +122,8 @@ impl Transport {
         record_id: Option<RecordId<&str>>,
         deadline: Duration,
     ) -> Result<ReadBack, Error> {
-        dispatch!(self, backend => backend.read_back(run_id, position, record_id, deadline).await)
+        let answer = query!(self, backend => backend.read_back(run_id, position, record_id, deadline).await);
+        answer.map_err(|error| error.about_run(run_id).about_position(position))
     }
 
     /// The outcome of the record with this id and the run's current writer, at `latest`. `None` if no record of that id was
@@ -118,12 +133,13 @@ impl Transport {
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
     ) -> Result<Option<ReadBack>, Error> {
-        dispatch!(self, backend => backend.landed(run_id, record_id).await)
+        let answer = query!(self, backend => backend.landed(run_id, record_id).await);
+        answer.map_err(|error| error.about_run(run_id).about_record(record_id))
     }
 
     /// The run at `latest`. `None` for a run without records.
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
-        dispatch!(self, backend => backend.run(run_id).await)
+        query!(self, backend => backend.run(run_id).await).map_err(|error| error.about_run(run_id))
     }
 
     /// One page of the run's recovery at `latest`. `None` for a run without records.
@@ -133,7 +149,7 @@ impl Transport {
         query: RecoveryQuery,
         cursor: Option<&str>,
     ) -> Result<Option<Recovery>, Error> {
-        dispatch!(self, backend => backend.recovery(run_id, query, cursor).await)
+        query!(self, backend => backend.recovery(run_id, query, cursor).await).map_err(|error| error.about_run(run_id))
     }
 
     /// The run with all of its pending effects, and whatever else those pages carry. `None` for a run without records. All
@@ -187,7 +203,8 @@ impl Transport {
         cursor: Option<&str>,
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
-        dispatch!(self, backend => backend.records(run_id, which, cursor, limit).await)
+        query!(self, backend => backend.records(run_id, which, cursor, limit).await)
+            .map_err(|error| error.about_run(run_id))
     }
 
     /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), at `latest`.
@@ -196,12 +213,13 @@ impl Transport {
         run_id: RunId<&str>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        dispatch!(self, backend => backend.checkpoint(run_id, at_or_before).await)
+        query!(self, backend => backend.checkpoint(run_id, at_or_before).await).map_err(|error| error.about_run(run_id))
     }
 
     /// The call with this request record id, at `latest`.
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
-        dispatch!(self, backend => backend.call(run_id, id).await)
+        let answer = query!(self, backend => backend.call(run_id, id).await);
+        answer.map_err(|error| error.about_run(run_id).about_record(id))
     }
 }
 

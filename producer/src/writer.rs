@@ -94,7 +94,7 @@ impl Writer {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A record of this run with Runlog's defaults around `payload`, to be changed and acked. Its id as given, or a random one.
+    /// A record of this run with Runlog's defaults around `payload`, to be changed and written. Its id as given, or a random one.
     pub fn draft(&self, record_id: Option<RecordId>, payload: impl Into<Payload>) -> Result<JournalRecord, Error> {
         let record_id = record_id.map_or_else(|| self.config.record_id(), Ok)?;
         Ok(JournalRecord::new(self.run_id.borrow(), record_id, &self.config.agent_id, payload.into()))
@@ -272,7 +272,7 @@ impl Writer {
             return Ok(());
         }
         let message = format!("record {id} of run {} has journal_seq {wanted}; the next one is {next}", self.run_id);
-        Err(Error::new(ErrorKind::Conflict, Action::FixTheInput, message))
+        Err(Error::new(ErrorKind::Conflict, Action::FixTheInput, message).about_record(id))
     }
 
     /// Makes the handle ready again after a failed, unknown, cancelled or refused append.
@@ -306,19 +306,18 @@ impl Writer {
     fn writable(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         let (run_id, id, kind) = (&self.run_id, &record.body.record_id, record.body.record_kind);
         let invalid = |what: String| {
-            let message = format!("record {id} {what}");
-            Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message))
+            let message = format!("record {id} cannot be written to run {run_id}: it {what}");
+            let error = Error::new(ErrorKind::Invalid, Action::FixTheInput, message);
+            Err(error.about_run(run_id.borrow()).about_record(id.borrow()))
         };
         if record.body.run_id.borrow() != Some(run_id.borrow()) {
-            return invalid(format!("is of run {:?}, not of {run_id}", record.body.run_id.as_str()));
+            return invalid(format!("belongs to run {}", record.body.run_id));
         }
         if matches!(kind, RecordKind::RunClaim | RecordKind::Batch) || kind.of_partition() {
-            return invalid(format!("of run {run_id} is a {}, which Writer::write does not accept", kind.as_str()));
+            return invalid(format!("is a {}, which Writer::write does not accept", kind.as_str()));
         }
         if matches!(record.payload, Payload::StoredPayload(_)) {
-            return invalid(format!(
-                "of run {run_id} is a stored_payload, which Runlog makes from a payload that is too large"
-            ));
+            return invalid("is a stored_payload, which Runlog makes from a payload that is too large".into());
         }
         self.config.redact_record(&mut record)?;
         Ok(record)

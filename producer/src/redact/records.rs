@@ -33,7 +33,7 @@ impl Redaction {
         let sized = matches!(record.payload, Payload::LoopCheckpoint(_));
         self.payload(&mut record.payload).map_err(|what| {
             let message = format!("record {} cannot be redacted: {what}", record.body.record_id);
-            Error::new(ErrorKind::Invalid, Action::FixTheInput, message)
+            Error::new(ErrorKind::Invalid, Action::FixTheInput, message).about_record(record.body.record_id.borrow())
         })?;
         if sized {
             // They contain the sizes of its messages.

@@ -167,7 +167,9 @@ impl RunAppender {
                  reopen the run",
                 sent.body.record_id, self.run_id
             );
-            self.stop(Error::new(ErrorKind::Unavailable, Action::Reopen, message));
+            let error = Error::new(ErrorKind::Unavailable, Action::Reopen, message);
+            let error = error.about_run(self.run_id.borrow()).about_record(sent.body.record_id.borrow());
+            self.stop(error);
         }
         self.state.error().map_or(Ok(()), |error| Err(error.without_side_effect()))
     }
@@ -214,7 +216,7 @@ impl RunAppender {
     async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
         let id = &record.body.record_id;
         let deep = |why: &str| format!("record {id} of run {} could not be read whole: {why}", self.run_id);
-        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep))?;
+        depth::check(&record).map_err(|too_deep| Error::from(too_deep).of(deep).about_record(id.borrow()))?;
         let record = self.transport.offload_payload(record).await?;
         if matches!(record.payload, Payload::StoredPayload(_)) {
             (self.config.failpoints)(failpoint::CONTENT_STORED);

@@ -144,8 +144,9 @@ pub(crate) fn check_unchanged(run_id: RunId<&str>, seen: Option<&Run>, head: Opt
 
 fn active(run_id: RunId<&str>, writer_id: &OrEmpty<WriterId>, epoch: Epoch, age: Duration) -> Error {
     let message = format!(
-        "run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} appended its last record \
-         {age:?} ago"
+        "run {run_id} is active and was not taken over: writer {writer_id} in epoch {epoch} appended its last record {} \
+         ago",
+        humantime::format_duration(age)
     );
     let active = ActiveWriter { writer_id: writer_id.clone(), epoch, age };
     Error::new(ErrorKind::Unavailable, Action::Retry, message).because_of(active)

@@ -44,10 +44,12 @@ pub(crate) async fn read_back(
         Ok(Err(error)) => return Err(error),
         _ => {
             let message = format!(
-                "timed out after {deadline:?} reading back record {} of run {run_id}: not known to be applied",
+                "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
+                humantime::format_duration(deadline),
                 acked.record_id
             );
-            return Err(Error::new(ErrorKind::Stale, Action::Reopen, message));
+            let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
+            return Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position));
         }
     };
     if took_effect(&answer.outcome) {
@@ -75,7 +77,8 @@ pub(crate) async fn check_may_run(
         "run {run_id} was taken over by writer {} in epoch {} after record {}: its effect was not run here",
         answer.writer_id, answer.epoch, acked.record_id
     );
-    Err(Error::new(ErrorKind::Fenced, Action::Stop, message))
+    let error = Error::new(ErrorKind::Fenced, Action::Stop, message);
+    Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position))
 }
 
 /// Whether a record took effect, now or when it was first appended.
@@ -95,5 +98,9 @@ pub(crate) fn refused(run_id: RunId<&str>, record_id: Option<RecordId<&str>>, ou
     let what = if fenced { "; another process took the run over" } else { "" };
     let message = format!("record {} of run {run_id} was refused as {reason}{what}", OrEmpty::from(record_id));
     let (kind, action) = if fenced { (ErrorKind::Fenced, Action::Stop) } else { (ErrorKind::Conflict, Action::Reopen) };
-    Error::new(kind, action, message)
+    let error = Error::new(kind, action, message).about_run(run_id).about_position(&outcome.position);
+    match record_id {
+        Some(record_id) => error.about_record(record_id),
+        None => error,
+    }
 }

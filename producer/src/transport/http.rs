@@ -2,6 +2,7 @@
 
 use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use crate::error::{Action, Error};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::StatusCode;
 use runlog_content::Store;
 use runlog_schemas::{
@@ -25,18 +26,12 @@ pub(crate) struct Http {
     content: Option<Store>,
 }
 
-/// A path segment: everything but the unreserved characters of RFC 3986 is percent-encoded.
-pub(crate) fn segment(text: impl AsRef<str>) -> String {
-    let text = text.as_ref();
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+/// The unreserved characters of RFC 3986. All others are percent-encoded in a path segment or a parameter.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// A path segment, or a parameter's value.
+fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
+    utf8_percent_encode(text.as_ref(), UNRESERVED)
 }
 
 impl Http {
@@ -157,7 +152,7 @@ impl Http {
     ) -> Result<ReadBack, Error> {
         let path = format!(
             "/v1/runs/{}/outcome?position={}:{}:{}&record_id={}&consistency=latest&deadline_ms={}",
-            segment(run_id),
+            segment(&run_id),
             position.partition,
             position.offset,
             position.index,
@@ -172,14 +167,14 @@ impl Http {
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
     ) -> Result<Option<ReadBack>, Error> {
-        let (run, record, deadline) = (segment(run_id), segment(record_id), self.deadline.as_millis());
+        let (run, record, deadline) = (segment(&run_id), segment(&record_id), self.deadline.as_millis());
         let path = format!("/v1/runs/{run}/outcome?record_id={record}&consistency=latest&deadline_ms={deadline}");
         self.find(&path).await
     }
 
     pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
         let deadline = self.deadline.as_millis();
-        self.find(&format!("/v1/runs/{}?consistency=latest&deadline_ms={deadline}", segment(run_id))).await
+        self.find(&format!("/v1/runs/{}?consistency=latest&deadline_ms={deadline}", segment(&run_id))).await
     }
 
     pub(crate) async fn recovery(
@@ -190,7 +185,7 @@ impl Http {
     ) -> Result<Option<Recovery>, Error> {
         let mut path = format!(
             "/v1/runs/{}/recovery?full=true&from_start={}&content={}&limit=1000&deadline_ms={}",
-            segment(run_id),
+            segment(&run_id),
             query.from_start,
             query.content,
             self.deadline.as_millis()
@@ -209,7 +204,7 @@ impl Http {
         limit: usize,
     ) -> Result<Option<Lines>, Error> {
         let deadline = self.deadline.as_millis();
-        let mut path = format!("/v1/runs/{}/records?whole=true&limit={limit}&deadline_ms={deadline}", segment(run_id));
+        let mut path = format!("/v1/runs/{}/records?whole=true&limit={limit}&deadline_ms={deadline}", segment(&run_id));
         let correlation = which.correlation.as_ref().map(|(key, value)| format!("{key}={value}"));
         let terms = [
             ("family", &which.family),
@@ -231,13 +226,13 @@ impl Http {
         run_id: RunId<&str>,
         at_or_before: Option<JournalSeq>,
     ) -> Result<Option<Checkpoint>, Error> {
-        let (run, deadline) = (segment(run_id), self.deadline.as_millis());
+        let (run, deadline) = (segment(&run_id), self.deadline.as_millis());
         let before = at_or_before.map(|seq| format!("&at_or_before={seq}")).unwrap_or_default();
         self.find(&format!("/v1/runs/{run}/checkpoints/latest?deadline_ms={deadline}{before}")).await
     }
 
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let deadline = self.deadline.as_millis();
-        self.get(&format!("/v1/runs/{}/calls/{}?deadline_ms={deadline}", segment(run_id), segment(id))).await
+        self.get(&format!("/v1/runs/{}/calls/{}?deadline_ms={deadline}", segment(&run_id), segment(&id))).await
     }
 }

@@ -46,7 +46,8 @@ impl InFlightLimit {
             Some(Permit { _record, _units: self.units.clone().acquire_many_owned(units).await.ok()? })
         };
         tokio::time::timeout(self.wait, both).await.ok().flatten().ok_or_else(|| {
-            let message = format!("send buffer full after {:?}: record {} not sent", self.wait, record.body.record_id);
+            let waited = humantime::format_duration(self.wait);
+            let message = format!("send buffer full after {waited}: record {} not sent", record.body.record_id);
             Error::new(ErrorKind::Unavailable, Action::Retry, message)
         })
     }

@@ -2,22 +2,20 @@
 
 use super::{
     http::Http,
-    request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of},
+    request::{AppendFailed, Appended, run_of, unacknowledged},
 };
 use crate::{
     config::Config,
     error::{Action, Error},
 };
-use runlog_content::Store;
 use runlog_log::{
     Entry, Kind, Log,
     kafka::{KafkaConfig, KafkaLog},
 };
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    answer::{ErrorKind, Position},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
-    id::{JournalSeq, RecordId, RunId},
     partition::partition_of,
     record::JournalRecord,
     schema,
@@ -31,7 +29,8 @@ pub(crate) struct Kafka {
     log: KafkaLog,
     partitions: u32,
     framing: Framing,
-    http: Http,
+    /// Answers the queries.
+    pub(super) http: Http,
     deadline: Duration,
 }
 
@@ -82,82 +81,15 @@ impl Kafka {
         Ok(Self { log, partitions: journal.partitions, framing, http, deadline: config.deadline })
     }
 
-    pub(crate) fn content(&self) -> Option<&Store> {
-        self.http.content()
-    }
-
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let entry = entry(record, self.framing, trace)?;
         let partition = partition_of(run_of(record)?, self.partitions);
         let ack = self.log.append(partition, vec![entry]);
-        let late = || AppendFailed {
-            error: Error::new(
-                ErrorKind::Unavailable,
-                Action::Reopen,
-                format!(
-                    "timed out after {:?} waiting for the acknowledgement; the record may be in the log",
-                    self.deadline
-                ),
-            ),
-            untouched: false,
-        };
+        let late = || unacknowledged(record, self.deadline);
         let offsets = tokio::time::timeout(self.deadline, ack).await.map_err(|_| late())?;
         let offsets = offsets.map_err(|error| log_failed(&error))?;
         let offset = offsets.first().copied().ok_or_else(late)?;
         let position = Position { topic: self.log.topic().to_owned(), partition, offset, index: 0 };
         Ok(Appended { position, outcome: None })
-    }
-
-    pub(crate) async fn read_back(
-        &self,
-        run_id: RunId<&str>,
-        position: &Position,
-        record_id: Option<RecordId<&str>>,
-        deadline: Duration,
-    ) -> Result<ReadBack, Error> {
-        self.http.read_back(run_id, position, record_id, deadline).await
-    }
-
-    pub(crate) async fn landed(
-        &self,
-        run_id: RunId<&str>,
-        record_id: RecordId<&str>,
-    ) -> Result<Option<ReadBack>, Error> {
-        self.http.landed(run_id, record_id).await
-    }
-
-    pub(crate) async fn run(&self, run_id: RunId<&str>) -> Result<Option<Run>, Error> {
-        self.http.run(run_id).await
-    }
-
-    pub(crate) async fn recovery(
-        &self,
-        run_id: RunId<&str>,
-        query: RecoveryQuery,
-        cursor: Option<&str>,
-    ) -> Result<Option<Recovery>, Error> {
-        self.http.recovery(run_id, query, cursor).await
-    }
-
-    pub(crate) async fn records(
-        &self,
-        run_id: RunId<&str>,
-        which: &RecordFilter,
-        cursor: Option<&str>,
-        limit: usize,
-    ) -> Result<Option<Lines>, Error> {
-        self.http.records(run_id, which, cursor, limit).await
-    }
-
-    pub(crate) async fn checkpoint(
-        &self,
-        run_id: RunId<&str>,
-        at_or_before: Option<JournalSeq>,
-    ) -> Result<Option<Checkpoint>, Error> {
-        self.http.checkpoint(run_id, at_or_before).await
-    }
-
-    pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
-        self.http.call(run_id, id).await
     }
 }

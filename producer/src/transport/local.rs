@@ -1,6 +1,6 @@
 //! Log and projector inside this process.
 
-use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of};
+use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery, run_of, unacknowledged};
 use crate::{
     config::Config,
     error::{Action, Error},
@@ -56,17 +56,7 @@ impl Local {
         entry.headers.extend(journal::trace(trace));
         let partition = self.projector.partition_of(run_of(record)?);
         let ack = self.projector.log().append(partition, vec![entry]);
-        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| AppendFailed {
-            error: Error::new(
-                ErrorKind::Unavailable,
-                Action::Reopen,
-                format!(
-                    "timed out after {:?} waiting for the acknowledgement; the record may be in the log",
-                    self.deadline
-                ),
-            ),
-            untouched: false,
-        })?;
+        let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(record, self.deadline))?;
         let offsets = ack.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
             let failed = runlog_projector::Error::from(failed);

@@ -1,9 +1,11 @@
 //! What a backend is asked, and what it answers.
 
-use crate::error::Error;
-use runlog_schemas::{answer::Outcome, answer::Position};
 #[cfg(any(feature = "kafka", feature = "embedded"))]
-use runlog_schemas::{id::RunId, record::JournalRecord};
+use crate::error::Action;
+use crate::error::Error;
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+use runlog_schemas::{answer::ErrorKind, id::RunId, record::JournalRecord};
+use runlog_schemas::{answer::Outcome, answer::Position};
 
 /// Which records of a run to read. A record must match every field that is set; with none set, all records match. The
 /// fields are compared with the record's [`EventIndexProjection`](runlog_schemas::record::EventIndexProjection).
@@ -49,7 +51,18 @@ pub(crate) struct AppendFailed {
 pub(crate) fn run_of(record: &JournalRecord) -> Result<RunId<&str>, AppendFailed> {
     record.body.run_id.borrow().ok_or_else(|| {
         let message = format!("record {} belongs to no run", record.body.record_id);
-        let error = Error::new(runlog_schemas::answer::ErrorKind::Invalid, crate::error::Action::FixTheInput, message);
+        let error = Error::new(ErrorKind::Invalid, Action::FixTheInput, message);
         AppendFailed { error, untouched: true }
     })
+}
+
+/// No acknowledgement of a record arrived within `deadline`.
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+pub(crate) fn unacknowledged(record: &JournalRecord, deadline: std::time::Duration) -> AppendFailed {
+    let message = format!(
+        "timed out after {} waiting for the acknowledgement of record {}: it may be in the log; reopen the run",
+        humantime::format_duration(deadline),
+        record.body.record_id
+    );
+    AppendFailed { error: Error::new(ErrorKind::Unavailable, Action::Reopen, message), untouched: false }
 }

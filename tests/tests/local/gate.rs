@@ -1,7 +1,7 @@
 //! What the gate promises to an agent that comes back, on a journal in this process and on one over HTTP.
 
 mod local {
-    use runlog_producer::{Config, Journal, LoopState, Runlog};
+    use runlog_producer::{Config, Journal, LoopState, Runlog, Subject};
     use runlog_schemas::{answer::ErrorKind, json::Json};
     use serde_json::json;
 
@@ -48,6 +48,21 @@ mod local {
         run.checkpoint(&state).await.expect("a whole checkpoint");
         let run = runlog.open("r").await.expect("open");
         assert_eq!(run.recovery().checkpoint.as_ref().expect("a checkpoint").messages.as_ref(), Some(&state.messages));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_error_carries_run_record_and_position_as_fields() {
+        let (_dir, runlog) = journal().await;
+        let lost = runlog.open("r").await.expect("open");
+        let run = runlog.open("r").await.expect("open");
+        let error = lost.tool("book", &1).once(|_| async { Ok(json!(1).into()) }).await.expect_err("fenced");
+        let Subject { run_id, record_id, position } = error.subject();
+        assert_eq!(run_id.as_ref(), Some(run.id()));
+        let (record_id, position) = (record_id.as_ref().expect("a record"), position.as_ref().expect("a position"));
+        assert!(error.to_string().contains(record_id.as_str()), "{error}");
+        let after = &run.turn("said", &"it").await.expect("a turn");
+        assert_eq!((&position.topic, position.partition), (&after.topic, after.partition));
+        assert!(position.offset < after.offset, "{position:?} {after:?}");
     }
 }
 

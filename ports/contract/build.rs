@@ -1,9 +1,9 @@
-//! Makes the SDK's published tests into modules: read from its sources where Cargo keeps them, and rewritten only in where
-//! they find their files, in that they run when they are asked for, and in where journals of their own keep records.
+//! Makes modules of the SDK's published tests. They are read from its sources in Cargo's registry. Three things are rewritten: the
+//! paths of their files, that they run only on request, and where the journals that they define keep records.
 
 use std::{env, error::Error, fs, path::Path, process::Command};
 
-/// Their test files that use a journal, a checkpoint store, or what is made of either's records; and how many tests each has.
+/// The SDK's test files that use a journal, a checkpoint store or their records, with the number of tests in each.
 const FILES: [(&str, usize); 16] = [
     ("records/journal_contract.rs", 6),
     ("replay_recovery/mod.rs", 7),
@@ -23,11 +23,11 @@ const FILES: [(&str, usize); 16] = [
     ("domain/public_api.rs", 7),
 ];
 
-/// The files that run over `http:` and on Kafka, too: appends, results that fail, replay, checkpoints, and whole runs.
+/// The files that also run over `http:` and on Kafka: appends, results that fail, replay, checkpoints, and whole runs.
 const REDUCED: [&str; 4] =
     ["records/journal_contract.rs", "replay_recovery/mod.rs", "runtime/runtime_contract.rs", "p0/p0_text_run.rs"];
 
-/// Journals that their tests define for themselves, and where.
+/// The journals that the SDK's tests define, and their files.
 const DOUBLES: [(&str, &str); 5] = [
     ("feature_layers/tool_execution_contract.rs", "SequencedJournal"),
     ("feature_layers/output_delivery_contract.rs", "FailOutputResultJournal"),
@@ -39,7 +39,7 @@ const DOUBLES: [(&str, &str); 5] = [
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=build.rs");
     let root = sources()?;
-    // The tests read fixtures there.
+    // The tests read fixtures from there.
     println!("cargo:rustc-env=AGENT_SDK_CORE_SOURCES={root}");
     let out = env::var("OUT_DIR")?;
     let (mut modules, mut reduced, mut total, mut of_reduced) = (String::new(), String::new(), 0, 0);
@@ -66,10 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where the sources of the SDK that is compiled are.
+/// The folder with the sources of the SDK that is compiled.
 fn sources() -> Result<String, Box<dyn Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
-    // Of the platform that is compiled for: of others a new machine has nothing.
+    // Only for this platform: a new machine has fetched no crates of others.
     cargo.args(["metadata", "--format-version", "1", "--locked", "--offline"]);
     cargo.args(["--filter-platform", &env::var("TARGET")?]);
     let told = cargo.output()?;
@@ -94,7 +94,7 @@ fn rewritten(file: &str, text: &str, root: &str) -> Result<String, Box<dyn Error
             .replace("Mutex<Vec<JournalRecord>>", "Mutex<agent_sdk_core::contract::Records>")
             .replace("Mutex::new(Vec::new())", "Mutex::default()");
         if changed == text[from..to] {
-            return Err(format!("{double} keeps its records elsewhere: the SDK changed").into());
+            return Err(format!("{double} does not keep its records where expected: the SDK changed").into());
         }
         text.replace_range(from..to, &changed);
     }

@@ -1,12 +1,12 @@
-//! A run of the SDK's own kernel on Runlog's journal. Its request to the provider is an effect: the intent is in the journal
-//! before it, the result behind it. Killed anywhere and started again, it goes on from what the journal says.
+//! A run of the SDK's own kernel on Runlog's journal. Its request to the provider is an effect: the intent is recorded before it,
+//! the result after it. Kill it anywhere and start it again: it continues from the journal.
 //!
 //! ```text
 //! cargo run -p runlog-ports --features agent-sdk-core,embedded --example agent_sdk_core -- local:/tmp/journal run-1
 //! ```
 //!
-//! The first argument is the journal, `local:DIR` or `http://HOST:PORT`; the second is the run. With a third one, whatever it
-//! is, the provider does not answer, so that there is time to kill the process.
+//! The first argument is the journal, `local:DIR` or `http://HOST:PORT`; the second is the run. With any third
+//! argument the provider does not answer, so that there is time to kill the process.
 
 #![allow(clippy::print_stdout, reason = "what an example says")]
 
@@ -42,7 +42,7 @@ impl RuntimePolicyPort for Allowed {
     }
 }
 
-/// A provider that may take for ever.
+/// A provider that may never answer.
 struct Provider {
     answers: FakeProvider,
     holds: bool,
@@ -80,7 +80,7 @@ fn runtime(agent: &Agent, journal: Journal, provider: Provider) -> Result<AgentR
         .build()
 }
 
-/// The whole of it; the arguments are as the module says.
+/// Runs the example; for the arguments see above.
 pub fn example(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dyn Error>> {
     let at = arguments.next().ok_or("where is the journal?")?;
     let run = RunId::new(arguments.next().ok_or("which run?")?);
@@ -88,8 +88,8 @@ pub fn example(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dy
     let at = producer::Journal::parse(&at, None).ok_or("no journal's URL")?;
     let journal = Journal::connect(Config::new(at, "example"))?;
 
-    // Where it stands: the SDK's own reducer, over what the journal has. The kernel ends its turn behind the run's end, which
-    // the reducer does not take.
+    // The run's state: the SDK's own reducer over the journal's records. The kernel ends its turn after the run's end, which the
+    // reducer does not accept.
     let records = journal.records_for_run(&run)?;
     let ended = |record: &JournalRecord| matches!(record.payload, JournalRecordPayload::TerminalResult(_));
     let behind = records.iter().position(ended).map_or(records.len(), |at| at + 1);
@@ -105,8 +105,8 @@ pub fn example(mut arguments: impl Iterator<Item = String>) -> Result<(), Box<dy
         return Err(format!("{} may have happened: find out, and resolve it", effect.effect_id.as_str()).into());
     }
 
-    // What is pending has a key, and may be asked for again. The kernel begins at the beginning: a record that it writes
-    // again is the same, and is in the journal once.
+    // A pending request has a key, and may be sent again. The kernel starts from the beginning: a record that it writes again is
+    // the same, and is in the journal once.
     let agent = Agent::builder().id(AgentId::new("agent.example")).name("example").build()?;
     let provider = Provider { answers: FakeProvider::with_responses(["forty-two"]), holds };
     let runtime = runtime(&agent, journal.clone(), provider)?;

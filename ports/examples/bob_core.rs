@@ -1,13 +1,13 @@
-//! A bob agent whose tool calls outlive it: what is in the journal is not done again.
+//! A bob agent that is killed and restarted: a tool call that is in the journal is not made again.
 //!
 //! ```text
 //!   bob_core JOURNAL SERVER LEDGER     local:DIR with an empty SERVER, http://HOST:PORT twice, or kafka:BROKERS and a server
 //! ```
 //!
-//! It charges ten orders and prints a line for each: `done` where the charge was made now, `recorded` where the journal had it.
-//! Kill it at any line and start it again. The ledger is what really happened: a charge that it has and the journal has not was
-//! under way when the process died, and bob's journal records a call after it happened. Whoever cannot look that up uses
-//! Runlog's own gate, which records the intent first.
+//! It charges ten orders and prints a line for each: `done` if the charge was made now, `recorded` if the journal had it. Kill it at
+//! any line and start it again. The ledger holds the charges that really happened. bob's journal records a call after it
+//! happened, so a charge can be in the ledger and not in the journal. If your receiver cannot tell you that, use Runlog's own
+//! gate, which records the intent first.
 
 use bob_core::journal::{JournalEntry, ToolJournalPort};
 use runlog_ports::{
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .map_err(|_| "usage: bob_core JOURNAL SERVER LEDGER")?;
     let config = Config::new(Journal::parse(&journal, Some(&server)).ok_or("no journal's URL")?, "bob-example");
     let clock = config.clock;
-    // The line that names the store.
+    // The only line that depends on Runlog.
     let journal: Box<dyn ToolJournalPort> = Box::new(ToolJournal::new(Runlog::connect(config).await?));
     let session = SESSION.to_owned();
     for order in 0..ORDERS {
@@ -53,14 +53,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "done"
         };
         writeln!(stdout(), "{}", json!({ "order": order, "how": how }))?;
-        // Whoever started it says when it goes on.
+        // Waits for a line on standard input.
         stdin().lock().read_line(&mut String::new())?;
     }
     writeln!(stdout(), "{}", json!({ "entries": journal.entries(&session).await?.len() }))?;
     Ok(())
 }
 
-/// Charges an order, once: the bank knows it by its number.
+/// Charges an order once: the bank recognises its number.
 fn charge(ledger: &str, order: u64) -> Result<Value, Box<dyn Error>> {
     let receipt = json!({ "receipt": format!("r-{order}") });
     let charged = read_to_string(ledger).unwrap_or_default();

@@ -1,11 +1,11 @@
-//! A session that writes its state back through a journal: what was staged when it died is reconciled by the file itself.
+//! A session that writes its state back through a journal. After a crash the state file decides what became of a staged operation.
 //!
 //! ```text
 //!   codetether JOURNAL SERVER STATE     local:DIR with an empty SERVER, http://HOST:PORT twice, or kafka:BROKERS and a server
 //! ```
 //!
 //! The state is a file with a number. Each step stages a compaction from n to n + 1 messages, writes the file, and commits. It
-//! prints a line for each, and reads one: kill it wherever it stands, and start it again.
+//! prints a line after each action and waits for one: kill it anywhere, and start it again.
 
 use runlog_ports::{
     Blocking,
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let journal = WritebackJournal::open(Blocking::connect(config)?, SESSION, clock, checks)?;
     let now = || read_to_string(&state).ok().and_then(|text| text.parse::<usize>().ok()).unwrap_or(0);
     for open in journal.left_open() {
-        // Whether it happened is what the state itself says.
+        // The state file shows whether it happened.
         let happened = matches!(open.op, Op::Compaction { after, .. } if now() >= after);
         if happened {
             journal.reconcile(open.txn).map_err(|reason| format!("{reason:?}"))?;
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     said(&json!({ "jsonl": journal.to_jsonl()? }))
 }
 
-/// Says something; whoever started it says when it goes on.
+/// Prints a line, then waits for one on standard input.
 fn said(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
     writeln!(stdout(), "{what}")?;
     stdin().lock().read_line(&mut String::new())?;

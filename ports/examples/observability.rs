@@ -1,11 +1,11 @@
-//! A workspace whose conversation and tool calls are observed: what was seen is there after a crash, once.
+//! Records the conversation and the tool calls of a workspace. After a crash each is in the store, once.
 //!
 //! ```text
 //!   observability JOURNAL SERVER     local:DIR with an empty SERVER, http://HOST:PORT twice, or kafka:BROKERS and a server
 //! ```
 //!
-//! It observes four turns, each with a tool call, from its start on, and prints a line for each write, and reads one: kill it
-//! wherever it stands, and start it again. What it tells the store a second time changes nothing.
+//! It records four turns, each with a tool call. After each write it prints a line and waits for one: kill it anywhere, and start
+//! it again. Writing the same row again changes nothing.
 
 use runlog_ports::{
     Blocking,
@@ -24,7 +24,7 @@ use uuid::Uuid;
 const TURNS: u128 = 4;
 const WORKSPACE: &str = "observability-example";
 
-/// A tokio program, as ploke is one: the store's methods are not async, and may be called here.
+/// A tokio program like ploke: the store's methods block, and may be called inside the runtime.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let [journal, server] = <[String; 2]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let journal = Blocking::connect(producer::Config::new(journal, "observability-example"))?;
     let store = Store::open(journal, WORKSPACE, Config::default())?;
     store.register_callback(Relation::ToolCalls, 64, |change| {
-        // It is told; nothing waits for it.
+        // Called after the write; nothing waits for it.
         drop(change);
     })?;
     for n in 0..TURNS {
@@ -80,7 +80,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     said(&json!({ "turns": turns.len(), "ended": ended }))
 }
 
-/// Says something; whoever started it says when it goes on.
+/// Prints a line, then waits for one on standard input.
 fn said(what: &serde_json::Value) -> Result<(), Box<dyn Error>> {
     writeln!(stdout(), "{what}")?;
     stdin().lock().read_line(&mut String::new())?;

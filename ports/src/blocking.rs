@@ -148,7 +148,7 @@ mod tests {
     use tokio::{sync::Semaphore, task, time};
 
     #[test]
-    fn a_task_may_wait_for_as_much_as_it_likes_in_one_poll() {
+    fn one_poll_of_a_task_may_wait_any_number_of_times() {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let journal = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

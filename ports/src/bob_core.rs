@@ -56,7 +56,7 @@ impl ToolJournalPort for ToolJournal {
         let payload = payload(&entry)?;
         let writer = self.writers.writer(&run_id).await.map_err(failed)?;
         let mut record = writer.draft(None, payload).map_err(failed)?;
-        indexed(&mut record, &entry);
+        add_to_lists(&mut record, &entry);
         confirmed_write::write(&writer, record).await.map(drop).map_err(failed)
     }
 
@@ -65,9 +65,9 @@ impl ToolJournalPort for ToolJournal {
         while let Some(page) = reader.page().await.map_err(failed)? {
             for read in page {
                 let record = read.record.map_err(failed)?;
-                // What a redaction took out of the fingerprint is gone; the hash that it was found by is of the true one.
+                // A redaction may have changed the fingerprint; the hash in the index is that of the original.
                 let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
-                // Whatever else somebody put under this hash.
+                // Another process may have added other records under this hash.
                 let same = |entry: &JournalEntry| redacted || entry.call_fingerprint == fingerprint;
                 if let Some(entry) = entry(record)?.filter(|entry| is(entry, session_id) && same(entry)) {
                     return Ok(Some(JournalEntry { call_fingerprint: fingerprint.to_owned(), ..entry }));
@@ -110,8 +110,8 @@ fn of_call(session_id: &str, fingerprint: &str) -> List {
     List::of("bob-core.call", &[session_id, fingerprint])
 }
 
-/// Makes an entry's record found under its session, and under its call.
-fn indexed(record: &mut JournalRecord, entry: &JournalEntry) {
+/// Adds an entry's record to the lists of its session and of its call.
+fn add_to_lists(record: &mut JournalRecord, entry: &JournalEntry) {
     let lists = [of_call(&entry.session_id, &entry.call_fingerprint), of_session(&entry.session_id)];
     record_list::add(record, &lists);
     record.body.session_id = Some(entry.session_id.clone());
@@ -123,10 +123,10 @@ fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
         let message = format!("timestamp_ms must be at most {}, not {}", i64::MAX, entry.timestamp_ms);
         return Err(StoreError::Serialization(message));
     }
-    // What nobody could read again must not be written.
+    // A value that readers refuse must not be written.
     let json = |name: &str, value: &Value| {
         if !nests_within(value, DEPTH_MAX) {
-            return Err(StoreError::Serialization(format!("{name} nest deeper than {DEPTH_MAX} levels")));
+            return Err(StoreError::Serialization(format!("{name} nest deeper than {DEPTH_MAX} levels; flatten them")));
         }
         Json::of(value).map_err(|error| StoreError::Serialization(format!("{name}: {error}")))
     };
@@ -141,7 +141,7 @@ fn payload(entry: &JournalEntry) -> Result<ToolJournalEntry, StoreError> {
     })
 }
 
-/// The entry that a record holds; none where it is of another kind.
+/// The entry in a record. `None` for a record of another kind.
 fn entry(record: JournalRecord) -> Result<Option<JournalEntry>, StoreError> {
     let Payload::ToolJournalEntry(payload) = record.payload else { return Ok(None) };
     let json = |name: &str, json: &Json| {

@@ -1,12 +1,12 @@
-//! codetether's write-back journal: that of codetether-agent 4.7.4 (`session::journal`), durable.
+//! codetether's write-back journal, durable: that of codetether-agent 4.7.4 (`session::journal`).
 //!
 //! ```text
-//!   stage ─▶ validate ─▶ commit       a failed check, and whoever says so ─▶ rejected, which is evidence
+//!   stage ─▶ validate ─▶ commit       a failed check or a call of reject ─▶ rejected, which is recorded
 //!     └─ crash ─▶ left open ─▶ reconcile (then commit or reject)  or  abandon
 //! ```
 //!
-//! The crate is a whole application, so its types are restated here; their JSON is the crate's, byte for byte, and so is the
-//! export. Invariant: a transaction's number is given once within a session, whoever opens it and however often.
+//! That crate is an application and cannot be a dependency, so its types are copied here. Their JSON, and the export, equal the
+//! crate's byte for byte. Invariant: a session uses each transaction number once, even if it is opened again.
 
 mod check;
 mod convert;
@@ -30,16 +30,16 @@ use runlog_producer::{
 use state::{Pending, State};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The write-back journal of a session, which is the run of that id. Its write-backs are written by nobody else.
+/// The write-back journal of a session. The session id is the run id.
 ///
-/// Each method returns when what it says is in the log and applied. They may be called from several threads, and from inside
-/// any runtime: the calling thread stands still meanwhile. Another process that opens the session takes it over, and what this
-/// one does from then on fails ([`crate::taken_over`]).
+/// Each method returns once its record is applied. The methods may be called from several threads and from inside any runtime;
+/// they block the calling thread. Another process that opens the session takes it over, and writes here fail from then on
+/// ([`crate::taken_over`]).
 #[derive(Debug)]
 pub struct WritebackJournal {
     journal: Blocking,
     writer: Box<Writer>,
-    /// What its entries are found by.
+    /// The list of its entries.
     list: List,
     clock: fn() -> u64,
     checks: Checks,
@@ -47,10 +47,10 @@ pub struct WritebackJournal {
 }
 
 impl WritebackJournal {
-    /// Takes the session over, and finds out which transactions its earlier lives left open. `clock` tells the time of entries,
-    /// milliseconds since the Unix epoch. Reads all of the session's entries.
+    /// Takes the session over and reads all of its entries, to find the transactions that earlier processes left open. `clock`
+    /// returns the time of new entries, in milliseconds since the Unix epoch.
     ///
-    /// Errors: `Usage` for a session id that is no run id (empty, or over 1024 bytes), `ClaimLost` where another process was
+    /// Errors: `Usage` for a session id that is not a run id (empty, or over 1024 bytes); `ClaimLost` if another process was
     /// faster.
     pub fn open(journal: Blocking, session_id: &str, clock: fn() -> u64, checks: Checks) -> Result<Self, Error> {
         let run_id = RunId::try_from(session_id).map_err(runlog_producer::Error::from)?;
@@ -70,22 +70,22 @@ impl WritebackJournal {
         self.writer.id().as_str()
     }
 
-    /// Every entry in the order of the log, those of earlier lives too.
+    /// All entries of the session in log order, including those of earlier processes.
     ///
-    /// Errors: [`Error::Unreadable`] for an operation that this version does not know.
+    /// Errors: [`Error::Unreadable`] for an operation or a reason that this version does not know.
     pub fn entries(&self) -> Result<Vec<JournalEntry>, Error> {
         self.journal.wait(read(self.journal.runlog(), self.writer.id(), &self.list))
     }
 
-    /// The entries as the crate's `SESSION.journal.jsonl` has them: one a line.
+    /// The entries in the format of the crate's `SESSION.journal.jsonl`: one per line.
     pub fn to_jsonl(&self) -> Result<String, Error> {
         let line = |entry: &JournalEntry| serde_json::to_string(entry).map(|line| line + "\n");
         let lines: Result<String, _> = self.entries()?.iter().map(line).collect();
         lines.map_err(|error| Error::Unreadable { record_id: String::new(), what: error.to_string() })
     }
 
-    /// Stages an operation. Where nobody knows whether that landed, its number is not given again, and the next life may find
-    /// it left open.
+    /// Stages an operation. If it is unknown whether its record is in the log, its number is not used again, and the next
+    /// process that opens the session may find it left open.
     pub fn stage(&self, op: Op) -> Result<TxnId, Error> {
         let mut state = self.state();
         let txn = TxnId(state.next);
@@ -97,17 +97,17 @@ impl WritebackJournal {
         Ok(txn)
     }
 
-    /// Runs the checks on a staged transaction; the first that fails rejects it, on record.
+    /// Runs the checks on a staged transaction. The first that fails rejects it, which is recorded.
     pub fn validate(&self, txn: TxnId) -> Result<(), CommitError> {
         self.checked(&mut self.state(), txn)
     }
 
-    /// Commits a staged transaction that its checks let pass.
+    /// Commits a staged transaction that passes its checks.
     ///
     /// Errors: [`CommitError::Rejected`] with [`RejectReason::SchemaMismatch`] for one that is not pending (never staged, ended,
-    /// or left open by an earlier life and not reconciled), of which nothing is recorded; with the reason of a check that
-    /// failed, which is recorded as the transaction's rejection. After [`CommitError::Journal`] it is still pending: commit it
-    /// again to find out.
+    /// or left open by an earlier process and not reconciled); nothing is recorded. [`CommitError::Rejected`] with the reason of
+    /// a check that failed; the rejection is recorded. After [`CommitError::Journal`] it is still pending: commit it again to
+    /// find out.
     pub fn commit(&self, txn: TxnId) -> Result<(), CommitError> {
         let mut state = self.state();
         let unsettled = state.pending.get(&txn).is_some_and(|pending| pending.committing.is_some());
@@ -116,8 +116,9 @@ impl WritebackJournal {
         }
         let mut tried = self.try_commit(&mut state, txn);
         if matches!(&tried, Err(error) if conflicts(error)) {
-            // The run was claimed anew behind a failure, by this process: what is staged in an earlier epoch is carried over.
-            state.claimed_anew();
+            // This process claimed the run again after a failure: transactions that were staged in an earlier epoch are
+            // carried over.
+            state.mark_all_earlier();
             tried = self.try_commit(&mut state, txn);
         }
         tried.map_err(CommitError::Journal)?;
@@ -125,24 +126,25 @@ impl WritebackJournal {
         Ok(())
     }
 
-    /// Rejects a transaction, whether or not it is staged; a commit stands all the same.
+    /// Rejects a transaction, whether or not it is staged. This does not undo a commit.
     ///
-    /// Where nobody knows what a commit of it came to, that is found out first, behind a claim of this process, and nothing is
-    /// recorded until it is known. Errors: [`Error::Committed`] where it turns out to have been applied, of which nothing is
-    /// recorded either; the journal's own where it cannot be found out, and the transaction is as it was.
+    /// If the outcome of an earlier commit is unknown, it is found out first, after a claim of this process; nothing is recorded
+    /// before that. Errors: [`Error::Committed`] if that commit was applied; nothing is recorded. [`Error::Journal`] if its
+    /// outcome cannot be found out; the transaction is unchanged.
     pub fn reject(&self, txn: TxnId, reason: RejectReason) -> Result<(), Error> {
         self.rejected(&mut self.state(), txn, &reason)
     }
 
-    /// What earlier lives staged and did not end, by number: the operation may have happened, or not.
+    /// Transactions that earlier processes staged and did not end, by number. Their operations may have happened.
     pub fn left_open(&self) -> Vec<Open> {
         let open = |(txn, left): (&TxnId, &Pending)| Open { txn: *txn, at: left.at.clone(), op: left.op.clone() };
         self.state().left.iter().map(open).collect()
     }
 
-    /// Makes a transaction that was left open this life's own, to be committed (it happened, or was made to) or rejected.
+    /// Makes a transaction that was left open pending again, so that it can be committed (its operation happened, or was done
+    /// now) or rejected.
     ///
-    /// Errors: [`RejectReason::SchemaMismatch`] for one that is not left open.
+    /// Errors: [`RejectReason::SchemaMismatch`] for one that was not left open.
     pub fn reconcile(&self, txn: TxnId) -> Result<(), RejectReason> {
         let mut state = self.state();
         let left = state.left.remove(&txn).ok_or_else(|| not_pending(txn))?;
@@ -155,12 +157,12 @@ impl WritebackJournal {
         self.reject(txn, reason)
     }
 
-    /// Number of currently staged (neither committed nor rejected) transactions of this life.
+    /// The number of pending transactions: staged or reconciled here, and neither committed nor rejected.
     pub fn pending_count(&self) -> usize {
         self.state().pending.len()
     }
 
-    /// Held while its writes are under way, on the callers' threads alone: the journal's own never ask for it.
+    /// Locked during writes, only by callers' threads.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,12 +184,12 @@ impl WritebackJournal {
         Ok(())
     }
 
-    /// Makes sure that a commit of which nobody knows what it came to was not applied, and never will be.
+    /// Makes sure that a commit whose outcome is unknown was not applied and never will be.
     fn not_committed(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
         let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
         let Some(committed) = pending.committing.as_ref().and_then(|records| records.last()) else { return Ok(()) };
         let landed = self.journal.wait(async {
-            // Behind the claim that this comes to, what was on its way is there or never will be.
+            // This claims the run again. After that claim the record is in the log, or never will be.
             self.writer.next().await?;
             self.journal.runlog().landed(self.writer.id().clone(), &committed.body.record_id).await
         })?;
@@ -199,7 +201,7 @@ impl WritebackJournal {
         Ok(())
     }
 
-    /// Commits once: the records of a try that nobody knows the end of are written again as they are.
+    /// Writes the commit once. The records of an attempt whose outcome is unknown are written again unchanged.
     fn try_commit(&self, state: &mut State, txn: TxnId) -> Result<(), Error> {
         let Some(pending) = state.pending.get_mut(&txn) else { return Ok(()) };
         let records = match pending.committing.take() {
@@ -215,8 +217,8 @@ impl WritebackJournal {
         wrote
     }
 
-    /// The records that commit a transaction. One that was staged in an earlier epoch ends there and is staged in this one, of
-    /// which no list tells: it is the same transaction.
+    /// The records that commit a transaction. One that was staged in an earlier epoch is ended there and staged again in this
+    /// one; these two records are in no list, because it is the same transaction.
     fn commits(&self, txn: TxnId, pending: &Pending) -> Result<Vec<JournalRecord>, Error> {
         let committed = self.listed(convert::committed(txn, &types::rfc3339((self.clock)())))?;
         if !pending.earlier {
@@ -235,13 +237,13 @@ impl WritebackJournal {
         Ok(record)
     }
 
-    /// Writes one record, or several that take effect together.
+    /// Writes one record, or several that are applied together.
     fn write(&self, mut records: Vec<JournalRecord>) -> Result<(), Error> {
         self.journal.wait(async {
             match records.pop() {
                 Some(record) if records.is_empty() => confirmed_write::write(&self.writer, record).await.map(drop)?,
                 Some(last) => {
-                    // Named after its last record, so that it is the same batch whenever it is written.
+                    // Its id is made from its last record's, so that it is the same batch however often it is written.
                     let name = format!("{}/batch", last.body.record_id);
                     records.push(last);
                     let name = RecordId::new(name).map_err(runlog_producer::Error::from)?;
@@ -254,6 +256,7 @@ impl WritebackJournal {
     }
 }
 
+/// Worded as in the crate.
 fn not_pending(txn: TxnId) -> RejectReason {
     RejectReason::SchemaMismatch { detail: format!("txn {txn:?} is not pending") }
 }

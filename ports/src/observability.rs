@@ -56,8 +56,8 @@ impl Store {
         Ok(Self { journal, rows, watchers: Mutex::default() })
     }
 
-    /// Writes that take effect together or not at all, each behind those before it: within the size of one record of the log, and as many as
-    /// a batch of the journal has. Those that change nothing are left out.
+    /// Makes writes, in order, that are applied together or not at all. Together they must fit one record of the log and one batch
+    /// of the journal. Writes that change nothing are left out.
     pub fn atomically(&self, writes: Vec<Write>) -> Result<(), DbError> {
         let mut watchers = self.watchers();
         let changes = self.journal.wait(self.rows.write(writes))?;
@@ -65,9 +65,9 @@ impl Store {
         Ok(())
     }
 
-    /// Retracts a turn from a time on: who does it, and why.
+    /// Retracts a turn from a time on (inclusive), recording who does it and why.
     ///
-    /// Errors: [`DbError::NotThere`] where it does not stand.
+    /// Errors: [`DbError::NotThere`] if the turn does not exist at that time.
     pub fn retract_turn(&self, id: Uuid, at_ms: i64, who: &str, why: &str) -> Result<(), DbError> {
         let mut watchers = self.watchers();
         let change = self.journal.wait(self.rows.retract_turn(id, at_ms, (who, why)))?;
@@ -75,7 +75,7 @@ impl Store {
         Ok(())
     }
 
-    /// Retracts a call from a time on, likewise. Its end, if it has one, stays its end.
+    /// Retracts a call from a time on (inclusive), as [`Store::retract_turn`] does. If the call has ended, it stays ended.
     pub fn retract_tool_call(
         &self,
         request_id: Uuid,
@@ -90,7 +90,7 @@ impl Store {
         Ok(())
     }
 
-    /// A call as of a valid time, by all that was stated until now.
+    /// A call as of a valid time, from all statements made until now.
     pub fn get_tool_call_at(&self, request_id: Uuid, call_id: &str, at_ms: i64) -> Result<Option<ToolCall>, DbError> {
         self.journal.wait(self.rows.call((request_id, call_id), at_ms))
     }
@@ -115,13 +115,13 @@ impl Store {
         self.journal.wait(self.rows.since(since_ms, at_ms, limit))
     }
 
-    /// Calls `callback` with each change of a relation that this store makes from now on: behind the write, in the order of the
-    /// log, once each, on a thread of its own. Returns the number to unregister it by.
+    /// Calls `callback` with each later change that this store makes to a relation: after the write, once per change, in log
+    /// order, on a thread of its own. Returns the number that unregisters it.
     ///
-    /// It never holds up a write. `capacity` changes (at least one) wait for a slow one; what comes while that many wait is not
-    /// told, and [`Change::missed`] says how many. A callback that panics is called with the next change.
+    /// It never delays a write. Up to `capacity` changes (at least one) wait for a slow callback; further ones are dropped and
+    /// counted in [`Change::missed`]. A callback that panics is called again with the next change.
     ///
-    /// Errors: the system gives no thread.
+    /// Errors: the system cannot start a thread.
     pub fn register_callback(
         &self,
         relation: Relation,
@@ -131,7 +131,7 @@ impl Store {
         self.watchers().register(relation, capacity, callback)
     }
 
-    /// Ends a callback, which is still called with what waits for it. Whether there was one.
+    /// Unregisters a callback, which still receives the changes that wait for it. Returns whether it was registered.
     pub fn unregister_callback(&self, id: u32) -> bool {
         self.watchers().unregister(id)
     }

@@ -1,10 +1,10 @@
-//! A loop over their types that can be killed at any time and goes on where it stood:
+//! An agent loop on a3s-code-core's types that can be killed at any time and resumes after its last saved round:
 //!
 //!     bin/runlog serve --local --data /tmp/journal
 //!     cargo run --example resumed -- http://127.0.0.1:7171 run-1 5
 //!
-//! With a fourth argument, `--wait`, it waits for a line behind each round: kill it there, start it again, and it says where
-//! it goes on.
+//! With `--wait` as fourth argument it waits for a line after each round: kill it there, start it again, and it prints where it
+//! resumes.
 #![allow(clippy::print_stdout, reason = "it is run by people")]
 
 use a3s_code_core::{
@@ -18,7 +18,7 @@ use runlog_a3s_code_core::{
 };
 use std::{io::BufRead, sync::Arc};
 
-/// What this process is called in the journal.
+/// This process's agent id in the journal.
 const AGENT: &str = "resumed-example";
 
 #[tokio::main]
@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     let saver: Arc<dyn LoopCheckpointSink> = sink.clone();
     while checkpoint.turn < rounds {
         round(&mut checkpoint);
-        // What the agent loop does behind each round of tools.
+        // The agent loop does this after each round of tools.
         saver.save_checkpoint(&checkpoint).await;
         match sink.last_error() {
             None => println!("round {} saved", checkpoint.turn),

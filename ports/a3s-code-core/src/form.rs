@@ -1,30 +1,30 @@
-//! What a checkpoint of theirs is in the journal, and back.
+//! Converts a checkpoint of a3s-code-core to one of the journal, and back.
 //!
 //! ```text
-//!   theirs    {schema_version, run_id, session_id, turn, messages: [m1, m2], …}
-//!   record    session_id, turn, tool_calls_count    for whoever reads the journal
+//!   a3s       {schema_version, run_id, session_id, turn, messages: [m1, m2], …}
+//!   record    session_id, turn, tool_calls_count    for readers of the journal
 //!             messages   m1, m2                     each written by the first checkpoint that has it
-//!             state      theirs as it serialises, with no messages
-//!             schema_version   of the record, Runlog's own; theirs is in `state`
+//!             state      the checkpoint as it serialises, without messages
+//!             schema_version   Runlog's own; that of a3s-code-core is in `state`
 //! ```
 //!
-//! A record of a `schema_version` that its reader does not know is passed over there, and an older one answered. A checkpoint
-//! of a later version of theirs must be refused instead, so their version never becomes the record's.
+//! Readers skip a record whose `schema_version` they do not know, and return an older one. A checkpoint of a later version of
+//! a3s-code-core must be refused instead, so that version is not the record's.
 
 use crate::LoadError;
 use a3s_code_core::loop_checkpoint::LoopCheckpoint;
 use runlog_ports::producer::{Json, LoopState, answer};
 use serde::Deserialize;
 
-/// The newest `schema_version` that the pinned version of theirs reads, which keeps it to itself.
+/// The newest `schema_version` that the pinned version of a3s-code-core reads. Its constant is private.
 pub(crate) const SCHEMA_VERSION_MAX: u32 = 2;
 
 /// The checkpoint as a loop's state.
 ///
-/// Errors: what does not serialise.
+/// Errors: the checkpoint does not serialise.
 pub(crate) fn state(checkpoint: &LoopCheckpoint) -> Result<LoopState, serde_json::Error> {
     let messages = checkpoint.messages.iter().map(Json::of).collect::<Result<_, _>>()?;
-    // Named field by field, so that no message is copied.
+    // Field by field, so that no message is copied.
     let rest = LoopCheckpoint {
         schema_version: checkpoint.schema_version,
         run_id: checkpoint.run_id.clone(),

@@ -1,16 +1,16 @@
-//! The last checkpoint of a run, or why it cannot be had.
+//! Loads the last checkpoint of a run.
 
 use crate::form;
 use a3s_code_core::loop_checkpoint::LoopCheckpoint;
 use runlog_ports::producer::{Error, Runlog, answer::ErrorKind};
 
-/// Why a run's last checkpoint was not loaded. None of these says that there is none: a host that starts the run from nothing
-/// for one of them does again what the run has done.
+/// Why a run's last checkpoint was not loaded. No variant means that there is none: a host that starts the run from the beginning
+/// after such an error repeats what the run has done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// The journal did not answer, or could not; its error says what to do.
-    #[error("the journal does not say where run {run_id} stands")]
+    /// The journal did not answer, or failed; the error's kind and action say what to do.
+    #[error("the last checkpoint of run {run_id} could not be read from the journal")]
     Journal {
         /// The run.
         run_id: String,
@@ -18,9 +18,9 @@ pub enum LoadError {
         #[source]
         source: Error,
     },
-    /// The run had a later checkpoint than the one that is to be had: it was pruned, its content is missing or was taken away
-    /// by retention, or the server does not know its form. `runlog recover` has what is missing.
-    #[error("the last checkpoint of run {run_id} is not to be had: {last} were taken, and the latest answered is {}", found.map_or("none".into(), |seq| format!("number {seq}")))]
+    /// A later checkpoint of the run is not available: it was pruned, its content is missing or was removed by retention, or the
+    /// server does not know its version. `runlog recover` shows what is missing.
+    #[error("checkpoint {last} of run {run_id}, its last, is not available; the latest available is {}: `runlog recover {run_id}` shows why", found.map_or("none".into(), |seq| format!("number {seq}")))]
     NotTheLast {
         /// The run.
         run_id: String,
@@ -29,9 +29,9 @@ pub enum LoadError {
         /// The number of the one that would have been loaded instead.
         found: Option<u64>,
     },
-    /// It was saved by a later version of a3s-code-core than this build has.
+    /// It was saved by a later version of a3s-code-core than this build contains.
     #[error(
-        "the last checkpoint of run {run_id} has schema version {schema_version}, and this build reads up to {}",
+        "the last checkpoint of run {run_id} has schema version {schema_version}; this build reads up to {}",
         form::SCHEMA_VERSION_MAX
     )]
     FutureVersion {
@@ -40,28 +40,28 @@ pub enum LoadError {
         /// Its `schema_version`.
         schema_version: u32,
     },
-    /// a3s-code-core refuses it: another run's or session's, or not consistent.
-    #[error("the last checkpoint of run {run_id} is refused")]
+    /// a3s-code-core refuses it: it belongs to another run or session, or is inconsistent.
+    #[error("a3s-code-core refuses the last checkpoint of run {run_id}")]
     Refused {
         /// The run.
         run_id: String,
-        /// What it says.
+        /// Its reason.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The run's last checkpoint is not one of a3s-code-core: another agent's, or not whole.
-    #[error("the last checkpoint of run {run_id} is not one of a3s-code-core")]
+    /// The run's last checkpoint was not saved by a3s-code-core, or is incomplete.
+    #[error("the last checkpoint of run {run_id} was not saved by a3s-code-core")]
     NotTheirs {
         /// The run.
         run_id: String,
-        /// What is wrong with it.
+        /// The error of parsing it.
         #[source]
         source: serde_json::Error,
     },
 }
 
 impl LoadError {
-    /// Whether it may pass by itself: the journal did not answer in time.
+    /// Whether a later attempt may succeed: the journal did not answer in time.
     pub fn passes(&self) -> bool {
         let Self::Journal { source, .. } = self else { return false };
         matches!(source.kind(), ErrorKind::Unavailable | ErrorKind::Stale)
@@ -72,10 +72,10 @@ impl LoadError {
     }
 }
 
-/// The run's last checkpoint; none where the log proves that it has none.
+/// The run's last checkpoint. `None` if the log proves that there is none.
 pub(crate) async fn load(runlog: &Runlog, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
     let journal = LoadError::journal(run_id);
-    // Asked first: a checkpoint that is saved between the two questions is only a later one.
+    // Read first: a checkpoint that is saved between the two reads is a later one, which is correct too.
     let Some(run) = runlog.run(run_id).await.map_err(&journal)? else { return Ok(None) };
     let last = run.next_checkpoint_seq.saturating_sub(1);
     let answered = runlog.checkpoint(run_id, None).await.map_err(&journal)?;

@@ -1,4 +1,4 @@
-//! The sink itself.
+//! The sink.
 
 use crate::{LoadError, form, load::load};
 use a3s_code_core::loop_checkpoint::{LoopCheckpoint, LoopCheckpointSink};
@@ -16,23 +16,22 @@ use std::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long a save may hold up its round, unless told otherwise.
+/// Default for how long a save may delay its round.
 const SAVE_WAIT: Duration = Duration::from_secs(30);
-/// How long `load_latest` waits for a journal that does not answer, unless told otherwise.
+/// Default for how long `load_latest` waits for a journal that does not answer.
 const LOAD_WAIT: Duration = Duration::from_secs(120);
-/// Between two questions of `load_latest`: the first pause, and the longest.
+/// The pauses between attempts of `load_latest`: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Keeps the loop checkpoints of any number of runs in a journal; the run's id there is theirs, up to 1024 bytes.
+/// Keeps the loop checkpoints of any number of runs in a journal, under the same run ids (up to 1024 bytes).
 ///
-/// The first save of a run claims it for this process. Where another process claims it after that, what this one saves is
-/// lost, as it should be: it does not write the run any more, and does not take it back by itself ([`CheckpointSink::resume`]
-/// does). A run is written by one of Runlog's handles at a time, so a host that has a [`Run`](runlog_ports::producer::Run) of
-/// the same id open and saves here takes the run from itself: give it another id, or save with
-/// [`Run::checkpoint`](runlog_ports::producer::Run::checkpoint).
+/// The first save of a run claims it for this process. If another process claims it after that, saves here are lost: this process
+/// no longer writes the run, and only [`CheckpointSink::resume`] takes it back. One handle writes a run at a time: a host that has
+/// a [`Run`](runlog_ports::producer::Run) of the same id open and saves here takes the run over from itself. Use another id, or
+/// save with [`Run::checkpoint`](runlog_ports::producer::Run::checkpoint).
 ///
-/// Its methods may be called concurrently; of two saves of a run the one that got its turn later is the last. Up to 1024 runs
-/// are kept open, each with its message list; [`CheckpointSink::forget`] lets go of one.
+/// The methods may be called concurrently; saves of a run are written one after another. Up to 1024 runs are kept open, each with
+/// its message list; [`CheckpointSink::forget`] closes one.
 pub struct CheckpointSink {
     writers: WriterPool,
     save_wait: Duration,
@@ -44,11 +43,11 @@ pub struct CheckpointSink {
 /// A checkpoint that was lost.
 #[derive(Clone, Debug)]
 pub struct Lost {
-    /// Its run.
+    /// The run.
     pub run_id: String,
-    /// Its round.
+    /// The round.
     pub turn: usize,
-    /// Why.
+    /// The reason.
     pub error: Arc<SaveError>,
 }
 
@@ -56,23 +55,23 @@ pub struct Lost {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SaveError {
-    /// a3s-code-core itself would refuse to load it; the one before it stays the last.
-    #[error("it could not be loaded again")]
+    /// a3s-code-core would refuse to load it. The checkpoint before it stays the last.
+    #[error("the checkpoint was not saved: a3s-code-core would refuse to load it")]
     NotLoadable(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// It does not serialise.
-    #[error("it does not serialise")]
+    #[error("the checkpoint was not saved: it does not serialise")]
     Form(#[from] serde_json::Error),
-    /// The journal did not take it. With [`ClaimLost`](runlog_ports::producer::answer::ErrorKind::ClaimLost) or
+    /// The journal failed or refused it. With [`ClaimLost`](runlog_ports::producer::answer::ErrorKind::ClaimLost) or
     /// [`Fenced`](runlog_ports::producer::answer::ErrorKind::Fenced) another process has the run.
-    #[error("the journal did not take it")]
+    #[error("the checkpoint was not saved in the journal")]
     Journal(#[from] Error),
-    /// The journal did not take it in time. It may be in the log all the same.
-    #[error("the journal did not take it within {0:?}")]
+    /// It was not applied in time. It may be in the log.
+    #[error("the checkpoint was not applied within {} s; it may be in the log", .0.as_secs())]
     Late(Duration),
 }
 
 impl CheckpointSink {
-    /// A sink on a journal that was connected to.
+    /// A sink on an existing connection.
     pub fn new(runlog: Runlog) -> Self {
         Self {
             writers: WriterPool::new(runlog),
@@ -83,14 +82,14 @@ impl CheckpointSink {
         }
     }
 
-    /// How long a save may hold up the round that it follows; past it the checkpoint counts as lost. Default 30 s.
+    /// How long a save may delay its round. After that the checkpoint counts as lost. Default 30 s.
     #[must_use]
     pub fn save_wait(self, save_wait: Duration) -> Self {
         Self { save_wait, ..self }
     }
 
-    /// How long `load_latest` asks a journal that does not answer, before it panics; the last question may take
-    /// [`Config::deadline`](runlog_ports::producer::Config::deadline) beyond it. Default 120 s.
+    /// How long `load_latest` retries when the journal does not answer, before it panics. The last attempt may take
+    /// [`Config::deadline`](runlog_ports::producer::Config::deadline) longer. Default 120 s.
     #[must_use]
     pub fn load_wait(self, load_wait: Duration) -> Self {
         Self { load_wait, ..self }
@@ -101,9 +100,8 @@ impl CheckpointSink {
         self.writers.runlog()
     }
 
-    /// Saves a checkpoint, and says whether it was saved: it is in the log and applied then. What
-    /// [`save_checkpoint`](LoopCheckpointSink::save_checkpoint) does, for callers that take an error; nothing is logged.
-    /// Cancelled, it may be in the log; the next save finds out.
+    /// Saves a checkpoint and returns once it is applied. As [`save_checkpoint`](LoopCheckpointSink::save_checkpoint), but with an
+    /// error, and without a log message. If cancelled, the checkpoint may be in the log; the next save finds out.
     pub async fn try_save(&self, checkpoint: &LoopCheckpoint) -> Result<(), SaveError> {
         checkpoint.ensure_loadable().map_err(|error| SaveError::NotLoadable(error.into()))?;
         let state = form::state(checkpoint)?;
@@ -117,7 +115,7 @@ impl CheckpointSink {
         Ok(())
     }
 
-    /// As [`CheckpointSink::try_save`], and keeps the error.
+    /// As [`CheckpointSink::try_save`]; stores the error.
     pub(crate) async fn save(&self, checkpoint: &LoopCheckpoint) -> Result<(), Arc<SaveError>> {
         let (run_id, turn) = (checkpoint.run_id.as_str(), checkpoint.turn);
         let saved = self.try_save(checkpoint).await.map_err(Arc::new);
@@ -132,28 +130,28 @@ impl CheckpointSink {
         saved
     }
 
-    /// Says that the run has no checkpoint any more, because it came to its end: a load answers none then, until another one
-    /// is saved. The log keeps what was saved. Nothing is written for a run that has none.
+    /// Deletes the run's checkpoints, because it ended: loads return `None` until another one is saved. The log keeps the records.
+    /// Writes nothing for a run without checkpoints.
     ///
     /// Errors: as [`CheckpointSink::try_save`].
     pub async fn delete(&self, run_id: &str) -> Result<(), SaveError> {
         match self.try_load(run_id).await {
             Ok(None) => {}
             Err(LoadError::Journal { source, .. }) => return Err(source.into()),
-            // One that cannot be loaded is deleted as well.
+            // A checkpoint that cannot be loaded is deleted too.
             Ok(Some(_)) | Err(_) => self.write(run_id, &form::deleted(run_id)).await?,
         }
         self.forget(run_id).await;
         Ok(())
     }
 
-    /// The run's last checkpoint; none only where the log proves that the run has none: it never had one, or
-    /// [`CheckpointSink::delete`] came behind it. What was saved before this was called is seen. It claims nothing, and can be called by anybody.
+    /// The run's last checkpoint. `None` only if the log proves that the run has none: none was ever saved, or
+    /// [`CheckpointSink::delete`] followed. Sees all saves that ended before this call. Claims nothing; any process may call it.
     pub async fn try_load(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         load(self.runlog(), run_id).await
     }
 
-    /// As [`CheckpointSink::try_load`], and refuses the checkpoint of another session.
+    /// As [`CheckpointSink::try_load`], but refuses a checkpoint of another session.
     pub async fn try_load_owned(&self, run_id: &str, session_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         let found = self.try_load(run_id).await?;
         if let Some(checkpoint) = &found {
@@ -163,10 +161,10 @@ impl CheckpointSink {
         Ok(found)
     }
 
-    /// Takes the run over for this process, from whoever has it, this one included, and loads its last checkpoint. Nothing
-    /// that another process still has in flight is saved behind what is loaded here.
+    /// Takes the run over for this process, also from itself, and loads its last checkpoint. Saves of other processes that are still
+    /// in flight have no effect after that.
     ///
-    /// Errors: `Journal` of kind `ClaimLost` where another process was faster. Cancelled, it may have claimed the run.
+    /// Errors: `Journal` of kind `ClaimLost` if another process was faster. If cancelled, it may have claimed the run.
     pub async fn resume(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         let journal = LoadError::journal(run_id);
         let id = RunId::new(run_id.to_owned()).map_err(|illegal| journal(illegal.into()))?;
@@ -175,19 +173,19 @@ impl CheckpointSink {
         self.try_load(run_id).await
     }
 
-    /// Lets go of a run that is over, and of its message list. A later save claims it again.
+    /// Closes a run and drops its message list. A later save claims the run again.
     pub async fn forget(&self, run_id: &str) {
         if let Ok(run_id) = RunId::new(run_id.to_owned()) {
             self.writers.forget(&run_id).await;
         }
     }
 
-    /// The checkpoint that was lost last; none where none was, and where a later one of the same run was saved.
+    /// The checkpoint that was lost last. `None` if none was lost, or if a later one of the same run was saved.
     pub fn last_error(&self) -> Option<Lost> {
         self.last().clone()
     }
 
-    /// How many checkpoints were lost so far.
+    /// The number of lost checkpoints.
     pub fn lost(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
@@ -196,7 +194,7 @@ impl CheckpointSink {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks until the journal answers, within the bound.
+    /// Retries until the journal answers, within the bound.
     async fn load_in_time(&self, run_id: &str) -> Result<Option<LoopCheckpoint>, LoadError> {
         let (begun, (mut pause, longest)) = (Instant::now(), PAUSES);
         loop {
@@ -214,9 +212,8 @@ impl CheckpointSink {
 
 #[async_trait::async_trait]
 impl LoopCheckpointSink for CheckpointSink {
-    /// Returns when the checkpoint is in the log and applied, or is lost: that is warned of, and kept as
-    /// [`CheckpointSink::last_error`]. It takes no longer than [`CheckpointSink::save_wait`]. Cancelled, as
-    /// [`CheckpointSink::try_save`].
+    /// Returns when the checkpoint is applied or lost. A loss is logged as a warning and kept as [`CheckpointSink::last_error`].
+    /// Takes at most [`CheckpointSink::save_wait`]. Cancellation is as with [`CheckpointSink::try_save`].
     async fn save_checkpoint(&self, checkpoint: &LoopCheckpoint) {
         if let Err(error) = self.save(checkpoint).await {
             let (run, turn) = (checkpoint.run_id.as_str(), checkpoint.turn);
@@ -224,13 +221,12 @@ impl LoopCheckpointSink for CheckpointSink {
         }
     }
 
-    /// As [`CheckpointSink::try_load`]. It asks again where the journal does not answer, within
-    /// [`CheckpointSink::load_wait`].
+    /// As [`CheckpointSink::try_load`], retried for up to [`CheckpointSink::load_wait`] while the journal does not answer.
     ///
     /// # Panics
     ///
-    /// For every other error, and past the bound. Its caller takes `None` for a run that has done nothing, and would do
-    /// everything again.
+    /// For every other error, and after the bound: for its caller `None` is a run that has done nothing, which would be run from the
+    /// beginning.
     async fn load_latest(&self, run_id: &str) -> Option<LoopCheckpoint> {
         match self.load_in_time(run_id).await {
             Ok(found) => found,
@@ -255,7 +251,7 @@ impl fmt::Debug for CheckpointSink {
     }
 }
 
-/// An error and what it came from.
+/// An error with its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut said = error.to_string();
     let mut source = error.source();

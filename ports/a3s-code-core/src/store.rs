@@ -1,4 +1,4 @@
-//! The loop checkpoints of a session store, in the journal; the rest of it stays where it is.
+//! A session store that keeps its loop checkpoints in the journal and everything else in another store.
 
 use crate::CheckpointSink;
 use a3s_code_core::{
@@ -17,23 +17,23 @@ use a3s_code_core::{
 use anyhow::Result;
 use std::{fmt, sync::Arc};
 
-/// A session store whose loop checkpoints are in the journal: what a host gives to `SessionOptions::with_session_store`, the
-/// only place at which version 9.1.3 lets it say where its sessions' checkpoints go. Sessions, artifacts, events and workflow
-/// checkpoints are those of the store around which this is put.
+/// A session store whose loop checkpoints are in the journal. Pass it to `SessionOptions::with_session_store`, the only place
+/// where version 9.1.3 accepts a store for its sessions' checkpoints. Sessions, artifacts, events and workflow checkpoints are in
+/// the wrapped store.
 ///
-/// `resume_run` of a session asks this one, which has room for errors: nothing panics here.
+/// A session's `resume_run` reads from this store, which can return errors: nothing panics here.
 pub struct CheckpointedStore {
     sink: Arc<CheckpointSink>,
     rest: Arc<dyn SessionStore>,
 }
 
 impl CheckpointedStore {
-    /// Keeps the loop checkpoints with `sink`, and everything else with `rest`.
+    /// Keeps the loop checkpoints in `sink` and everything else in `rest`.
     pub fn new(sink: Arc<CheckpointSink>, rest: Arc<dyn SessionStore>) -> Self {
         Self { sink, rest }
     }
 
-    /// What the loop checkpoints are kept with.
+    /// The sink of the loop checkpoints.
     pub fn sink(&self) -> &Arc<CheckpointSink> {
         &self.sink
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for CheckpointedStore {
 
 #[async_trait::async_trait]
 impl SessionStore for CheckpointedStore {
-    /// An error where the checkpoint is lost, of which the caller warns. The sink counts it, too.
+    /// An error if the checkpoint is lost; the caller logs it as a warning. The sink counts it too.
     async fn save_loop_checkpoint(&self, run_id: &str, checkpoint: &LoopCheckpoint) -> Result<()> {
         checkpoint.ensure_addressed_by(run_id)?;
         self.sink.save(checkpoint).await.map_err(anyhow::Error::from)
@@ -64,7 +64,7 @@ impl SessionStore for CheckpointedStore {
         Ok(self.sink.delete(run_id).await?)
     }
 
-    /// That of the rest, but what is in the journal is not encrypted by it.
+    /// That of the wrapped store, which does not encrypt what is in the journal.
     fn capabilities(&self) -> SessionStoreCapabilities {
         SessionStoreCapabilities { encrypted_at_rest: false, ..self.rest.capabilities() }
     }
@@ -73,7 +73,7 @@ impl SessionStore for CheckpointedStore {
         self.rest.backend_name()
     }
 
-    /// That of the rest, and whether the journal answers.
+    /// That of the wrapped store, and whether the journal answers.
     async fn health_check(&self) -> Result<()> {
         self.rest.health_check().await?;
         self.sink.runlog().run("health").await?;

@@ -1,16 +1,16 @@
-//! agent-sdk-core as its own contract tests see it, its journal and its checkpoint store being Runlog's.
+//! agent-sdk-core as its own contract tests use it, with Runlog's journal and checkpoint store in place of its own.
 
 mod store;
 
 pub use sdk::*;
 pub use store::InMemoryCheckpointStore;
 
-/// What rewritten tests name.
+/// The names that rewritten tests use.
 pub mod contract {
     pub use crate::store::{JOURNAL, Records, SERVER};
 }
 
-/// The SDK's testing module, but for its journal.
+/// The SDK's testing module, without its journal.
 pub mod testing {
     pub use crate::store::FakeJournalStore;
     pub use sdk::testing::*;

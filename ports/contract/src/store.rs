@@ -1,4 +1,4 @@
-//! Runlog's store under the names, and with the conveniences, that their tests know.
+//! Runlog's store with the names and the helper methods that the SDK's tests use.
 
 #![allow(clippy::expect_used, clippy::missing_panics_doc, reason = "a test fails where its store does")]
 
@@ -17,12 +17,12 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-/// The variable that says where the journal is: `local:DIR`, `http://…`, `kafka:BROKERS`.
+/// The environment variable with the journal's URL: `local:DIR`, `http://…`, `kafka:BROKERS`.
 pub const JOURNAL: &str = "RUNLOG_CONTRACT_JOURNAL";
-/// The variable that says where questions go, for `kafka:`.
+/// The environment variable with the URL of the query server, for `kafka:`.
 pub const SERVER: &str = "RUNLOG_CONTRACT_SERVER";
 
-/// A journal of its own within the one that all tests of the process share.
+/// A separate journal (its run ids have a prefix of their own) in the one that all tests of the process share.
 fn journal() -> Journal {
     static SHARED: OnceLock<Journal> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {
@@ -33,7 +33,7 @@ fn journal() -> Journal {
     shared.with_run_prefix(format!("{}/", uuid::Uuid::new_v4()))
 }
 
-/// Runlog's journal, read back in the order of its numbers, whose next append can be made to fail.
+/// Runlog's journal, read in the order of its numbers. A test can make its next append fail.
 #[derive(Clone, Debug)]
 pub struct FakeJournalStore {
     journal: Journal,
@@ -48,7 +48,7 @@ impl Default for FakeJournalStore {
 }
 
 impl FakeJournalStore {
-    /// All records, as they are read from the journal.
+    /// All records, read from the journal.
     pub fn records(&self) -> Vec<JournalRecord> {
         let runs = self.runs.lock().expect("runs").clone();
         let of_run = |run: &RunId| self.journal.records_for_run(run).expect("the run is read");
@@ -90,7 +90,7 @@ impl RunJournalReader for FakeJournalStore {
     }
 }
 
-/// What journals that their tests define for themselves keep records in.
+/// Replaces the list in which journals that the SDK's tests define keep their records.
 #[derive(Debug, Default)]
 pub struct Records {
     store: FakeJournalStore,
@@ -98,8 +98,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// Appends to the journal, and reads it again. What such a journal makes fail does not come here, and its number was
-    /// tried all the same.
+    /// Appends to the journal, and reads it again. A record that such a journal fails on purpose does not arrive here, but its
+    /// number was tried.
     pub fn push(&mut self, record: JournalRecord) {
         if record.journal_seq > self.read.len() as u64 + 1 {
             self.store.journal = self.store.journal.numbered_from(record.journal_seq - 1);

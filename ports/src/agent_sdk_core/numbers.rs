@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_a_counter_of_several_runs_is_known_as_the_runs_own() {
+    fn numbers_of_a_counter_shared_by_runs_map_to_the_runs_own() {
         let numbers = numbers(&[(1, 1), (2, 2), (7, 3), (8, 4), (9, 6)]);
         let ours: Vec<u64> = (0..=11).map(|theirs| numbers.ours(theirs)).collect();
         assert_eq!(ours, [0, 1, 2, 2, 2, 2, 2, 3, 4, 6, 6, 6]);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn next_is_what_follows_the_run_or_what_was_tried_last_and_never_goes_back() {
+    fn the_next_number_follows_the_run_or_the_last_attempt_and_never_decreases() {
         let run = numbers(&[(1, 1), (2, 2)]);
         let next = |tried| (0..=9).filter(|number| run.is_next(*number, tried)).collect::<Vec<_>>();
         assert_eq!(next(None), [3]);

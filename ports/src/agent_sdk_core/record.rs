@@ -29,8 +29,7 @@ type Kept = BTreeMap<String, Value>;
 
 /// The record in the log's run `run_id`, not numbered yet.
 pub(super) fn ours(record: &JournalRecord, run_id: &RunId) -> Result<producer::JournalRecord, AgentError> {
-    let illegal =
-        |what: String| AgentError::contract_violation(format!("journal record {:?} {what}", record.record_id));
+    let illegal = |what: String| AgentError::contract_violation(format!("journal record {} {what}", record.record_id));
     if record.journal_schema_version != JOURNAL_SCHEMA_VERSION {
         return Err(illegal(format!("has schema version {}", record.journal_schema_version)));
     }

@@ -1,13 +1,13 @@
-//! A JSON text as the very value that it was written from.
+//! Parses JSON to exactly the value that was written.
 //!
-//! `serde_json` reads some doubles as a neighbour of theirs (unless its feature `float_roundtrip` is on), and an object whose
-//! first member has a name of its own as what that means to it. A recorded value is neither.
+//! `serde_json` misreads two things: without its feature `float_roundtrip` some doubles become a neighbouring one, and an object
+//! whose first member has a name that `serde_json` uses internally is not read as an object.
 
 use runlog_producer::json::members;
 use serde::de::Error as _;
 use serde_json::{Error, Map, Number, Value, value::RawValue};
 
-/// The value of `text`, which `serde_json` wrote: its doubles exact, the order of its members as `serde_json`'s map keeps it.
+/// The value of `text`, which `serde_json` wrote. Doubles are exact; members have the order of `serde_json`'s map.
 pub(super) fn value(text: &str) -> Result<Value, Error> {
     match text.as_bytes().first() {
         Some(b'{') => {
@@ -30,7 +30,7 @@ fn number(text: &str) -> Result<Number, Error> {
     }
     // The standard library's doubles are exact.
     let exact = text.parse().ok().and_then(Number::from_f64);
-    exact.ok_or_else(|| Error::custom(format_args!("{text} is no double")))
+    exact.ok_or_else(|| Error::custom(format_args!("{text} is not a finite double")))
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
     use super::value;
     use serde_json::{Value, json};
 
-    /// SplitMix64: every bit pattern comes up.
+    /// SplitMix64, which produces every bit pattern.
     fn doubles() -> impl Iterator<Item = f64> {
         let mut state = 7_u64;
         std::iter::from_fn(move || {
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn every_double_comes_back_to_the_bit() {
+    fn every_double_is_read_to_the_bit() {
         let all = doubles().filter(|double| double.is_finite()).take(100_000);
         for double in all.chain([-0.0, f64::MIN_POSITIVE, f64::MAX, 5e-324, 1e23, 0.1 + 0.2]) {
             let written = json!({ "n": [double] });
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serde_json_takes_for_its_own_comes_back_as_it_was() {
+    fn an_object_with_a_name_that_serde_json_uses_internally_is_read_as_written() {
         let own = "$serde_json::private::RawValue";
         let nested = (0..120).fold(json!(u64::MAX), |inner, _| json!([inner]));
         let values =

@@ -1,25 +1,25 @@
-//! What a write-back must pass before it is committed.
+//! The checks that a write-back must pass before it is committed.
 
 use super::{Op, RejectReason};
 use std::fmt;
 
-/// What is checked, in this order.
+/// The phases of the checks, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Whether it is what its schema says.
+    /// It matches its schema.
     Schema,
-    /// Whose it is.
+    /// Its origin is established.
     Provenance,
-    /// Whether it reaches beyond what it may.
+    /// It stays within its scope.
     Scope,
-    /// Whether it overwrites without leave.
+    /// It overwrites nothing without permission.
     Destructive,
-    /// Whether invariants hold behind it.
+    /// Invariants hold after it.
     Invariants,
 }
 
 impl Phase {
-    /// The reason that a failed check rejects for. The crate has none for a scope, which is said of the provenance.
+    /// The reason that a failed check gives. The crate has none for the scope and reports it as provenance.
     fn reason(self, detail: String) -> RejectReason {
         match self {
             Self::Schema => RejectReason::SchemaMismatch { detail },
@@ -35,16 +35,16 @@ type Check = Box<dyn Fn(&Op) -> Result<(), String> + Send + Sync>;
 
 /// The checks of a journal.
 ///
-/// One is always there, of the scope: a path that an operation names is relative to the project. Not so are an absolute one, one
-/// with a drive, and one that leads out of the project by `..`.
+/// One check of the scope is always made: a path in an operation must be relative to the project. Absolute paths, paths with a
+/// drive and paths with `..` fail it.
 #[derive(Default)]
 pub struct Checks {
     checks: Vec<(Phase, Check)>,
 }
 
 impl Checks {
-    /// Adds a check, which says why it fails. It runs on the caller's thread, behind those of earlier phases and of its own that
-    /// were added before, and may be asked again about the same operation. It must not call the journal.
+    /// Adds a check, which returns why it fails. It runs on the caller's thread, after the checks of earlier phases and those of
+    /// its phase that were added before. It may run several times for one operation. It must not call the journal.
     #[must_use]
     pub fn with(mut self, phase: Phase, check: impl Fn(&Op) -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.checks.push((phase, Box::new(check)));
@@ -52,14 +52,14 @@ impl Checks {
         self
     }
 
-    /// The first that fails, by phase.
+    /// The reason of the first check that fails, by phase.
     pub(super) fn run(&self, op: &Op) -> Result<(), RejectReason> {
         let run = |(phase, check): &(Phase, Check)| check(op).map_err(|why| phase.reason(why));
         let until_scope = self.checks.partition_point(|(phase, _)| *phase < Phase::Scope);
-        let (before, behind) = self.checks.split_at(until_scope);
+        let (before, after) = self.checks.split_at(until_scope);
         before.iter().try_for_each(run)?;
         within_project(op).map_err(|why| Phase::Scope.reason(why))?;
-        behind.iter().try_for_each(run)
+        after.iter().try_for_each(run)
     }
 }
 
@@ -74,7 +74,7 @@ fn within_project(op: &Op) -> Result<(), String> {
     let mut segments = key.split(['/', '\\']);
     let drive = key.as_bytes().get(1) == Some(&b':');
     if key.is_empty() || key.starts_with(['/', '\\']) || drive || segments.any(|segment| segment == "..") {
-        return Err(format!("{key:?} is not relative to the project"));
+        return Err(format!("`{key}` is not relative to the project"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The crate's types as records have them, and back.
+//! Converts the crate's types to records, and back.
 
 use super::{Error, JournalEntry, Op, RejectReason, TxnId};
 use runlog_producer::{
@@ -45,17 +45,17 @@ pub(super) fn committed(txn: TxnId, at: &str) -> Payload {
     WriteBackCommitted { txn: txn.0, at: at.to_owned() }.into()
 }
 
-/// The entry that a record holds; none where it is of another kind.
+/// The entry in a record. `None` for a record of another kind.
 pub(super) fn entry(record: JournalRecord) -> Result<Option<JournalEntry>, Error> {
     let record_id = record.body.record_id.as_str().to_owned();
     let unreadable = |what: &str| Error::Unreadable { record_id, what: what.to_owned() };
     Ok(Some(match record.payload {
         Payload::WriteBackStaged(p) => {
-            let op = op(p.op).ok_or_else(|| unreadable("an operation that is not known here"))?;
+            let op = op(p.op).ok_or_else(|| unreadable("unknown operation"))?;
             JournalEntry::Staged { txn: TxnId(p.txn), at: p.at, op }
         }
         Payload::WriteBackRejected(p) => {
-            let reason = reason(p.reason).ok_or_else(|| unreadable("a reason that is not known here"))?;
+            let reason = reason(p.reason).ok_or_else(|| unreadable("unknown reason"))?;
             JournalEntry::Rejected { txn: TxnId(p.txn), at: p.at, reason }
         }
         Payload::WriteBackCommitted(p) => JournalEntry::Committed { txn: TxnId(p.txn), at: p.at },

@@ -1,17 +1,17 @@
-//! What stands open.
+//! The transactions that have not ended.
 
 use super::{JournalEntry, Op, TxnId};
 use runlog_producer::record::JournalRecord;
 use std::collections::BTreeMap;
 
-/// A transaction that is staged.
+/// A staged transaction.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) op: Op,
     pub(super) at: String,
-    /// Whether an earlier epoch staged it.
+    /// It was staged in an earlier epoch.
     pub(super) earlier: bool,
-    /// What was written to commit it, where nobody knows whether that landed.
+    /// The records of its commit, while it is unknown whether they are in the log.
     pub(super) committing: Option<Vec<JournalRecord>>,
 }
 
@@ -21,19 +21,19 @@ impl Pending {
     }
 }
 
-/// What stands open of a session.
+/// The transactions of a session that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The next transaction.
+    /// The next transaction's number.
     pub(super) next: u64,
-    /// This life's.
+    /// Staged or reconciled by this process.
     pub(super) pending: BTreeMap<TxnId, Pending>,
-    /// Those of earlier lives.
+    /// Left open by earlier processes.
     pub(super) left: BTreeMap<TxnId, Pending>,
 }
 
 impl State {
-    /// Takes in what an earlier life wrote.
+    /// Applies an entry of an earlier process.
     pub(super) fn replay(&mut self, entry: JournalEntry) {
         let txn = match entry {
             JournalEntry::Staged { txn, at, op } => {
@@ -48,8 +48,8 @@ impl State {
         self.next = self.next.max(txn.0.saturating_add(1));
     }
 
-    /// All that is staged was staged in an earlier epoch.
-    pub(super) fn claimed_anew(&mut self) {
+    /// Marks all pending transactions as staged in an earlier epoch.
+    pub(super) fn mark_all_earlier(&mut self) {
         for pending in self.pending.values_mut() {
             pending.earlier = true;
         }

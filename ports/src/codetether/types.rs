@@ -1,21 +1,24 @@
-//! The crate's types, in its JSON.
+//! The crate's types. They serialise to the same JSON.
 
 use serde::{Deserialize, Serialize};
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    fmt,
+    time::{Duration, UNIX_EPOCH},
+};
 
-/// A transaction's number: 0, 1, 2 … within its session.
+/// A transaction's number within its session: 0, 1, 2 …
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TxnId(pub u64);
 
-/// What is to be written back.
+/// An operation that writes back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
     /// The context window was rewritten.
     Compaction {
-        /// Its size before.
+        /// Messages before.
         before: usize,
-        /// Its size after.
+        /// Messages after.
         after: usize,
     },
     /// The transcript is saved.
@@ -26,11 +29,11 @@ pub enum Op {
     ContextReset,
     /// A delta of the history is uploaded.
     HistorySinkUpload {
-        /// Where to.
+        /// The bucket.
         bucket: String,
-        /// Under which name: a path relative to the project.
+        /// The object's key: a path relative to the project.
         key: String,
-        /// Its size.
+        /// The number of bytes.
         bytes: usize,
     },
 }
@@ -39,57 +42,68 @@ pub enum Op {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum RejectReason {
-    /// It would overwrite something without leave.
+    /// It would overwrite something without permission.
     DestructiveOp,
-    /// It is not what its schema says.
+    /// It does not match its schema.
     SchemaMismatch {
-        /// What differs.
+        /// The difference.
         detail: String,
     },
-    /// Its origin, or its reach, is not established.
+    /// Its origin or its scope is not established.
     ProvenanceFail {
         /// What is missing.
         detail: String,
     },
     /// It would break an invariant.
     InvariantViolation {
-        /// Which.
+        /// The invariant.
         detail: String,
     },
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DestructiveOp => f.write_str("it would overwrite something without permission"),
+            Self::SchemaMismatch { detail } => write!(f, "schema mismatch: {detail}"),
+            Self::ProvenanceFail { detail } => write!(f, "provenance not established: {detail}"),
+            Self::InvariantViolation { detail } => write!(f, "invariant violated: {detail}"),
+        }
+    }
 }
 
 /// A line of the journal. Times are RFC 3339 in UTC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "snake_case")]
 pub enum JournalEntry {
-    /// An operation has a transaction.
+    /// An operation was staged.
     Staged {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// When.
+        /// The time of the entry.
         at: String,
         /// The operation.
         op: Op,
     },
-    /// It was rejected.
+    /// The transaction was rejected.
     Rejected {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// When.
+        /// The time of the entry.
         at: String,
-        /// Why.
+        /// The reason.
         reason: RejectReason,
     },
-    /// It took effect.
+    /// The transaction was committed.
     Committed {
-        /// Which.
+        /// The transaction.
         txn: TxnId,
-        /// When.
+        /// The time of the entry.
         at: String,
     },
 }
 
-/// A transaction that an earlier life staged and did not end.
+/// A transaction that an earlier process staged and did not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Open {
     /// Its number.
@@ -100,17 +114,17 @@ pub struct Open {
     pub op: Op,
 }
 
-/// Why the journal did not do what it was asked.
+/// Why an operation of the journal failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its kind and action tell what to do.
+    /// The journal failed; the error's kind and action say what to do.
     #[error(transparent)]
     Journal(#[from] runlog_producer::Error),
-    /// It is not to be rejected: its commit was applied.
-    #[error("{0:?} is committed, which was not known before")]
+    /// The transaction cannot be rejected: its commit was applied.
+    #[error("transaction {} cannot be rejected: its commit was applied", .0.0)]
     Committed(TxnId),
-    /// An entry that this version cannot show.
-    #[error("an entry of the write-back journal cannot be shown: {what}, of record {record_id:?}")]
+    /// An entry cannot be converted to the crate's types.
+    #[error("record {record_id} of the write-back journal cannot be read: {what}; use a newer version of this port")]
     Unreadable {
         /// The record.
         record_id: String,
@@ -122,15 +136,15 @@ pub enum Error {
 /// Why a transaction was not committed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// It must not be; or it is not pending.
-    #[error("the write-back was rejected: {0:?}")]
+    /// A check failed, or the transaction is not pending.
+    #[error("the write-back was rejected: {0}")]
     Rejected(RejectReason),
-    /// Nobody said so, and it may have been.
+    /// The commit may have been applied: commit again to find out.
     #[error(transparent)]
     Journal(#[from] Error),
 }
 
-/// A time as the crate's `chrono` writes it: no fraction where there is none.
+/// A time as the crate's `chrono` writes it: without a fraction for whole seconds.
 pub(super) fn rfc3339(millis: u64) -> String {
     let time = UNIX_EPOCH + Duration::from_millis(millis.min(LATEST_MILLIS));
     if millis.is_multiple_of(1000) {
@@ -140,5 +154,5 @@ pub(super) fn rfc3339(millis: u64) -> String {
     }
 }
 
-/// The end of the year 9999, behind which nobody can write a time.
+/// The end of the year 9999, the latest time that RFC 3339 can express.
 const LATEST_MILLIS: u64 = 253_402_300_799_000;

@@ -1,49 +1,50 @@
-//! What stands of a turn or a call, from what was stated of it. Pure.
+//! Computes a turn or a call as of a time from the statements about it. Pure.
 //!
-//! Of the statements up to a time the latest by valid time counts, at a tie an assertion before a retraction, then the log's
-//! order. Where that one retracts, nothing stands. A call's end stands whatever is said of its request later.
+//! The statement with the latest valid time up to that time decides. At equal times an assertion wins over a retraction, then the
+//! one that is later in the log. If it retracts, there is no row. A call that has ended stays ended, whatever is stated about its
+//! request later.
 
 use super::types::{ConversationTurn, ToolCall, ToolCallDone, ToolCallReq, Validity};
 
-/// The end of time: all that was ever stated counts.
+/// The end of time: all statements count.
 pub(super) const END: i64 = i64::MAX;
 
-/// Something stated of a row, from a time on.
+/// A statement about a row that holds from a time on.
 #[derive(Clone, Debug)]
 pub(super) struct Statement<T> {
     pub(super) validity: Validity,
-    /// The record that says so.
+    /// Its record.
     pub(super) record_id: String,
     pub(super) said: T,
 }
 
-/// What is said of a turn; nothing more where it is retracted.
+/// A statement about a turn. `None` retracts it.
 pub(super) type OfTurn = Option<ConversationTurn>;
 
-/// What is said of a call.
+/// A statement about a call.
 #[derive(Clone, Debug)]
 pub(super) enum OfCall {
     Requested(ToolCallReq),
-    /// With the hash of its outcome.
+    /// With the hash of the outcome.
     Done(ToolCallDone, Option<String>),
     Retracted,
 }
 
-/// The statements in the order in which they count: the last one up to `at` decides.
+/// The statements up to `at` in order of precedence: the last one decides.
 fn until<T>(statements: &[Statement<T>], at: i64) -> Vec<&Statement<T>> {
     let mut until: Vec<_> = statements.iter().filter(|statement| statement.validity.at <= at).collect();
-    // Stable: what stands later in the log stays behind.
+    // A stable sort: equal ones keep the log's order.
     until.sort_by_key(|statement| (statement.validity.at, statement.validity.is_valid));
     until
 }
 
-/// The turn at a time.
+/// The turn as of a time.
 pub(super) fn turn(statements: &[Statement<OfTurn>], at: i64) -> Option<ConversationTurn> {
     let last = *until(statements, at).last()?;
     last.said.clone().filter(|_| last.validity.is_valid)
 }
 
-/// The call at a time.
+/// The call as of a time.
 pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
     let until = until(statements, at);
     until.last().filter(|last| last.validity.is_valid)?;
@@ -59,7 +60,7 @@ pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall
     Some((requested, done))
 }
 
-/// The end that a call has, whenever it holds, and the hash of its outcome. There is one at the most.
+/// How the call ended, at any time, and the hash of its outcome. A call ends at most once.
 pub(super) fn end(statements: &[Statement<OfCall>]) -> Option<(&ToolCallDone, Option<&str>)> {
     statements.iter().find_map(|statement| match &statement.said {
         OfCall::Done(done, hash) => Some((done, hash.as_deref())),

@@ -1,10 +1,10 @@
-//! The contract's rows as records, and back.
+//! Converts the contract's rows to records, and back.
 //!
 //! ```text
 //!   turn         conversation_turn                          row id: the envelope's turn_id
 //!   call         tool_call_requested, tool_call_completed | tool_call_failed
-//!   its update   host_payload, the whole row: asked for under another record id it would be another call
-//!   retraction   retraction, of the record that states the row first
+//!   its update   host_payload with the whole row, because a second request would be another call
+//!   retraction   retraction of the record that first states the row
 //! ```
 
 use super::{
@@ -26,10 +26,10 @@ use runlog_producer::{
 };
 use uuid::Uuid;
 
-/// Names what was left out of the store's records, which then keep the host's own hashes.
+/// The redaction policy of records without content. They keep the host's own hashes.
 const CONTENT: &str = "observability.content";
 const HASHES_ONLY: &str = "observability.hashes_only";
-/// An update's type.
+/// The payload type of an update.
 const FAMILY: &str = "observability";
 const UPDATED: &str = "tool_call_updated";
 
@@ -38,22 +38,22 @@ pub(super) fn turns(run: &str) -> List {
     List::of("observability.turns", &[run])
 }
 
-/// The list of what was stated of a turn.
+/// The list of the statements about a turn.
 pub(super) fn of_turn(run: &str, id: Uuid) -> List {
     List::of("observability.turn", &[run, &id.to_string()])
 }
 
-/// The list of what was stated of a call.
+/// The list of the statements about a call.
 pub(super) fn of_call(run: &str, request_id: Uuid, call_id: &str) -> List {
     List::of("observability.call", &[run, &request_id.to_string(), call_id])
 }
 
-/// The list of what was stated of the calls that a message triggered.
+/// The list of the statements about the calls that a message triggered.
 pub(super) fn of_parent(run: &str, parent_id: Uuid) -> List {
     List::of("observability.parent", &[run, &parent_id.to_string()])
 }
 
-/// The record that requests a call, whose list it is: the same id whoever writes it.
+/// The id of the record that requests a call, made from the call's list: the same in every process.
 pub(super) fn request_id(request_id: Uuid, list: &List) -> Result<RecordId, DbError> {
     Ok(RecordId::new(format!("call/{request_id}/{}", list.value())).map_err(runlog_producer::Error::from)?)
 }
@@ -74,10 +74,10 @@ fn draft(
 
 fn json(name: &str, text: &str) -> Result<Json, DbError> {
     let json = Json::parse(text).map_err(|error| DbError::Invalid(format!("{name}: {error}")))?;
-    // Hardly any text has that many brackets at all, which is quickly seen.
+    // Counting brackets is fast, and few texts have that many.
     let brackets = json.as_str().bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     if brackets > DEPTH_MAX && !nests_within(&json.to_value(), DEPTH_MAX) {
-        return Err(DbError::Invalid(format!("{name}: it nests deeper than {DEPTH_MAX} levels")));
+        return Err(DbError::Invalid(format!("{name} nests deeper than {DEPTH_MAX} levels; flatten it")));
     }
     Ok(json)
 }
@@ -95,7 +95,7 @@ pub(super) fn turn(writer: &Writer, turn: &ConversationTurn, content: bool) -> R
     Ok(record)
 }
 
-/// The request as the store keeps it, and its arguments.
+/// The request as it is stored, and its arguments.
 pub(super) fn kept(req: &ToolCallReq, content: bool) -> Result<(ToolCallReq, Option<Json>), DbError> {
     if req.tool_name.is_empty() || req.args_sha256.is_empty() {
         return Err(DbError::Invalid("a request needs tool_name and args_sha256".into()));
@@ -206,7 +206,7 @@ fn id(record: &JournalRecord, text: &str) -> Result<Uuid, DbError> {
     text.parse().map_err(|error| unreadable(record, error))
 }
 
-/// The turn that a record is about, and what it says of it.
+/// The turn that a record is about, and its statement.
 pub(super) fn about_turn(record: &JournalRecord) -> Result<(Uuid, Statement<OfTurn>), DbError> {
     let row = id(record, record.body.turn_id.as_deref().unwrap_or_default())?;
     let said = match &record.payload {
@@ -225,7 +225,7 @@ pub(super) fn about_turn(record: &JournalRecord) -> Result<(Uuid, Statement<OfTu
     Ok((row, Statement { validity: validity(record)?, record_id, said }))
 }
 
-/// The call that a record is about, and what it says of it. Its end names the call only by its request.
+/// The call that a record is about, and its statement. The record of an end names only the call's request.
 pub(super) fn about_call(record: &JournalRecord) -> Result<(String, Statement<OfCall>), DbError> {
     let own = || record.body.record_id.as_str().to_owned();
     let validity = validity(record)?;

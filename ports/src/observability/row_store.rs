@@ -99,7 +99,7 @@ impl RowStore {
             };
             let elsewhere = statements.iter().filter_map(requests).find(|req| req.parent_id != parent);
             let begun = statements.first().is_some_and(|first| first.record_id == request);
-            // A call that moved here from another message, or away: its other statements are in that message's list.
+            // A call that was moved between messages has statements in both messages' lists.
             if elsewhere.is_some() || !begun {
                 let Some(req) = elsewhere.or_else(|| statements.iter().find_map(requests)) else { continue };
                 statements = self.of_call(self.list((req.request_id, &req.call_id))).await?;
@@ -111,9 +111,9 @@ impl RowStore {
         Ok(calls)
     }
 
-    /// Writes what is new of a group, and says what that changed.
+    /// Writes those of a group that change something, and returns the changes.
     pub(super) async fn write(&self, writes: Vec<Write>) -> Result<Vec<Change>, DbError> {
-        // Claimed before anything is read: behind the claim nobody else writes.
+        // Claims the run before anything is read: after the claim no other process writes.
         let writer = self.writers.writer(&self.run_id).await?;
         let (turns, calls) = (HashMap::new(), HashMap::new());
         let (records, changes) = (Vec::new(), Vec::new());

@@ -1,21 +1,22 @@
-//! The contract's types and its six methods, restated; and what the store adds to them.
+//! Copies of the contract's types and of its trait with six methods, and the types that the store adds.
 
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use uuid::Uuid;
 
-/// From when on a statement holds, and whether it asserts or retracts.
+/// The time from which a statement holds, and whether it asserts or retracts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validity {
     /// Milliseconds since the Unix epoch, inclusive.
     pub at: i64,
-    /// Asserted; otherwise retracted.
+    /// `true` asserts, `false` retracts.
     pub is_valid: bool,
 }
 
 /// A turn of the conversation. Its key is `id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConversationTurn {
-    /// The row.
+    /// The row's key.
     pub id: Uuid,
     /// The message that it answers.
     pub parent_id: Option<Uuid>,
@@ -23,15 +24,15 @@ pub struct ConversationTurn {
     pub message_id: Uuid,
     /// `user`, `assistant`, `system`, `sysinfo`, `tool`.
     pub kind: String,
-    /// What was said. Kept whatever the store's configuration says.
+    /// The text. It is kept whatever the store's configuration is.
     pub content: String,
     /// When it was created.
     pub created_at: Validity,
-    /// The thread that it belongs to.
+    /// Its thread.
     pub thread_id: Option<Uuid>,
 }
 
-/// A tool call that is asked for. Its key is (`request_id`, `call_id`).
+/// A requested tool call. Its key is (`request_id`, `call_id`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallReq {
     /// The request.
@@ -44,9 +45,9 @@ pub struct ToolCallReq {
     pub vendor: String,
     /// The tool.
     pub tool_name: String,
-    /// The host's hash of the arguments, kept as it is.
+    /// The host's hash of the arguments, kept unchanged.
     pub args_sha256: String,
-    /// JSON; kept where the store keeps content, without insignificant white space.
+    /// The arguments as JSON, without insignificant white space. Kept if the store keeps content.
     pub arguments_json: Option<String>,
     /// When it started.
     pub started_at: Validity,
@@ -62,6 +63,15 @@ pub enum ToolStatus {
     Failed,
 }
 
+impl fmt::Display for ToolStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        })
+    }
+}
+
 /// A tool call's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCallDone {
@@ -73,36 +83,37 @@ pub struct ToolCallDone {
     pub ended_at: Validity,
     /// How long it took.
     pub latency_ms: i64,
-    /// JSON, of a completed call; kept where the store keeps content, otherwise its hash is.
+    /// The outcome of a completed call as JSON. Kept if the store keeps content; otherwise only its hash is.
     pub outcome_json: Option<String>,
-    /// Of a failed call. An empty text is none.
+    /// Of a failed call. An empty text counts as `None`.
     pub error_kind: Option<String>,
-    /// Of a failed call. An empty text is none.
+    /// Of a failed call. An empty text counts as `None`.
     pub error_msg: Option<String>,
     /// How it ended.
     pub status: ToolStatus,
 }
 
-/// A call as it stands.
+/// A call: its request and its end.
 pub type ToolCall = (ToolCallReq, Option<ToolCallDone>);
 
-/// The contract's store. Each write returns when it is in the log and applied.
+/// The contract's store. Each write returns once it is applied.
 pub trait ObservabilityStore {
-    /// Writes a turn, or other fields of one that is there; nothing where it is there as it is.
+    /// Inserts a turn, or updates the fields of an existing one. Writes nothing if nothing changes.
     fn upsert_conversation_turn(&self, turn: ConversationTurn) -> Result<(), DbError>;
-    /// The turns created at or after a time, the oldest first.
+    /// The turns created at or after a time, oldest first.
     fn list_conversation_since(&self, since_ms: i64, limit: usize) -> Result<Vec<ConversationTurn>, DbError>;
-    /// Writes a request, or other non-key fields of one that is there, whose end stands; nothing where it is there as it is.
+    /// Inserts a request, or updates the non-key fields of an existing one; a call that has ended stays ended. Writes nothing if
+    /// nothing changes.
     fn record_tool_call_requested(&self, req: ToolCallReq) -> Result<(), DbError>;
-    /// Ends a call. The same end again is nothing, another one is refused.
+    /// Ends a call. The same end again writes nothing; a different one is refused.
     fn record_tool_call_done(&self, done: ToolCallDone) -> Result<(), DbError>;
     /// A call.
     fn get_tool_call(&self, request_id: Uuid, call_id: &str) -> Result<Option<ToolCall>, DbError>;
-    /// The calls that a message triggered, the latest first.
+    /// The calls that a message triggered, latest first.
     fn list_tool_calls_by_parent(&self, parent_id: Uuid, limit: usize) -> Result<Vec<ToolCall>, DbError>;
 }
 
-/// A write, for those that take effect together.
+/// A write of a group that is applied together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// [`ObservabilityStore::upsert_conversation_turn`].
@@ -113,46 +124,46 @@ pub enum Write {
     Done(ToolCallDone),
 }
 
-/// What a store keeps. The default is hashes only.
+/// What a store keeps. By default only hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Whether arguments and outcomes are kept, and not only their hashes.
+    /// Keep arguments and outcomes, and not only their hashes.
     pub content: bool,
 }
 
-/// Why a store did not do what it was asked. Nothing was written but where [`DbError::Journal`] says otherwise.
+/// Why an operation of the store failed. Nothing was written, unless a [`DbError::Journal`] says otherwise.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DbError {
-    /// Its kind and action tell what to do.
+    /// The journal failed; the error's kind and action say what to do.
     #[error(transparent)]
     Journal(#[from] runlog_producer::Error),
-    /// What no record holds.
+    /// A value that no record can hold.
     #[error("{0}")]
     Invalid(String),
-    /// An end of a call that nobody asked for.
-    #[error("call {call_id:?} of request {request_id} was never requested")]
+    /// The end of a call that was never requested.
+    #[error("call {call_id} of request {request_id} was never requested: record its request first")]
     NotRequested {
         /// The request.
         request_id: Uuid,
         /// The call.
         call_id: String,
     },
-    /// Another end of a call that has one.
-    #[error("call {call_id:?} of request {request_id} has ended otherwise, as {status:?}")]
+    /// A different end of a call that has ended.
+    #[error("call {call_id} of request {request_id} has already ended, as {status}: its end cannot change")]
     Ended {
         /// The request.
         request_id: Uuid,
         /// The call.
         call_id: String,
-        /// How it has ended.
+        /// How it ended.
         status: ToolStatus,
     },
-    /// What is to be retracted is not there.
-    #[error("there is nothing to retract")]
+    /// The row to retract does not exist at that time.
+    #[error("nothing to retract: the row does not exist at that time")]
     NotThere,
-    /// A record of the store that this version does not understand.
-    #[error("record {record_id} cannot be read: {what}")]
+    /// A record of the store that this version cannot read.
+    #[error("record {record_id} of the store cannot be read: {what}")]
     Unreadable {
         /// The record.
         record_id: String,

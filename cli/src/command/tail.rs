@@ -78,10 +78,14 @@ impl Tail<'_> {
         let mut events = self.open().await?;
         loop {
             let lost = match events.next().await {
-                Ok(Some(event)) => {
-                    self.from = print(received(&event).map_err(|error| self.with_cursor(error))?)?;
-                    continue;
-                }
+                Ok(Some(event)) => match received(&event) {
+                    Ok(item) => {
+                        self.from = print(item)?;
+                        continue;
+                    }
+                    Err(error) if error.kind() == ErrorKind::Unavailable => error,
+                    Err(error) => return Err(self.with_cursor(error)),
+                },
                 Ok(None) if self.until_end => return Ok(Answer::Yes),
                 Ok(None) => Error::new(ErrorKind::Unavailable, "the server ended the stream"),
                 Err(error) => error,

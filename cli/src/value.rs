@@ -138,6 +138,11 @@ pub(crate) fn millis(text: &str) -> Option<u64> {
     u64::try_from(since.as_millis()).ok()
 }
 
+/// Milliseconds since the Unix epoch as an RFC 3339 time in UTC.
+pub(crate) fn rfc3339(millis: u64) -> String {
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis)).to_string()
+}
+
 /// A count of at least 1.
 pub(crate) fn positive(text: &str) -> Result<u64, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "expected a whole number, at least 1".to_owned())

@@ -102,7 +102,7 @@ fn skip(scenario: &mut Scenario<'_>) -> Checked {
     scenario.say(&mut run, turn("a"))?;
     let (partition, offset) = run.last.unwrap_or_default();
     let body = json!({"partition": partition, "offset": offset, "who": "conformance", "why": "to see"});
-    let answer = scenario.post(Target::new("/v1/skips"), body.to_string())?.ok()?;
+    let answer = scenario.post(Target::new("/v1/skips").with("force", true), body.to_string())?.ok()?;
     run.seen(&answer);
     scenario.of(&run, "", &[])?.problem(404, "not_found")
 }

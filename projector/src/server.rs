@@ -47,8 +47,10 @@ mod metrics;
 mod moment;
 mod openapi;
 mod requests;
+mod run_list;
 mod runs;
 mod shutdown;
+mod skips;
 mod standing;
 mod tail;
 
@@ -108,7 +110,7 @@ impl Route {
 fn routes() -> Vec<Route> {
     vec![
         Route::get("/v1/journal", journal),
-        Route::get("/v1/runs", runs::list),
+        Route::get("/v1/runs", run_list::list),
         Route::get("/v1/runs/{run}", runs::one),
         Route::get("/v1/runs/{run}/records", runs::records),
         Route::post("/v1/runs/{run}/records", runs::append),
@@ -129,7 +131,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/anomalies", fleet::anomalies),
         Route::get("/v1/dead-letters", fleet::dead_letters),
         Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
-        Route::post("/v1/skips", fleet::skip),
+        Route::post("/v1/skips", skips::append),
         Route::get("/v1/horizons", horizons::list),
         Route::post("/v1/horizons", horizons::append),
         Route::post("/v1/verify", fleet::verify),

@@ -24,6 +24,7 @@ mod health;
 mod horizons;
 mod journal;
 mod or_other;
+mod plans;
 mod problem;
 mod refused;
 mod runs;
@@ -40,6 +41,7 @@ pub use health::{
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::Journal;
 pub use or_other::OrOther;
+pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
 pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};

@@ -20,13 +20,13 @@ pub(crate) struct Runs {
     #[arg(long, value_name = "PREFIX")]
     pub(crate) prefix: Option<String>,
     /// Sort by the time of the last record, newest first [default: by run id]
-    #[arg(long, conflicts_with = "cursor")]
+    #[arg(long)]
     pub(crate) newest: bool,
     /// Only runs with a record since a time (RFC 3339) or within a duration, such as 2h
-    #[arg(long, value_name = "TIME|DURATION", value_parser = value::since, conflicts_with = "cursor")]
+    #[arg(long, value_name = "TIME|DURATION", value_parser = value::since)]
     pub(crate) since: Option<value::Since>,
     /// Only open runs that wait for a decision: see `runlog effects --pending --unsafe`
-    #[arg(long, conflicts_with_all = ["cursor", "status"])]
+    #[arg(long, conflicts_with = "status")]
     pub(crate) stuck: bool,
     #[command(flatten)]
     pub(crate) reading: ReadOptions,

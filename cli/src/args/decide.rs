@@ -80,6 +80,9 @@ pub(crate) struct DeadLetterSkip {
     /// Skip a record that can be read too: every reader loses it, and an effect that it records may run again
     #[arg(long)]
     pub(crate) force: bool,
+    /// Show what it would void, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) consent: Consent,
     #[command(flatten)]
@@ -104,6 +107,9 @@ pub(crate) struct Retention {
     /// Delete only in this partition [default: all partitions]
     #[arg(long, value_name = "N", requires = "family")]
     pub(crate) partition: Option<PartitionId>,
+    /// Show how many records it would concern, and do nothing
+    #[arg(long, requires = "family")]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) consent: Consent,
     #[command(flatten)]

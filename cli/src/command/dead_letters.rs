@@ -11,11 +11,11 @@ use crate::{
     value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{DeadLetters, Doctor, ErrorKind, Outcome, PartitionState, Position},
+    answer::{DeadLetters, ErrorKind, Outcome, Position, SkipPlan, SkipTarget},
     id::{Offset, PartitionId},
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 pub(super) async fn list(session: &Session, args: args::DeadLetterList) -> Result<Answer, Error> {
     let mut unavailable = BTreeSet::new();
@@ -100,61 +100,46 @@ pub(super) struct Skip<'a> {
     pub(super) why: &'a str,
 }
 
-/// What a skip would void.
-#[derive(Debug)]
-enum Voided {
-    /// Bytes that are no record.
-    Unreadable(Letter),
-    /// The record that a partition stopped at, and why.
-    Stop(String),
-    /// A record that was applied, or that can be read.
-    Readable,
-}
-
 pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Result<Answer, Error> {
     let (wait, position) = (session.wait(&args.wait, APPEND_WAIT), args.position);
-    let voided = voided(session, position, wait).await?;
-    if matches!(voided, Voided::Readable) && !args.force {
+    let args::Attribution { who, why } = &args.attribution;
+    let body = client::body(&Skip { partition: position.partition, offset: position.offset, who, why })?;
+    let target = || Target::new("/v1/skips");
+    let plan: SkipPlan = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
+    if args.dry_run {
+        session.output.answer(&plan, skip_plan)?;
+        return Ok(Answer::Yes);
+    }
+    let skippable = [SkipTarget::Unreadable, SkipTarget::Stop].iter().any(|target| plan.target == *target);
+    if !skippable && !args.force {
         let what = format!(
             "{position} is not a dead letter, and no partition stopped there: a skip would void a record that can be read. \
              Nothing happened. `runlog dead-letter list` and `runlog doctor` name what can be skipped; --force skips it \
-             anyway"
+             all the same"
         );
         return Err(Error::new(ErrorKind::Invalid, what).with("position", position.to_string()));
     }
-    confirm(args.consent, &format!("skip {position}"), |text| plan(position, &voided, text))?;
-    let args::Attribution { who, why } = &args.attribution;
-    let skip = Skip { partition: position.partition, offset: position.offset, who, why };
-    let outcome: Outcome = session.client.post(Target::new("/v1/skips"), client::body(&skip)?, wait).await?;
+    confirm(args.consent, &format!("skip {position}"), |text| skip_plan(&plan, text))?;
+    let outcome: Outcome = session.client.post(target().with_flag("force", args.force), body, wait).await?;
     session.output.answer(&outcome, render::outcome)?;
     Ok(Answer::of(&outcome))
 }
 
-async fn voided(session: &Session, position: LogPosition, wait: Duration) -> Result<Voided, Error> {
-    if let Some(letter) = session.find(at(position).with("consistency", "eventual"), wait).await? {
-        return Ok(Voided::Unreadable(letter));
-    }
-    let doctor: Doctor = session.client.get(Target::new("/v1/doctor"), wait).await?;
-    let stopped = doctor.partitions.into_iter().find(|health| {
-        health.partition == position.partition
-            && health.applied == position.offset
-            && health.state == PartitionState::Stopped
-    });
-    Ok(stopped.map_or(Voided::Readable, |health| Voided::Stop(health.error.unwrap_or_default())))
-}
-
-fn plan(position: LogPosition, voided: &Voided, text: &mut Text) {
-    match voided {
-        Voided::Unreadable(letter) => facts(letter, text),
-        Voided::Stop(why) => {
-            text.facts([("position", position.to_string().into()), ("partition stopped", why.as_str().into())]);
-        }
-        Voided::Readable => text.facts([
-            ("position", position.to_string().into()),
-            ("warning", Cell::from("the record can be read; an effect that it records becomes pending again").bad()),
-        ]),
-    }
-    text.line(["every reader will ignore this record; this cannot be undone".into()]);
+fn skip_plan(plan: &SkipPlan, text: &mut Text) {
+    let state = match plan.target.known() {
+        Some(SkipTarget::Unreadable) => Cell::from("cannot be read"),
+        Some(SkipTarget::Stop) => Cell::from("the partition stopped there"),
+        _ => Cell::from("can be read; an effect that it records becomes pending again").bad(),
+    };
+    text.facts([
+        ("position", render::position(&plan.position)),
+        ("record", state),
+        ("detail", plan.detail.as_ref().into()),
+        ("run", plan.run_id.as_ref().map(ToString::to_string).as_ref().into()),
+        ("record id", Cell::from(&plan.record_id)),
+        ("payload type", plan.payload_type.as_ref().into()),
+    ]);
+    text.line(["every reader will ignore the record there, for good".into()]);
 }
 
 #[cfg(test)]

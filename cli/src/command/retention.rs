@@ -7,10 +7,10 @@ use crate::{
     exit::Answer,
     render,
     session::{APPEND_WAIT, Session},
-    text::Cell,
+    text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{Horizons, Outcomes},
+    answer::{Horizons, Outcomes, RetentionPlan},
     id::PartitionId,
 };
 use serde::Serialize;
@@ -69,20 +69,37 @@ struct Horizon<'a> {
 
 async fn append(session: &Session, args: &args::Retention, horizon: &Horizon<'_>) -> Result<Answer, Error> {
     let wait = session.wait(&args.reading.wait, APPEND_WAIT);
-    confirm(args.consent, &format!("delete the content of {} records", horizon.family), |text| {
-        let partitions = horizon.partition.map_or_else(|| "all".to_owned(), |partition| partition.to_string());
-        text.facts([
-            ("family", Cell::from(horizon.family)),
-            ("received before", Cell::from(horizon.until)),
-            ("partitions", partitions.into()),
-            ("effect", Cell::from("the content cannot be read any more; this cannot be undone").bad()),
-        ]);
+    let (target, body) = (|| Target::new("/v1/horizons"), client::body(horizon)?);
+    let plan: RetentionPlan = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
+    if args.dry_run {
+        session.output.answer(&plan, human_plan)?;
+        return Ok(Answer::Yes);
+    }
+    confirm(args.consent, &format!("delete the content of {} {} records", plan.records, plan.family), |text| {
+        human_plan(&plan, text);
     })?;
-    let appended: Outcomes = session.client.post(Target::new("/v1/horizons"), client::body(horizon)?, wait).await?;
+    let appended: Outcomes = session.client.post(target(), body, wait).await?;
     session.output.answer(&appended, |appended, text| {
         for outcome in &appended.outcomes {
             render::outcome(outcome, text);
         }
     })?;
     Ok(Answer::from_bool(appended.outcomes.iter().all(|outcome| Answer::of(outcome) == Answer::Yes)))
+}
+
+fn human_plan(plan: &RetentionPlan, text: &mut Text) {
+    let partitions: Vec<String> = plan
+        .partitions
+        .iter()
+        .filter(|partition| partition.records > 0)
+        .map(|partition| format!("{} ({})", partition.partition, partition.records))
+        .collect();
+    let at_least = if plan.complete { "" } else { "at least " };
+    text.facts([
+        ("family", Cell::from(&plan.family)),
+        ("received before", Cell::from(&plan.until)),
+        ("records", Cell::from(format!("{at_least}{}", plan.records))),
+        ("partitions", Cell::from(partitions.join(", "))),
+        ("effect", Cell::from("the content cannot be read any more; this cannot be undone").bad()),
+    ]);
 }

@@ -50,8 +50,40 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
     assert_eq!(refused.error(3), "invalid");
     assert!(refused.stdout.contains("--force"), "{refused:?}");
     assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
+    let plan = ask(&server, &["dead-letter", "skip", &healthy], &["--dry-run"]).is(0);
+    assert_eq!((&plan["dry_run"], &plan["target"], &plan["run_id"]), (&json!(true), &json!("readable"), &json!("r")));
+    assert_eq!((&plan["record_id"], &plan["payload_type"]), (&json!("q"), &json!("tool_call_requested")));
+    // The server refuses it, whoever asks.
+    let (partition, offset) = healthy.split_once(':').unwrap();
+    let line =
+        format!(r#"{{"partition":{partition},"payload":{{"type":"skip","offset":{offset},"who":"w","why":"t"}}}}"#);
+    let published = server.publish(&line);
+    assert!(published.error(3) == "invalid" && published.stdout.contains("force"), "{published:?}");
+    assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
     assert_eq!(ask(&server, &["dead-letter", "skip", &healthy], &["--yes", "--force"]).is(0)["outcome"], "applied");
     assert_eq!(server.ask(&["show", "r"]).lines().len(), 1);
+}
+
+#[test]
+fn retention_says_first_how_many_records_it_concerns() {
+    let (_folder, server) = server();
+    let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
+    server.applied("r", &[("s", STARTED), ("t1", turn), ("t2", turn)]);
+    server.applied("other", &[("t3", turn)]);
+    let retain = |until: &str, more: &[&str]| {
+        ask(&server, &[&["retention", "conversation_turn", "--until", until], more].concat(), &[])
+    };
+    let plan = retain("2100-01-01T00:00:00Z", &["--dry-run"]).is(0);
+    assert_eq!((&plan["dry_run"], &plan["records"], &plan["complete"]), (&json!(true), &json!(3), &json!(true)));
+    assert_eq!(plan["partitions"].as_array().unwrap().len(), 4);
+    assert_eq!(retain("2020-01-01T00:00:00Z", &["--dry-run"]).is(0)["records"], 0);
+    assert_eq!(server.ask(&["retention"]).is(0)["horizons"], json!([]), "nothing happened");
+    let refused = retain("2100-01-01T00:00:00Z", &[]);
+    assert!(refused.error(2) == "usage" && refused.stdout.contains("3 conversation_turn records"), "{refused:?}");
+    retain("2100-01-01T00:00:00Z", &["--yes"]).is(0);
+    assert_eq!(retain("2100-01-01T00:00:00Z", &["--dry-run"]).is(0)["records"], 0, "they are gone");
+    let unknown = ask(&server, &["retention", "turns", "--until", "2100-01-01T00:00:00Z"], &["--yes"]);
+    assert!(unknown.error(3) == "invalid" && unknown.stdout.contains("conversation_turn"), "{unknown:?}");
 }
 
 #[test]

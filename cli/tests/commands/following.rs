@@ -78,6 +78,17 @@ fn runs_are_found_by_time_and_by_what_they_wait_for() {
     assert_eq!(ids(&[]), ["a-retries", "b-last", "c-waits"]);
     assert_eq!(ids(&["--newest"]), ["b-last", "a-retries", "c-waits"]);
     assert_eq!(ids(&["--newest", "--limit", "1"]), ["b-last"]);
+    let (mut paged, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let from: Vec<&str> = cursor.iter().flat_map(|cursor| ["--cursor", cursor]).collect();
+        let page = server.ask(&[&["runs", "--newest", "--limit", "2"], &from[..]].concat()).is(0);
+        paged.extend(page["runs"].as_array().unwrap().iter().map(|run| run["run_id"].as_str().unwrap().to_owned()));
+        cursor = page["next_cursor"].as_str().map(str::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(paged, ["b-last", "a-retries", "c-waits"]);
     assert_eq!(ids(&["--stuck"]), ["c-waits"]);
     assert_eq!((ids(&["--since", "1h"]).len(), ids(&["--since", "2100-01-01T00:00:00Z"]).len()), (3, 0));
     assert_eq!(server.ask(&["runs", "--since", "yesterday"]).error(2), "usage");

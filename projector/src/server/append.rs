@@ -378,13 +378,17 @@ impl Projector {
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
 
-    /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
-    pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+    /// Refuses an offset that the partition does not have, and its genesis.
+    pub(super) async fn can_skip(
+        &self,
+        partition: PartitionId,
+        voided: Offset,
+        deadline: Duration,
+    ) -> Result<(), Error> {
         if partition.get() >= self.journal().partitions {
             return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
         }
         let bounds = self.bounds(partition, deadline).await?;
-        let voided = skip.offset;
         if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
             let message = format!(
                 "cannot skip offset {voided}: partition {partition} holds offsets {} to below {}, and offset 0 is the \
@@ -393,6 +397,12 @@ impl Projector {
             );
             return Err(Error::new(ErrorKind::Invalid, message));
         }
+        Ok(())
+    }
+
+    /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
+    pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        self.can_skip(partition, skip.offset, deadline).await?;
         let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
         self.past(appended, deadline).await
     }
@@ -409,11 +419,7 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         query::horizons::check(&horizon.family)?;
-        let all = PartitionId::all(self.journal().partitions);
-        let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
-        if let (Some(partition), true) = (partition, wanted.is_empty()) {
-            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
-        }
+        let wanted = self.wanted(partition)?;
         wanted.iter().try_for_each(|partition| self.running(*partition))?;
         let begun = Instant::now();
         let mut appended = Vec::with_capacity(wanted.len());
@@ -425,6 +431,18 @@ impl Projector {
             outcomes.push(self.past(one, deadline.saturating_sub(begun.elapsed())).await?);
         }
         Ok(outcomes)
+    }
+
+    /// The partition, or all of them where none is named.
+    ///
+    /// Errors: `Usage` for a partition that there is none of.
+    pub(super) fn wanted(&self, partition: Option<PartitionId>) -> Result<Vec<PartitionId>, Error> {
+        let all = PartitionId::all(self.journal().partitions);
+        let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+        match partition.filter(|_| wanted.is_empty()) {
+            Some(partition) => Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}"))),
+            None => Ok(wanted),
+        }
     }
 
     /// Appends a record of a partition: where, and its id.

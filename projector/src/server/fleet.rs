@@ -1,6 +1,6 @@
 //! Across all runs and partitions.
 
-use super::{App, Ask, Nothing, parsed};
+use super::{App, Ask, Nothing};
 use crate::index::{
     Consistency, Error,
     query::{self, PartitionCursor, parse_partition_cursor},
@@ -10,10 +10,9 @@ use axum::{
     extract::{Path, Query, State},
 };
 use runlog_schemas::{
-    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Outcome, Verification},
+    answer::{Anomalies, DeadLetters, Effects, ErrorKind, Verification},
     datum::hex,
     id::{Offset, PartitionId, RunId},
-    payload::Skip,
 };
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
@@ -195,26 +194,6 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
         Ok(Json(Shown { letter, detail, hex: hex(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]) }))
     })
     .await
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SkipBody {
-    partition: PartitionId,
-    offset: Offset,
-    #[serde(default)]
-    who: String,
-    #[serde(default)]
-    why: String,
-}
-
-pub(super) async fn skip(State(app): State<App>, Query(ask): Query<Ask>, body: String) -> Result<Json<Outcome>, Error> {
-    let body: SkipBody = parsed(&body, "a skip")?;
-    if body.who.is_empty() || body.why.is_empty() {
-        return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
-    }
-    let skip = Skip { offset: body.offset, who: body.who, why: body.why };
-    app.0.skip(body.partition, skip, ask.deadline()).await.map(Json)
 }
 
 pub(super) async fn verify(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Verification>, Error> {

@@ -8,13 +8,15 @@ use crate::index::{
 use axum::{
     Json,
     extract::{Query, State},
+    response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Horizons, Outcomes},
+    answer::{ErrorKind, Horizons, Outcomes, RetentionOfPartition, RetentionPlan},
     id::PartitionId,
     payload::lifetime::RetentionHorizon,
 };
 use serde::Deserialize;
+use std::time::{Duration, Instant};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -52,16 +54,55 @@ pub(super) struct HorizonBody {
     why: String,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppendQuery {
+    /// Say what it would delete, and append nothing.
+    #[serde(default)]
+    dry_run: bool,
+    deadline_ms: Option<u64>,
+}
+
 pub(super) async fn append(
     State(app): State<App>,
-    Query(ask): Query<Ask>,
+    Query(query): Query<AppendQuery>,
     body: String,
-) -> Result<Json<Outcomes>, Error> {
+) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
     if who.is_empty() || why.is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a retention horizon says who decided and why"));
     }
+    let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
-    let outcomes = app.0.retain(partition, horizon, ask.deadline()).await?;
-    Ok(Json(Outcomes { outcomes }))
+    if query.dry_run {
+        query::horizons::check(&horizon.family)?;
+        let wanted = app.0.wanted(partition)?;
+        let plan = app.read(move |app| app.retention_plan(wanted, horizon, deadline)).await?;
+        return Ok(Json(plan).into_response());
+    }
+    let outcomes = app.0.retain(partition, horizon, deadline).await?;
+    Ok(Json(Outcomes { outcomes }).into_response())
+}
+
+impl App {
+    /// Counts what a horizon would delete, for as long as `wait`. Blocking.
+    fn retention_plan(
+        &self,
+        wanted: Vec<PartitionId>,
+        horizon: RetentionHorizon,
+        wait: Duration,
+    ) -> Result<RetentionPlan, Error> {
+        let begun = Instant::now();
+        let (mut partitions, mut complete) = (Vec::with_capacity(wanted.len()), true);
+        for partition in wanted {
+            let store = self.0.store(partition);
+            let late = || begun.elapsed() >= wait;
+            let (records, all) = query::horizons::count(&store.view(), &horizon.family, horizon.until_millis, late)?;
+            complete &= all;
+            partitions.push(RetentionOfPartition { partition, records });
+        }
+        let records = partitions.iter().map(|partition| partition.records).sum();
+        let until = query::time(horizon.until_millis.max(0).cast_unsigned());
+        Ok(RetentionPlan { dry_run: true, family: horizon.family, until, partitions, records, complete })
+    }
 }

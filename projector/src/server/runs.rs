@@ -11,11 +11,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run, Runs},
+    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run},
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
-    judge::RunStatus,
     payload::EffectResolution,
     trace::TRACEPARENT,
 };
@@ -25,61 +24,6 @@ use std::num::NonZeroU32;
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
-    limit: Option<usize>,
-    cursor: Option<String>,
-    status: Option<String>,
-    #[serde(default)]
-    prefix: String,
-    consistency: Option<String>,
-    deadline_ms: Option<u64>,
-}
-
-pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
-    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let limit = limit(query.limit)?;
-    let consistency = ask.consistency(Consistency::Eventual)?;
-    let (prefix, status) = (query.prefix, query.status);
-    let status = status.map(|status| {
-        status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))
-    });
-    let status = status.transpose()?;
-    let after = parse_cursor(query.cursor.as_deref())?
-        .map(|bytes| String::from_utf8(bytes).ok().and_then(|text| RunId::new(text).ok()))
-        .map(|after| after.ok_or_else(|| Error::new(ErrorKind::Usage, "not a cursor of this list")))
-        .transpose()?;
-    for partition in PartitionId::all(app.0.journal().partitions) {
-        app.0.wait(partition, consistency, ask.deadline()).await?;
-    }
-    app.read(move |app| {
-        let (mut runs, now) = (Vec::new(), app.0.log_now());
-        for partition in PartitionId::all(app.0.journal().partitions) {
-            let store = app.0.store(partition);
-            let place = app.place(partition);
-            // One more than asked for tells whether there is another page.
-            let page = query::runs::list(
-                &store.view(),
-                place,
-                &prefix,
-                after.as_ref().map(RunId::borrow),
-                status,
-                limit + 1,
-                now,
-            )?;
-            runs.extend(page);
-        }
-        runs.sort_by(|a: &Run, b| a.run_id.cmp(&b.run_id));
-        let more = runs.len() > limit;
-        runs.truncate(limit);
-        let last = runs.last().filter(|_| more);
-        let next_cursor = last.map(|run| runlog_schemas::datum::hex(run.run_id.as_bytes()));
-        Ok(Json(Runs { runs, next_cursor }))
-    })
-    .await
 }
 
 pub(super) async fn one(

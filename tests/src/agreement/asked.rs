@@ -100,7 +100,8 @@ impl<R: Rows> Answers for Asked<'_, R> {
         for (rows, place) in self.places() {
             let mut after: Option<RunId> = None;
             loop {
-                let page = runs::list(rows, place, "", after.as_ref().map(RunId::borrow), None, limit, 0)?;
+                let all = runs::Filter::default();
+                let page = runs::list(rows, place, &all, after.as_ref().map(RunId::borrow), limit, 0)?;
                 let Some(last) = page.last() else { break };
                 after = Some(last.run_id.clone());
                 found.extend(page);

@@ -266,7 +266,7 @@ fn a_record_that_was_skipped_is_in_no_past() -> anyhow::Result<()> {
     let (partition, offset) = story.at("late")?.split_once(':').context("a position")?;
     let skip = json!({ "partition": partition.parse::<u32>()?, "offset": offset.parse::<u64>()?, "who": "jo",
         "why": "it is not to be" });
-    let (status, skipped) = server.post("/v1/skips", &skip)?;
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
     ensure!(status == 200, "{skipped}");
     // Nothing was adopted behind it: the decision had no evidence any more.
     for name in ["late", "adopted", "orphan"] {

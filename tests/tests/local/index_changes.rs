@@ -226,7 +226,7 @@ fn a_cursor_that_nothing_follows_from_is_refused_and_a_skip_of_what_was_told_end
 
     let skip = json!({ "partition": late["position"]["partition"], "offset": late["position"]["offset"], "who": "jo",
         "why": "it is not to be" });
-    let (status, skipped) = server.post("/v1/skips", &skip)?;
+    let (status, skipped) = server.post("/v1/skips?force=true", &skip)?;
     ensure!(status == 200, "{skipped}");
     let (_, stream) = server.get(&format!("/v1/indices/effects/changes?until_end=true&from={}", cursor(late)?))?;
     let stream = stream.as_str().context("a stream")?;

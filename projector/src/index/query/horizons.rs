@@ -4,12 +4,17 @@ use super::{Place, time};
 use crate::index::{
     Error,
     store::{
-        Key, Rows,
+        self, Key, Parts, Rows,
         horizons::{HorizonRow, Horizons, INDEX},
+        records::{self, RecordRow},
     },
 };
-use runlog_schemas::answer::{ErrorKind, Horizon};
-use runlog_schemas::payload::Payload;
+use runlog_schemas::{
+    answer::{ErrorKind, Horizon},
+    codec,
+    payload::Payload,
+};
+use std::ops::ControlFlow;
 
 /// Payload types that have no content of their own, or none that answers show: what they say, judging and projecting need.
 const WITHOUT_CONTENT: [&str; 8] =
@@ -20,7 +25,9 @@ const WITHOUT_CONTENT: [&str; 8] =
 /// Errors: `Invalid`.
 pub fn check(family: &str) -> Result<(), Error> {
     if !Payload::TYPES.contains(&family) {
-        return Err(Error::new(ErrorKind::Invalid, format!("{family:?} is no payload type")));
+        let types: Vec<_> = Payload::TYPES.iter().filter(|name| !WITHOUT_CONTENT.contains(name)).copied().collect();
+        let message = format!("{family:?} is not a payload type; payload types are {}", types.join(", "));
+        return Err(Error::new(ErrorKind::Invalid, message));
     }
     if WITHOUT_CONTENT.contains(&family) {
         let message = format!("records of type {family} have no content that could be taken away");
@@ -47,6 +54,43 @@ pub fn page<R: Rows>(
     let page: Vec<&HorizonRow> = behind.by_ref().take(limit).collect();
     let next = behind.next().and(page.last()).map(|last| key(last));
     Ok((page.into_iter().map(|row| answer(place, row)).collect(), next))
+}
+
+/// Rows between two looks at the clock.
+const ROWS_PER_LOOK: u64 = 1024;
+
+/// How many records of the partition a horizon at the log's end would take the content from, and whether all were counted
+/// before `late` said so. A seek, and a step per record.
+pub fn count<R: Rows>(
+    rows: &R,
+    family: &str,
+    until_millis: i64,
+    late: impl Fn() -> bool,
+) -> Result<(u64, bool), Error> {
+    let horizons = Horizons::of(rows)?;
+    let prefix = Key::new(records::INDEX, 0);
+    let (mut seen, mut count, mut complete) = (0_u64, 0, true);
+    rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        seen += 1;
+        if seen % ROWS_PER_LOOK == 0 && late() {
+            complete = false;
+            return Ok(ControlFlow::Break(()));
+        }
+        let offset = (|| {
+            let mut parts = Parts::new(key);
+            parts.text()?;
+            parts.offset()
+        })();
+        let row: RecordRow = store::decode(key, row)?;
+        if let Some(offset) = offset.filter(|_| row.logged_at_millis < until_millis)
+            && codec::read(&row.framed.0).is_ok_and(|record| record.facts.payload_type == family)
+            && horizons.taken(family, offset, row.logged_at_millis).is_none()
+        {
+            count += 1;
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok((count, complete))
 }
 
 fn answer(place: Place<'_>, row: &HorizonRow) -> Horizon {

@@ -1,11 +1,12 @@
-//! Runs, by id.
+//! Runs, by id or newest first.
 
-use super::{Place, time};
+use super::{Place, effects, time};
 use crate::index::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
 };
 use runlog_schemas::{answer::Run, id::RunId, judge::RunStatus};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
 pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
@@ -13,24 +14,80 @@ pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>, now: i64) -
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row, now)))
 }
 
-/// Up to `limit` runs of this partition behind `after`, in id order: one seek, then a step per run looked at.
+/// Which runs are listed.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Their ids begin with this.
+    pub prefix: String,
+    /// They have this status.
+    pub status: Option<RunStatus>,
+    /// Their last record was taken by the log at this time or later, milliseconds since the Unix epoch.
+    pub since_millis: Option<i64>,
+    /// They are open and have an effect that must not run again before someone decides.
+    pub stuck: bool,
+}
+
+impl Filter {
+    fn takes<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
+        let fits = row.head.records > 0
+            && self.status.is_none_or(|status| row.head.status == status)
+            && self.since_millis.is_none_or(|since| row.updated_at_millis >= since);
+        Ok(fits && (!self.stuck || (row.head.status == RunStatus::Open && effects::any_unsafe(rows, run_id)?)))
+    }
+}
+
+/// Up to `limit` runs of this partition behind `after`, in id order: one seek, then a step per run looked at, and another
+/// seek per open run where stuck ones are asked for.
 pub fn list<R: Rows>(
     rows: &R,
     place: Place<'_>,
-    prefix: &str,
+    filter: &Filter,
     after: Option<RunId<&str>>,
-    status: Option<RunStatus>,
     limit: usize,
     now: i64,
 ) -> Result<Vec<Run>, Error> {
     let after = after.map(|run_id| store::runs::key(run_id).into_bytes());
-    let (runs, _) = super::page(rows, &store::runs::prefix(prefix), after.as_deref(), limit, |key, row| {
-        let Some(run_id) = Parts::new(key).id() else { return Ok(None) };
+    let (runs, _) = super::page(rows, &store::runs::prefix(&filter.prefix), after.as_deref(), limit, |key, row| {
+        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
-        let wanted = row.head.records > 0 && status.is_none_or(|status| row.head.status == status);
+        let wanted = filter.takes(rows, run_id.borrow(), &row)?;
         Ok(wanted.then(|| answer(place, run_id, row, now)))
     })?;
     Ok(runs)
+}
+
+/// A place in the list of runs that is newest first: when the log took the run's last record, then the run's id.
+pub type NewestFirst = (Reverse<i64>, RunId);
+
+/// The first `limit` runs of this partition behind `after`, newest first: one seek, and a step per run of the partition.
+pub fn newest<R: Rows>(
+    rows: &R,
+    place: Place<'_>,
+    filter: &Filter,
+    after: Option<&NewestFirst>,
+    limit: usize,
+    now: i64,
+) -> Result<Vec<(NewestFirst, Run)>, Error> {
+    let mut first: BTreeMap<NewestFirst, RunRow> = BTreeMap::new();
+    super::page(rows, &store::runs::prefix(&filter.prefix), None, usize::MAX, |key, row| {
+        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None::<()>) };
+        let row: RunRow = store::decode(key, row)?;
+        let at = (Reverse(row.updated_at_millis), run_id);
+        let behind = after.is_none_or(|after| at > *after);
+        let among = first.len() < limit || first.last_key_value().is_some_and(|(last, _)| at < *last);
+        if behind && among && filter.takes(rows, at.1.borrow(), &row)? {
+            first.insert(at, row);
+            if first.len() > limit {
+                first.pop_last();
+            }
+        }
+        Ok(None)
+    })?;
+    let answered = |(at, row): (NewestFirst, RunRow)| {
+        let run = answer(place, at.1.clone(), row, now);
+        (at, run)
+    };
+    Ok(first.into_iter().map(answered).collect())
 }
 
 fn answer(place: Place<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {

@@ -1,0 +1,115 @@
+//! Skips: what one would void, and voiding it.
+//!
+//! A skip is refused where the record can be read and its partition did not stop there, unless it is forced: every reader
+//! would lose a record, and an effect that it completed would run again.
+
+use super::{App, Ask, DEADLINE, parsed};
+use crate::index::{Error, query};
+use axum::{
+    Json,
+    extract::{Query, State},
+    response::{IntoResponse, Response},
+};
+use runlog_schemas::{
+    answer::{ErrorKind, SkipPlan, SkipTarget},
+    codec,
+    id::{Offset, OrEmpty, PartitionId},
+    payload::Skip,
+};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SkipQuery {
+    /// Say what it would void, and append nothing.
+    #[serde(default)]
+    dry_run: bool,
+    /// Skip a record that can be read, too.
+    #[serde(default)]
+    force: bool,
+    deadline_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SkipBody {
+    partition: PartitionId,
+    offset: Offset,
+    #[serde(default)]
+    who: String,
+    #[serde(default)]
+    why: String,
+}
+
+pub(super) async fn append(
+    State(app): State<App>,
+    Query(query): Query<SkipQuery>,
+    body: String,
+) -> Result<Response, Error> {
+    let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
+    if who.is_empty() || why.is_empty() {
+        return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
+    }
+    let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
+    app.0.can_skip(partition, offset, deadline).await?;
+    let plan = app.read(move |app| app.skip_plan(partition, offset)).await?;
+    if query.dry_run {
+        return Ok(Json(plan).into_response());
+    }
+    if plan.target == SkipTarget::Readable && !query.force {
+        let message = format!(
+            "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}. \
+             Nothing happened; force skips it all the same",
+            plan.payload_type.as_deref().unwrap_or("a record"),
+            plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline).await?;
+    Ok(Json(outcome).into_response())
+}
+
+impl App {
+    /// What stands at an offset that the partition has. Blocking.
+    fn skip_plan(&self, partition: PartitionId, offset: Offset) -> Result<SkipPlan, Error> {
+        let plan = |target: SkipTarget, detail| SkipPlan {
+            dry_run: true,
+            position: self.0.position(partition, offset, 0),
+            target: target.into(),
+            detail,
+            run_id: None,
+            record_id: OrEmpty::NONE,
+            payload_type: None,
+        };
+        let stop = self.0.progress(partition).stopped;
+        if let Some(stop) = stop.filter(|stop| stop.offset == offset) {
+            return Ok(plan(SkipTarget::Stop, Some(stop.error)));
+        }
+        let store = self.0.store(partition);
+        if let Some((_, detail)) = query::dead_letters::one(&store.view(), self.place(partition), offset)? {
+            return Ok(plan(SkipTarget::Unreadable, Some(detail)));
+        }
+        let mut reader = self.0.log().reader(&[(partition, offset)])?;
+        let read = reader.poll(1, DEADLINE)?;
+        let Some(record) = read.first() else {
+            let message = format!("the log did not deliver {partition}:{offset} in time; retry");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        };
+        if record.offset != offset {
+            return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
+        }
+        let framed = match codec::restate(&record.value, &*self.0.shared.config.schemas) {
+            Ok(framed) => framed,
+            Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
+        };
+        Ok(match codec::read(&framed) {
+            Ok(envelope) => SkipPlan {
+                run_id: envelope.run_id.map(|run_id| run_id.to_owned()),
+                record_id: Some(envelope.record_id).into(),
+                payload_type: Some(envelope.facts.payload_type.clone()),
+                ..plan(SkipTarget::Readable, None)
+            },
+            Err(why) => plan(SkipTarget::Unreadable, Some(why.to_string())),
+        })
+    }
+}

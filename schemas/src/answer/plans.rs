@@ -1,0 +1,59 @@
+//! Answers to dry runs: what a request that voids or deletes something would do.
+
+use super::{OrOther, Position};
+use crate::{
+    id::{OrEmpty, PartitionId, RecordId, RunId},
+    symbols,
+};
+use serde::{Deserialize, Serialize};
+
+symbols! {
+    /// What stands where a skip points: bytes that cannot be read, a record that its partition stopped at, or a record that
+    /// can be read, which is skipped only by force.
+    SkipTarget { Unreadable = "unreadable", Stop = "stop", Readable = "readable" }
+}
+
+/// What a skip would void.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkipPlan {
+    /// Always true: nothing happened.
+    pub dry_run: bool,
+    /// Where it points.
+    pub position: Position,
+    /// What stands there.
+    pub target: OrOther<SkipTarget>,
+    /// Why it cannot be read, or why the partition stopped.
+    pub detail: Option<String>,
+    /// The run of a record that can be read.
+    pub run_id: Option<RunId>,
+    /// Its id.
+    pub record_id: OrEmpty<RecordId>,
+    /// Its payload's type.
+    pub payload_type: Option<String>,
+}
+
+/// What a retention horizon would delete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetentionPlan {
+    /// Always true: nothing happened.
+    pub dry_run: bool,
+    /// The payload type.
+    pub family: String,
+    /// The log received what it deletes before this time, RFC 3339.
+    pub until: String,
+    /// Each partition.
+    pub partitions: Vec<RetentionOfPartition>,
+    /// Records of all partitions whose content would be deleted.
+    pub records: u64,
+    /// Whether all records were counted within the deadline; otherwise there are at least so many.
+    pub complete: bool,
+}
+
+/// What a retention horizon would delete in one partition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetentionOfPartition {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Records whose content would be deleted.
+    pub records: u64,
+}

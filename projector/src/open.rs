@@ -33,14 +33,22 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
     Projector::start(config, Arc::new(log?)).await
 }
 
-/// A projector over a Kafka topic. Creates the topic if it is missing, as `docs/operate.md` ("Kafka") describes.
+/// A projector over a Kafka topic. Creates the topic if it is missing, as `docs/operate.md` ("Kafka") describes, and logs
+/// each setting of an existing one that can lose records.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let wanted = config.partitions;
     let opened = tokio::task::spawn_blocking(move || {
-        if admin::describe(&kafka)?.is_none() {
-            let partitions = wanted.unwrap_or(KAFKA_PARTITIONS);
-            tracing::info!(topic = kafka.topic, partitions, "creating the topic");
-            admin::create_topic(&kafka, partitions)?;
+        match admin::describe(&kafka)? {
+            Some(info) => {
+                for weakness in admin::weaknesses(&info) {
+                    tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {weakness}");
+                }
+            }
+            None => {
+                let partitions = wanted.unwrap_or(KAFKA_PARTITIONS);
+                tracing::info!(topic = kafka.topic, partitions, "creating the topic");
+                admin::create_topic(&kafka, partitions)?;
+            }
         }
         KafkaLog::connect(kafka)
     });

@@ -53,7 +53,8 @@ fn errors(doctor: &Value) -> Vec<&Value> {
 #[test]
 fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked() -> anyhow::Result<()> {
     let (folder, config) = (tempdir()?, Broker::shared().unique_topic());
-    let server = Launch::kafka(folder.path(), &config).partitions(1).start()?;
+    let launch = Launch::kafka(folder.path(), &config).partitions(1);
+    let server = launch.start()?;
     server.runlog().json(&["doctor"])?.exits(0)?;
     let weaker = AlterConfig::new(ResourceSpecifier::Topic(&config.topic)).set("retention.ms", "604800000");
     let client = admin(&config)?;
@@ -71,6 +72,14 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
         finding["what"].as_str().is_some_and(|what| what.starts_with("retention.ms is 604800000, not -1"))
     });
     ensure!(told, "{doctor}");
+    ensure!(!server.stderr().contains("retention.ms"), "{}", server.stderr());
+    server.terminate()?;
+    let again = launch.start()?;
+    let named = again.stderr().lines().any(|line| {
+        line.contains("WARN") && line.contains("retention.ms is 604800000, not -1") && line.contains(&config.topic)
+    });
+    ensure!(named, "a server that starts on it says so: {}", again.stderr());
+    again.terminate()?;
     Ok(())
 }
 

@@ -1,4 +1,5 @@
-//! The agent side of Runlog: claim a run, append durably, and run no effect twice.
+#![doc = include_str!("../README.md")]
+//! ## How it works
 //!
 //! ```text
 //!   Runlog::connect ─▶ open(run) ─▶ claim ─▶ recover after the claim ─▶ Run

@@ -123,6 +123,7 @@ fn the_readmes_quick_start_in_rust_books_once() {
     let [shown] = blocks(&readme, "rust")[..] else { panic!("the README has one block of rust") };
     let example = document("producer/examples/quickstart.rs");
     assert!(example.trim_end().ends_with(shown), "producer/examples/quickstart.rs ends with the README's code");
+    assert_eq!(blocks(&document("producer/README.md"), "rust,no_run"), [shown], "the crate's first example");
     let dir = tempfile::tempdir().unwrap();
     let server = Launch::local(dir.path()).start().unwrap();
     // A test is in TARGET/debug/deps.

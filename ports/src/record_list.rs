@@ -10,9 +10,6 @@ mod reader;
 #[cfg(any(feature = "bob-core", feature = "codetether", feature = "observability"))]
 pub(crate) use reader::Reader;
 
-/// Hexadecimal, lower case.
-const DIGITS: [u8; 16] = *b"0123456789abcdef";
-
 /// A list of records: the key and value of their correlation entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
@@ -27,10 +24,7 @@ impl List {
         let hash = parts.iter().enumerate().fold(Sha256::new(), |hash, (nth, part)| {
             if nth == 0 { hash.chain_update(part) } else { hash.chain_update([0]).chain_update(part) }
         });
-        let mut value = String::with_capacity(2 * Sha256::output_size());
-        for byte in hash.finalize() {
-            value.extend([byte >> 4, byte & 0xf].map(|digit| char::from(DIGITS[usize::from(digit)])));
-        }
+        let value = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Self { name, value }
     }
 

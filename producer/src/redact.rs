@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pointer_names_is_taken_out_and_nothing_else() {
+    fn a_pointer_redacts_what_it_names_and_nothing_else() {
         let redaction = Redaction::new("p").pointer(None, "/card/number").pointer(Some("pay"), "/items/*/a~1b");
         let order = json!({ "card": { "number": 4111, "name": "A" }, "items": [{ "a/b": 1, "c": 2 }, { "c": 3 }] });
         let mut expected = order.clone();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_sees_every_string_and_no_name() {
+    fn a_pattern_is_applied_to_every_string_and_to_no_name() {
         let redaction = Redaction::new("p").texts(|text| text.replace("secret", REDACTED).into());
         let value = json!({ "secret": ["a secret", { "b": "secret" }, 1] });
         let expected = json!({ "secret": ["a [redacted]", { "b": "[redacted]" }, 1] });

@@ -1,4 +1,4 @@
-//! What the port promises, and what the SDK's tests of journals and checkpoint stores ask of it, on Kafka.
+//! The port's guarantees, and the SDK's tests of journals and checkpoint stores, on Kafka.
 
 use anyhow::Context;
 use runlog_tests::site::Site;
@@ -14,7 +14,7 @@ mod theirs {
 }
 
 #[test]
-fn their_journal_tests_pass_on_kafka() -> anyhow::Result<()> {
+fn the_sdks_journal_tests_pass_on_kafka() -> anyhow::Result<()> {
     let site = Site::kafka()?;
     let brokers = &site.topic().context("a topic")?.brokers;
     theirs_run::run("kafka", &format!("kafka:{brokers}"), &site.server.url, &["theirs::"], theirs::REDUCED)

@@ -1,4 +1,4 @@
-//! The SDK's `ReplayReducer` over what is read from our journal, beside what Runlog itself says of the run.
+//! Compares the SDK's `ReplayReducer`, over the records of Runlog's journal, with Runlog's own recovery of the run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where its store does")]
 
@@ -36,19 +36,19 @@ fn recovery(blocking: &Blocking, run: &RunId) -> anyhow::Result<Recovery> {
     blocking.wait(async move { runlog.recovery(id).await })?.context("the run is there")
 }
 
-/// What is decided where they differ, and how often it came up.
+/// The known differences, and how often each occurred.
 #[derive(Debug, Default)]
 struct Differences {
-    /// An effect whose result says that nobody knows: it stays pending with us, and is done with for the reducer.
+    /// An effect whose result says that its outcome is unknown: pending in Runlog, ended for the reducer.
     unknown: usize,
-    /// A marker names an effect that ended, or that the journal has no intent of: pending for the reducer alone.
+    /// A marker names an effect that has ended, or that has no intent in the journal: pending for the reducer only.
     marker: usize,
-    /// An effect began without an intent, by a result that says that nobody knows, and so without a key; a marker or a later
-    /// intent names one. Runlog goes by what it began with, and the reducer by what is said last.
+    /// An effect started without an intent, by a result whose outcome is unknown, and so without a key; a marker or a later intent
+    /// names a key. Runlog uses the first record, the reducer the last.
     key: usize,
 }
 
-/// Compares both readings of a run, whose checkpoints were saved and appended.
+/// Compares both answers about a run, whose checkpoints were saved and appended.
 fn agree(blocking: &Blocking, journal: &Journal, run: &RunId, differ: &mut Differences) -> anyhow::Result<()> {
     let records = journal.records_for_run(run)?;
     let mut reducer = ReplayReducer::new(ReplayMode::ResumeReplay);
@@ -117,7 +117,7 @@ fn result_of(record: &JournalRecord, effect: &str) -> Option<EffectTerminalStatu
     }
 }
 
-/// One run's history, as it is taken.
+/// One run's history, as far as the journal accepted it.
 struct History<'a> {
     journal: &'a Journal,
     run: RunId,
@@ -133,7 +133,7 @@ impl History<'_> {
         JournalRecordBase::new(self.number, id, self.run.clone(), AgentId::new("agent"), source)
     }
 
-    /// A record that the journal refuses, since it contradicts what ended, took nothing: the next one has its number.
+    /// A record that the journal refuses, because it contradicts an ended effect, uses no number: the next record gets it.
     fn say(&mut self, record: JournalRecord) -> Result<bool, AgentError> {
         match self.journal.append(record) {
             Ok(_) => self.number += 1,
@@ -148,7 +148,7 @@ impl History<'_> {
 
     fn step(&mut self, seq: u64) -> Result<(), AgentError> {
         let effect = EffectId::new(format!("effect.{}", self.random.between(0, 12)));
-        // The keys are the effect's, whoever names it.
+        // The keys belong to the effect, whichever record names it.
         let key = |random: u64| (random % 3 == 1).then(|| IdempotencyKey::new("key"));
         let dedupe = |random: u64| (random % 3 == 2).then(|| DedupeKey::new("dedupe"));
         let kind = effect.as_str().bytes().map(u64::from).sum::<u64>();
@@ -202,7 +202,7 @@ impl History<'_> {
         RunCheckpoint {
             checkpoint_id: format!("checkpoint.{seq}"),
             run_id: self.run.clone(),
-            // Of the same rank, theirs keeps the first and a store the last: numbers tell them apart.
+            // Of equal checkpoints the reducer keeps the first and a store the last, so each gets its own number.
             checkpoint_seq: seq,
             covers_journal_seq: self.random.between(0, self.number),
             loop_state: "awaiting_model".into(),
@@ -234,7 +234,7 @@ impl History<'_> {
     }
 }
 
-/// Writes a random history; how many of its records the journal refused.
+/// Writes a random history, and returns how many of its records the journal refused.
 fn written(journal: &Journal, run: &RunId, random: Random) -> anyhow::Result<usize> {
     let mut history = History { journal, run: run.clone(), random, number: 1, refused: 0 };
     let steps = history.random.between(1, 16);
@@ -245,7 +245,7 @@ fn written(journal: &Journal, run: &RunId, random: Random) -> anyhow::Result<usi
         let words = ["completed", "failed", "cancelled", "run_completed", "run_failed", "run_cancelled"];
         let word = words[usize::try_from(history.random.between(0, 6))?];
         history.say(history.lifecycle(word))?;
-        // Behind the end only checkpoints and markers are taken.
+        // After the end only checkpoints and markers are accepted.
         for step in 0..3 {
             history.step(steps + step)?;
         }
@@ -266,7 +266,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_generated_histories() -> anyhow::
                 scope.spawn(move || -> anyhow::Result<_> {
                     let (mut differ, mut refused) = (Differences::default(), 0);
                     for run in (0..runs).filter(|run| run % threads == thread) {
-                        // A journal value each: runs have counters of their own.
+                        // A journal value per run, because each run has its own counter.
                         let (random, journal) = (Random::new(seed.wrapping_add(run)), journal.with_run_prefix(""));
                         refused += written(&journal, &RunId::new(format!("run.{run}")), random)?;
                         agree(blocking, &journal, &RunId::new(format!("run.{run}")), &mut differ)
@@ -332,7 +332,7 @@ fn their_reducer_and_runlogs_recovery_agree_on_the_published_records() -> anyhow
     let first =
         fixtures.iter().map(|(_, record)| record).find(|record| record.journal_seq == 1).context("a first one")?;
     for (nth, (path, record)) in fixtures.iter().enumerate() {
-        // Each behind the intent that it speaks of.
+        // Each after the intent that it names.
         let run = RunId::new(format!("run.fixture.{nth}"));
         for (number, record) in (1..).zip(if record == first { vec![first] } else { vec![first, record] }) {
             let mut record = record.clone();

@@ -1,4 +1,4 @@
-//! The example of the port, killed while its effect is under way, and started again.
+//! Kills the port's example during its effect and starts it again.
 
 use anyhow::{Context, ensure};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 #[allow(unreachable_pub, reason = "a program of its own")]
 mod program;
 
-/// The arguments, separated by spaces.
+/// The example's arguments, separated by spaces.
 const ARGUMENTS: &str = "EXAMPLE_ARGUMENTS";
 
 #[test]
@@ -36,7 +36,7 @@ fn said(arguments: &str) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_run_of_their_kernel_that_was_killed_in_its_effect_is_resumed_and_ends() -> anyhow::Result<()> {
+fn a_kernel_run_killed_during_its_effect_is_resumed_and_ends() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let arguments = format!("local:{} run-1", folder.path().display());
     let mut held = start(&format!("{arguments} hold"))?;

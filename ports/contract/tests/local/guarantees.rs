@@ -1,4 +1,4 @@
-//! What the port promises, on a local log and over `http:`; as a part of the tests on Kafka, there.
+//! The port's guarantees, on a local log and over `http:`. The tests on Kafka include this file too.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails where its store does")]
 
@@ -58,23 +58,23 @@ fn marker(seq: u64) -> JournalRecord {
     JournalRecord::recovery(base(seq, &format!("marker.{seq}")), marker)
 }
 
-/// Whether this is compiled as a part of the tests on Kafka.
+/// Whether this file is part of the tests on Kafka.
 fn on_kafka() -> bool {
     module_path!().starts_with("kafka")
 }
 
-/// A journal behind a server: on the server's own log, or on a topic.
+/// A server with a journal: on a log of its own, or on a topic.
 fn site() -> anyhow::Result<Site> {
     if on_kafka() { Site::kafka() } else { Site::http() }
 }
 
-/// Its URL, and the server's.
+/// The journal's URL and the server's.
 fn urls(site: &Site) -> (String, String) {
     let server = site.server.url.clone();
     (site.topic().map_or(server.clone(), |topic| format!("kafka:{}", topic.brokers)), server)
 }
 
-/// A local log, gone with its folder, and one over `http:`; or one on Kafka.
+/// Checks a claim on a local log and over `http:`, or on Kafka.
 fn on_each(claim: impl Fn(&dyn Fn() -> Config) -> anyhow::Result<()>) -> anyhow::Result<()> {
     if !on_kafka() {
         let folder = tempfile::tempdir()?;
@@ -85,7 +85,7 @@ fn on_each(claim: impl Fn(&dyn Fn() -> Config) -> anyhow::Result<()>) -> anyhow:
 }
 
 #[test]
-fn what_was_appended_is_read_as_it_was_and_only_the_next_number_is_taken() -> anyhow::Result<()> {
+fn records_are_read_as_appended_and_only_the_next_number_is_accepted() -> anyhow::Result<()> {
     on_each(|config| {
         let journal = Journal::connect(config())?;
         ensure!(journal.records_for_run(&run())?.is_empty(), "a run without records");
@@ -104,7 +104,7 @@ fn what_was_appended_is_read_as_it_was_and_only_the_next_number_is_taken() -> an
         let mut next_schema = intent(4, "schema");
         next_schema.journal_schema_version += 1;
         ensure!(journal.append(next_schema).is_err(), "another schema version");
-        // Sent again, by whatever process.
+        // Sent again, by this or another process.
         drop(journal);
         let journal = Journal::connect(config())?;
         for record in &records {
@@ -117,22 +117,22 @@ fn what_was_appended_is_read_as_it_was_and_only_the_next_number_is_taken() -> an
 }
 
 #[test]
-fn a_marker_follows_a_result_that_failed_and_is_refused_where_the_result_landed() -> anyhow::Result<()> {
+fn a_marker_follows_a_failed_result_and_is_refused_if_the_result_is_in_the_log() -> anyhow::Result<()> {
     on_each(|config| {
         let journal = Journal::connect(config())?;
         journal.append(intent(1, "a"))?;
         journal.append(result(2, "a", "done"))?;
         journal.append(intent(3, "b"))?;
-        // The effect ended otherwise: the journal refuses it, and the marker takes its number.
+        // The effect ended differently: the journal refuses the result, and the marker gets its number.
         let cursor = append_result_or_recovery(&journal, result(4, "a", "otherwise"), marker(4))?;
         ensure!(cursor == journal_cursor_for_seq(4), "the marker's");
         ensure!(journal.records_for_run(&run())?.last() == Some(&marker(4)), "the marker");
-        // Acknowledged, and not read back in time: whoever has no patience is told that it may be there.
+        // Acknowledged and not read back in time: without patience, the error says that the record may be in the log.
         drop(journal);
         let hasty = Config { read_back: Duration::ZERO, ..config() };
         let journal = Journal::connect(hasty)?.with_patience(Duration::ZERO);
         match journal.append(result(5, "b", "done")) {
-            // This way tells what came of it with the acknowledgement.
+            // This transport reports the outcome with the acknowledgement.
             Ok(_) => {}
             Err(unknown) => {
                 ensure!(unknown.kind() == AgentErrorKind::JournalFailure, "{unknown}");
@@ -150,7 +150,7 @@ fn a_marker_follows_a_result_that_failed_and_is_refused_where_the_result_landed(
 }
 
 #[test]
-fn it_works_inside_a_runtime_of_one_thread_and_of_several() -> anyhow::Result<()> {
+fn calls_work_inside_current_thread_and_multi_thread_runtimes() -> anyhow::Result<()> {
     on_each(|config| {
         let connect = config();
         let (tell, told) = std::sync::mpsc::channel();
@@ -178,7 +178,7 @@ fn it_works_inside_a_runtime_of_one_thread_and_of_several() -> anyhow::Result<()
 }
 
 #[test]
-fn of_eight_threads_each_append_is_kept_and_numbers_are_dense() -> anyhow::Result<()> {
+fn appends_of_eight_threads_are_all_kept_with_dense_numbers() -> anyhow::Result<()> {
     on_each(|config| {
         let journal = Journal::connect(config())?;
         let next = AtomicU64::new(1);
@@ -187,7 +187,7 @@ fn of_eight_threads_each_append_is_kept_and_numbers_are_dense() -> anyhow::Resul
                 let (journal, next) = (journal.clone(), &next);
                 scope.spawn(move || {
                     for nth in 0..5 {
-                        // Whoever's number is taken tries the next one.
+                        // If the number is taken, try the next one.
                         loop {
                             let number = next.load(Ordering::SeqCst);
                             match journal.append(intent(number, &format!("{thread}.{nth}"))) {
@@ -211,7 +211,7 @@ fn of_eight_threads_each_append_is_kept_and_numbers_are_dense() -> anyhow::Resul
     })
 }
 
-/// A process that appends until it is told that the run is another one's, and says each answer.
+/// A process that appends until another process has the run, and prints each answer.
 #[test]
 #[ignore = "started by other tests"]
 fn a_writer() {
@@ -228,7 +228,7 @@ fn a_writer() {
                 writeln!(out, "lost").unwrap();
                 return;
             }
-            // Another one's record has that number.
+            // A record of another process has that number.
             Err(error) => {
                 assert_eq!(error.kind(), AgentErrorKind::InvalidStateTransition, "{error}");
                 number = journal.records_for_run(&run()).unwrap().len() as u64;
@@ -251,7 +251,7 @@ fn writer((journal, server): &(String, String)) -> anyhow::Result<std::process::
     Ok(writer.env("WRITER_SERVER", server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?)
 }
 
-/// What a killed writer said is there: its records, and its last checkpoint.
+/// Checks that what a killed writer printed is in the journal: its records and its last checkpoint.
 fn kept(journal: &Journal, said: &[String]) -> anyhow::Result<()> {
     let records = journal.records_for_run(&run())?;
     for line in said {
@@ -271,7 +271,7 @@ fn kept(journal: &Journal, said: &[String]) -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_a_killed_process_was_told_is_read_by_the_next_one() -> anyhow::Result<()> {
+fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let local = (format!("local:{}", folder.path().display()), String::new());
     let site = site()?;
@@ -293,7 +293,7 @@ fn what_a_killed_process_was_told_is_read_by_the_next_one() -> anyhow::Result<()
             }
             writer.kill()?;
             writer.wait()?;
-            // What it had said by then, too.
+            // Including what it had printed by then.
             let rest: Result<Vec<_>, _> = reader.collect();
             said.extend(rest.unwrap_or_default().into_iter().filter(|line| line.split(' ').count() > 1));
             ensure!(said.len() >= lines, "it said {said:?}");
@@ -305,7 +305,7 @@ fn what_a_killed_process_was_told_is_read_by_the_next_one() -> anyhow::Result<()
 }
 
 #[test]
-fn of_eight_processes_one_has_the_run_and_the_others_are_told() -> anyhow::Result<()> {
+fn one_of_eight_processes_has_the_run_and_the_others_get_an_error() -> anyhow::Result<()> {
     let site = site()?;
     let mut writers = (0..8).map(|_| writer(&urls(&site))).collect::<anyhow::Result<Vec<_>>>()?;
     let (tell, told) = std::sync::mpsc::channel();
@@ -327,7 +327,7 @@ fn of_eight_processes_one_has_the_run_and_the_others_are_told() -> anyhow::Resul
         said.push(line);
     }
     let winner = (0..8).find(|nth| !lost.contains(nth)).context("one has it")?;
-    // It goes on.
+    // It can still append.
     for _ in 0..5 {
         let (nth, line) = told.recv_timeout(Duration::from_secs(120))?;
         ensure!(nth == winner, "{nth} goes on, and {winner} has the run");
@@ -359,9 +359,9 @@ fn checkpoint(id: &str, covers: u64, seq: u64) -> RunCheckpoint {
 }
 
 #[test]
-fn the_checkpoint_store_answers_as_theirs_does_behind_any_restart() -> anyhow::Result<()> {
+fn the_checkpoint_store_answers_as_the_sdks_after_any_restart() -> anyhow::Result<()> {
     on_each(|config| {
-        // Their own, as the measure of what is right.
+        // The SDK's own store is the reference.
         let theirs = sdk::InMemoryCheckpointStore::new();
         let mut random = Random::new(7);
         let mut ours = Journal::connect(config())?;
@@ -394,7 +394,7 @@ fn the_checkpoint_store_answers_as_theirs_does_behind_any_restart() -> anyhow::R
         }
         ensure!(ours.records_for_run(&run())?.len() == 6, "checkpoints are no records of the run's");
         ours.append(intent(7, "7"))?;
-        // What Runlog itself says of a run whose checkpoints grow.
+        // Runlog's own answer about a run whose checkpoints grow.
         let grown = checkpoint("checkpoint.last", 7, 100);
         ours.save(grown.clone(), 7)?;
         drop(ours);
@@ -407,20 +407,20 @@ fn the_checkpoint_store_answers_as_theirs_does_behind_any_restart() -> anyhow::R
     })
 }
 
-/// One whose record has hardly any room left, so that no batch holds it beside another.
+/// A checkpoint whose record is so large that no batch can hold it together with another.
 fn large(id: &str, covers: u64) -> RunCheckpoint {
     let loop_state = format!("terminal:{}", "x".repeat(1_047_200));
     RunCheckpoint { loop_state, ..checkpoint(id, covers, covers) }
 }
 
-/// What Runlog itself answers.
+/// Runlog's own answer.
 fn answered(config: Config, at_or_before: u32) -> anyhow::Result<Option<serde_json::Value>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let asked = async { Runlog::connect(config).await?.checkpoint(RUN, Some(at_or_before.into())).await };
     Ok(runtime.block_on(asked)?.and_then(|found| found.state).map(|state| state.to_value()))
 }
 
-/// Two small ones, and between them one that is terminal and kept.
+/// Saves two small checkpoints, and between them a terminal one, which prunes keep.
 fn with_a_large_one(journal: &Journal) -> anyhow::Result<RunCheckpoint> {
     for seq in 1..=4 {
         journal.append(intent(seq, &seq.to_string()))?;
@@ -451,12 +451,12 @@ fn a_prune_keeps_a_terminal_checkpoint_that_is_too_large_for_a_batch() -> anyhow
 }
 
 #[test]
-fn a_prune_that_broke_off_is_brought_to_its_end_by_the_next_one() -> anyhow::Result<()> {
+fn the_next_prune_completes_an_interrupted_one() -> anyhow::Result<()> {
     let site = Site::http()?;
     let relay = runlog_tests::cut::Relay::start(&site.server.url, "/records?deadline_ms")?;
     let journal = Journal::connect(site.config(&relay.url)?)?.with_patience(Duration::ZERO);
     let large = with_a_large_one(&journal)?;
-    // Together they are refused, and then only the prune itself arrives.
+    // The batch is refused, and then only the prune itself is written.
     relay.pass(2);
     relay.swallow_next();
     journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");

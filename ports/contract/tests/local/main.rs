@@ -1,5 +1,5 @@
-//! The SDK's own contract tests, on our journal and our checkpoint store: all of them on a local log, some over `http:`.
-//! Beside them what the port promises beyond these.
+//! The SDK's own contract tests on Runlog's journal and checkpoint store: all on a local log, some over `http:`. The port's
+//! further guarantees are tested beside them.
 
 mod agreement;
 mod example;
@@ -15,14 +15,14 @@ mod theirs {
 }
 
 #[test]
-fn all_of_their_tests_pass_on_a_local_log() -> anyhow::Result<()> {
+fn all_tests_of_the_sdk_pass_on_a_local_log() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let journal = format!("local:{}", folder.path().display());
     run("local", &journal, "", &["theirs::"], theirs::TESTS)
 }
 
 #[test]
-fn their_journal_tests_pass_over_http() -> anyhow::Result<()> {
+fn the_sdks_journal_tests_pass_over_http() -> anyhow::Result<()> {
     let site = Site::http()?;
     let which = ["records_journal_contract", "replay_recovery", "runtime_runtime_contract", "p0_p0_text_run"];
     run("http", &site.server.url, &site.server.url, &which, theirs::REDUCED)

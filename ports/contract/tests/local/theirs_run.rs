@@ -1,4 +1,4 @@
-//! Their tests in a process of their own, since a journal is shared by a process; all of them must have run, and passed.
+//! Runs the SDK's tests in a process of their own, because a process shares one journal, and checks that all ran and passed.
 
 use agent_sdk_core::contract::{JOURNAL, SERVER};
 use anyhow::ensure;

@@ -74,7 +74,7 @@ fn recorded_calls_answer_in_request_order_and_once_each() {
 }
 
 #[test]
-fn a_key_identifies_one_call_however_often_it_is_asked_for_and_whatever_the_checkpoint_covers() {
+fn a_key_identifies_one_call_every_time_and_whatever_the_checkpoint_covers() {
     let covered = recovery(vec![completed("covered", 1, "v1:a", Some("k"))], Vec::new()).completed;
     let later = vec![completed("later", 9, "v1:a", Some("k")), completed("keyless", 10, "v1:a", None)];
     let mut replay = Replay::new(&recovery(later, Vec::new()), &covered);

@@ -22,7 +22,7 @@ pub mod pipeline;
 pub mod project;
 pub mod projector;
 pub mod query;
-pub mod replace;
+pub mod rebuild;
 pub mod shared;
 pub mod store;
 mod verify;

@@ -69,7 +69,7 @@ impl From<store::Error> for Error {
             store::Error::Full { .. } => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
-        Self::new(kind, "the index could not be read or written").because(source)
+        Self::new(kind, "index read or write failed").because(source)
     }
 }
 
@@ -87,6 +87,6 @@ impl From<runlog_content::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        Self::new(source.error_kind(), "the log did not take or give what was asked").because(source)
+        Self::new(source.error_kind(), "log append or read failed").because(source)
     }
 }

@@ -5,7 +5,7 @@
 //! start has moved past it, what was built from it still knows.
 
 use crate::index::{
-    Config, Error, fold, replace,
+    Config, Error, fold, rebuild,
     store::{
         Budget, Rows,
         meta::{self, Journal},
@@ -136,8 +136,8 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let read = tokio::task::spawn_blocking(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
         for partition in PartitionId::all(partitions) {
-            if !replace::generations(&index, partition).is_empty()
-                && let Some(journal) = replace::open(&index, partition, &budget)?.get(&meta::journal())?
+            if !rebuild::generations(&index, partition).is_empty()
+                && let Some(journal) = rebuild::open(&index, partition, &budget)?.get(&meta::journal())?
             {
                 return Ok(Some(journal));
             }

@@ -1,4 +1,4 @@
-//! A run as the fold had it behind an offset: what the index keeps of the run up to there, folded again by the same code.
+//! A run as of an offset (inclusive), re-folded from its stored records by the same code.
 //!
 //! ```text
 //!   records applied alone ─┐

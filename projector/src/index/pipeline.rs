@@ -10,7 +10,7 @@
 use crate::index::{
     failpoint,
     fold::{self, Fold, Step, Stop},
-    replace,
+    rebuild,
     shared::Shared,
     store,
 };
@@ -32,39 +32,40 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long a partition is left alone that waits for a schema, which mostly takes milliseconds.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 
-struct Lane {
+/// One partition's fold, and why it does not go on, if it does not.
+struct PartitionWorker {
     fold: Fold,
     stopped: Option<Stop>,
     retry_at: Option<Instant>,
 }
 
-impl Lane {
+impl PartitionWorker {
     /// Folds a share until something is in the way. What is not taken is delivered again, after a seek, or passed over
     /// while the partition stands still.
-    fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<Turn<'d>, store::Error> {
+    fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<StepOutcome<'d>, store::Error> {
         if self.retry_at.is_some() {
-            return Ok(Turn::Went);
+            return Ok(StepOutcome::Went);
         }
         if let Some(stop) = self.stopped.clone() {
-            return Ok(Turn::Stopped { stop, rest: share });
+            return Ok(StepOutcome::Stopped { stop, rest: share });
         }
         for (index, chunk) in share.iter().enumerate() {
             match self.fold.take(chunk)? {
                 Step::Went => {}
-                Step::Stopped(stop) => return Ok(Turn::Stopped { stop, rest: share[index..].to_vec() }),
-                Step::Waiting(failing) => return Ok(Turn::Waiting(failing)),
+                Step::Stopped(stop) => return Ok(StepOutcome::Stopped { stop, rest: share[index..].to_vec() }),
+                Step::Waiting(failing) => return Ok(StepOutcome::Waiting(failing)),
                 Step::Rebuild { at, offset, row } => {
-                    return Ok(Turn::Rebuild { at, offset, row, rest: share[index..].to_vec() });
+                    return Ok(StepOutcome::Rebuild { at, offset, row, rest: share[index..].to_vec() });
                 }
             }
         }
-        Ok(Turn::Went)
+        Ok(StepOutcome::Went)
     }
 }
 
-/// What a lane's share of a poll came to.
-enum Turn<'d> {
-    /// All of it was taken, or the lane waits for its retry.
+/// The outcome of folding a partition's share of a poll.
+enum StepOutcome<'d> {
+    /// All of it was folded, or the partition waits for its retry.
     Went,
     /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
     Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
@@ -83,21 +84,21 @@ fn shares(batch: &[Delivery]) -> BTreeMap<PartitionId, Vec<&[Delivery]>> {
     shares
 }
 
-type Folded<'d> = Vec<(PartitionId, Result<Turn<'d>, store::Error>)>;
+type Folded<'d> = Vec<(PartitionId, Result<StepOutcome<'d>, store::Error>)>;
 
 /// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
 fn fold_all<'d>(
-    lanes: &mut BTreeMap<PartitionId, Lane>,
+    workers: &mut BTreeMap<PartitionId, PartitionWorker>,
     mut shares: BTreeMap<PartitionId, Vec<&'d [Delivery]>>,
 ) -> Folded<'d> {
     let records: usize = shares.values().flatten().map(|chunk| chunk.len()).sum();
-    let jobs: Vec<_> = lanes
+    let jobs: Vec<_> = workers
         .iter_mut()
-        .filter_map(|(partition, lane)| shares.remove(partition).map(|share| (*partition, lane, share)))
+        .filter_map(|(partition, worker)| shares.remove(partition).map(|share| (*partition, worker, share)))
         .collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     if threads < 2 || records < PARALLEL_RECORDS_MIN {
-        return jobs.into_iter().map(|(partition, lane, share)| (partition, lane.take(share))).collect();
+        return jobs.into_iter().map(|(partition, worker, share)| (partition, worker.take(share))).collect();
     }
     let jobs = Mutex::new(jobs.into_iter());
     let work = || {
@@ -105,8 +106,8 @@ fn fold_all<'d>(
         loop {
             // Taken in a statement of its own: the lock must not be held while folding.
             let job = jobs.lock().expect("a fold panicked").next();
-            let Some((partition, lane, share)) = job else { return done };
-            done.push((partition, lane.take(share)));
+            let Some((partition, worker, share)) = job else { return done };
+            done.push((partition, worker.take(share)));
         }
     };
     std::thread::scope(|scope| {
@@ -121,12 +122,12 @@ fn fold_all<'d>(
 pub struct Pipeline {
     shared: Arc<Shared>,
     reader: Box<dyn Reader>,
-    lanes: BTreeMap<PartitionId, Lane>,
+    workers: BTreeMap<PartitionId, PartitionWorker>,
 }
 
 impl std::fmt::Debug for Pipeline {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline").field("partitions", &self.lanes.len()).finish_non_exhaustive()
+        f.debug_struct("Pipeline").field("partitions", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
@@ -136,12 +137,12 @@ impl Pipeline {
         let from: Vec<_> =
             folds.iter().filter(|(_, stop)| stop.is_none()).map(|(fold, _)| (fold.partition, fold.next)).collect();
         let reader = shared.log.reader(&from)?;
-        let mut lanes = BTreeMap::new();
+        let mut workers = BTreeMap::new();
         for (fold, stopped) in folds {
             shared.report(fold.partition, fold.next, stopped.clone());
-            lanes.insert(fold.partition, Lane { fold, stopped, retry_at: None });
+            workers.insert(fold.partition, PartitionWorker { fold, stopped, retry_at: None });
         }
-        Ok(Self { shared, reader, lanes })
+        Ok(Self { shared, reader, workers })
     }
 
     /// Runs until the service ends or the log is lost for good.
@@ -162,57 +163,57 @@ impl Pipeline {
     /// Hands each partition its share, in order, and settles what came of it. Partitions have nothing in common, so the
     /// cores share them.
     fn route(&mut self, batch: &[Delivery]) {
-        for (partition, turn) in fold_all(&mut self.lanes, shares(batch)) {
-            self.settle(partition, turn);
+        for (partition, outcome) in fold_all(&mut self.workers, shares(batch)) {
+            self.settle(partition, outcome);
         }
-        for (partition, lane) in &mut self.lanes {
+        for (partition, worker) in &mut self.workers {
             // A store that is being rebuilt is behind the one that answers: nothing to report until it takes over.
-            let live = Arc::ptr_eq(&self.shared.store(*partition), &lane.fold.store);
-            if live && lane.stopped.is_none() && lane.retry_at.is_none() {
+            let live = Arc::ptr_eq(&self.shared.store(*partition), &worker.fold.store);
+            if live && worker.stopped.is_none() && worker.retry_at.is_none() {
                 // The reader steps over what is never delivered, so its position may be ahead of the last record.
-                let position = self.reader.position(*partition).unwrap_or(lane.fold.next);
-                self.shared.report(*partition, position.max(lane.fold.next), None);
+                let position = self.reader.position(*partition).unwrap_or(worker.fold.next);
+                self.shared.report(*partition, position.max(worker.fold.next), None);
             }
         }
     }
 
-    fn settle(&mut self, partition: PartitionId, turn: Result<Turn<'_>, store::Error>) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        match turn {
-            Ok(Turn::Went) => replace::caught_up(&self.shared, &mut lane.fold),
-            Ok(Turn::Stopped { stop, rest }) => {
+    fn settle(&mut self, partition: PartitionId, outcome: Result<StepOutcome<'_>, store::Error>) {
+        let Some(worker) = self.workers.get_mut(&partition) else { return };
+        match outcome {
+            Ok(StepOutcome::Went) => rebuild::caught_up(&self.shared, &mut worker.fold),
+            Ok(StepOutcome::Stopped { stop, rest }) => {
                 let offset = stop.offset;
                 // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
                 let found =
-                    rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*lane.fold.schemas).transpose());
+                    rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*worker.fold.schemas).transpose());
                 let Some(Ok(row)) = found else {
                     if found.is_some() {
                         // It could be the skip: the partition is read again from where it stopped.
-                        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+                        worker.retry_at = Some(Instant::now() + RETRY_AFTER);
                     }
                     // A rebuild that comes to stand still has what it will have.
-                    replace::caught_up(&self.shared, &mut lane.fold);
+                    rebuild::caught_up(&self.shared, &mut worker.fold);
                     return self.stop(partition, stop);
                 };
                 tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
-                match lane.fold.void(offset, &row) {
-                    Ok(()) => lane.stopped = None,
+                match worker.fold.void(offset, &row) {
+                    Ok(()) => worker.stopped = None,
                     Err(error) => return self.store_failed(partition, error),
                 }
                 self.shared.config.failpoints.at(failpoint::SKIP_VOIDED);
                 self.seek_back(partition);
             }
-            Ok(Turn::Waiting(failing)) => {
+            Ok(StepOutcome::Waiting(failing)) => {
                 let pause = if failing.is_some() { RETRY_AFTER } else { AWAIT_SCHEMA };
-                lane.retry_at = Some(Instant::now() + pause);
+                worker.retry_at = Some(Instant::now() + pause);
                 if failing.is_some() {
-                    self.shared.report(partition, lane.fold.next, failing);
+                    self.shared.report(partition, worker.fold.next, failing);
                 }
             }
-            Ok(Turn::Rebuild { at, offset, row, rest }) => {
+            Ok(StepOutcome::Rebuild { at, offset, row, rest }) => {
                 if let Some(stop) = self.rebuild(partition, at, offset, &row) {
                     // Among the rest may be the skip of this one.
-                    self.settle(partition, Ok(Turn::Stopped { stop, rest }));
+                    self.settle(partition, Ok(StepOutcome::Stopped { stop, rest }));
                 }
             }
             Err(error) => self.store_failed(partition, error),
@@ -228,18 +229,17 @@ impl Pipeline {
         offset: Offset,
         row: &store::meta::SkipRow,
     ) -> Option<Stop> {
-        let lane = self.lanes.get_mut(&partition)?;
+        let worker = self.workers.get_mut(&partition)?;
         match self.reader.seek(partition, Offset::ZERO) {
             Ok(()) => {
-                if let Err(error) = replace::begin(&self.shared, &mut lane.fold, offset, row) {
+                if let Err(error) = rebuild::begin(&self.shared, &mut worker.fold, offset, row) {
                     self.store_failed(partition, error);
                 }
             }
             Err(error) if error.kind() == Kind::OutOfRange => {
                 let error = format!(
-                    "the skip at partition {partition}, offset {at} voids the record at offset {offset}, which was \
-                     applied, and the log has no longer what the index would be built again from: {error}; skip the \
-                     skip to go on with that record"
+                    "cannot rebuild: the log no longer starts at offset 0 ({error}). The skip at partition {partition}, offset \
+                     {at} voids the applied record at offset {offset}; skip that skip to keep the record and go on"
                 );
                 return Some(Stop { offset: at, kind: "cannot_rebuild", error });
             }
@@ -250,49 +250,49 @@ impl Pipeline {
 
     /// Stands still, and says so once.
     fn stop(&mut self, partition: PartitionId, stop: Stop) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        if lane.stopped.as_ref() != Some(&stop) {
+        let Some(worker) = self.workers.get_mut(&partition) else { return };
+        if worker.stopped.as_ref() != Some(&stop) {
             tracing::error!(%partition, offset = %stop.offset, kind = stop.kind, "{}", stop.error);
-            self.shared.report(partition, lane.fold.next, Some(stop.clone()));
-            lane.stopped = Some(stop);
+            self.shared.report(partition, worker.fold.next, Some(stop.clone()));
+            worker.stopped = Some(stop);
             self.shared.config.failpoints.at(failpoint::STOP_TOLD);
         }
     }
 
     /// Reads the partition again from what is committed.
     fn seek_back(&mut self, partition: PartitionId) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        if let Err(error) = self.reader.seek(partition, lane.fold.next) {
+        let Some(worker) = self.workers.get_mut(&partition) else { return };
+        if let Err(error) = self.reader.seek(partition, worker.fold.next) {
             self.unread(partition, &error);
         }
     }
 
     /// The partition is tried again later from what is committed.
     fn unread(&mut self, partition: PartitionId, error: &runlog_log::Error) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
-        let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
-        self.shared.report(partition, lane.fold.next, Some(stop));
-        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+        let Some(worker) = self.workers.get_mut(&partition) else { return };
+        let stop = Stop { offset: worker.fold.next, kind: "log", error: error.to_string() };
+        self.shared.report(partition, worker.fold.next, Some(stop));
+        worker.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
 
     fn store_failed(&mut self, partition: PartitionId, error: store::Error) {
-        let Some(lane) = self.lanes.get_mut(&partition) else { return };
+        let Some(worker) = self.workers.get_mut(&partition) else { return };
         let kind = if error.damaged() { "index_damaged" } else { "store" };
         let error = crate::index::Error::from(error).problem().detail;
-        tracing::error!(%partition, next = %lane.fold.next, "{error}");
-        let stop = Stop { offset: lane.fold.next, kind, error };
-        self.shared.report(partition, lane.fold.next, Some(stop));
-        lane.retry_at = Some(Instant::now() + RETRY_AFTER);
+        tracing::error!(%partition, next = %worker.fold.next, "{error}");
+        let stop = Stop { offset: worker.fold.next, kind, error };
+        self.shared.report(partition, worker.fold.next, Some(stop));
+        worker.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
 
     fn retry(&mut self) {
         let now = Instant::now();
         let due: Vec<PartitionId> = self
-            .lanes
+            .workers
             .iter_mut()
-            .filter(|(_, lane)| lane.retry_at.is_some_and(|at| at <= now))
-            .map(|(partition, lane)| {
-                lane.retry_at = None;
+            .filter(|(_, worker)| worker.retry_at.is_some_and(|at| at <= now))
+            .map(|(partition, worker)| {
+                worker.retry_at = None;
                 *partition
             })
             .collect();
@@ -308,12 +308,12 @@ impl Pipeline {
             Kind::OutOfRange | Kind::Damaged => {
                 let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };
                 let told = crate::index::Error::from(error).problem().detail;
-                for (partition, lane) in &mut self.lanes {
+                for (partition, worker) in &mut self.workers {
                     if at.is_none_or(|at| at == *partition) {
-                        let stop = Stop { offset: lane.fold.next, kind, error: told.clone() };
+                        let stop = Stop { offset: worker.fold.next, kind, error: told.clone() };
                         tracing::error!(%partition, "{told}");
-                        self.shared.report(*partition, lane.fold.next, Some(stop.clone()));
-                        lane.stopped = Some(stop);
+                        self.shared.report(*partition, worker.fold.next, Some(stop.clone()));
+                        worker.stopped = Some(stop);
                         self.reader.release(*partition).ok();
                     }
                 }
@@ -321,9 +321,9 @@ impl Pipeline {
             }
             Kind::Fatal => {
                 tracing::error!("the log is lost to this process, start it again: {error}");
-                for (partition, lane) in &self.lanes {
-                    let stop = Stop { offset: lane.fold.next, kind: "log", error: error.to_string() };
-                    self.shared.report(*partition, lane.fold.next, Some(stop));
+                for (partition, worker) in &self.workers {
+                    let stop = Stop { offset: worker.fold.next, kind: "log", error: error.to_string() };
+                    self.shared.report(*partition, worker.fold.next, Some(stop));
                 }
                 false
             }

@@ -8,7 +8,7 @@ use crate::index::{
     fold::{Fold, Stop},
     journal,
     pipeline::Pipeline,
-    query, replace,
+    query, rebuild,
     shared::{Progress, Shared},
     store::{Budget, Rows, Store, meta},
 };
@@ -74,11 +74,11 @@ impl Projector {
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
         for partition in PartitionId::all(journal.partitions) {
-            let store = Arc::new(replace::open(&config.dir.join("index"), partition, &budget)?);
+            let store = Arc::new(rebuild::open(&config.dir.join("index"), partition, &budget)?);
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
-            let stop = if config.paused { None } else { misfit(&log, &fold).await? };
+            let stop = if config.paused { None } else { check_against_log(&log, &fold).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
             partitions.push((store, progress));
             folds.push((fold, stop));
@@ -229,7 +229,7 @@ fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinH
 }
 
 /// Why a fold cannot go on against this log, if it cannot.
-async fn misfit(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
+async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
     let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
     let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
     if fold.next < bounds.start {

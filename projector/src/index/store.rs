@@ -184,8 +184,8 @@ pub struct Store {
     db: rocksdb::DB,
     dir: PathBuf,
     mode: Mode,
-    /// Whoever writes, or turns to a new memtable, holds it: nothing is written between the old log's way to disk and the new
-    /// log.
+    /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old write-ahead log
+    /// and the new one.
     memtable: Mutex<Share>,
 }
 
@@ -285,7 +285,7 @@ impl Store {
 
     /// Writes memtables to disk; a bulk store is durable from here on.
     pub fn flush(&self) -> Result<(), Error> {
-        self.turn(&mut self.memtable(), true)
+        self.rotate_memtable(&mut self.memtable(), true)
     }
 
     /// Has all that was committed on disk.
@@ -298,9 +298,9 @@ impl Store {
         self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Turns to a new memtable and a new write-ahead log, once all that was written to the old one is on disk. The old
-    /// memtable becomes a table meanwhile; with `waits`, before this returns.
-    fn turn(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
+    /// Syncs the write-ahead log, then switches to a new memtable and a new write-ahead log. The old memtable is flushed to a
+    /// table in the background, or, with `waits`, before this returns.
+    fn rotate_memtable(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
         if self.mode == Mode::Live {
             self.sync()?;
         }
@@ -311,8 +311,8 @@ impl Store {
         Ok(())
     }
 
-    /// What RocksDB tells of itself; none where it does not, and then it is taken for the worst.
-    fn told(&self, property: &properties::PropName) -> Option<usize> {
+    /// An integer RocksDB property. Callers treat `None` as the worst case.
+    fn int_property(&self, property: &properties::PropName) -> Option<usize> {
         self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
@@ -333,21 +333,21 @@ impl Commit for Store {
         }
         let mut options = rocksdb::WriteOptions::default();
         // Not synced: what a power cut takes from the end of the write-ahead log goes together with its offset, and the
-        // log has it. That it takes nothing but the end is what `turn` is for.
+        // log has it. `rotate_memtable` ensures that it takes nothing but the end.
         options.disable_wal(self.mode == Mode::Bulk);
         let mut memtable = self.memtable();
         if memtable.is_past_full() {
-            self.turn(&mut memtable, true)?;
+            self.rotate_memtable(&mut memtable, true)?;
         }
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
-        memtable.set(self.told(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
-        let under_way = || self.told(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
+        memtable.set(self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
+        let under_way = || self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
         // Behind a write that went well: a sync that fails, or a log that cannot be made, takes RocksDB for good where it has
         // another error already, and it has not.
         if (memtable.is_full() || memtable.all_are_full() && !under_way())
-            && let Err(error) = self.turn(&mut memtable, false)
+            && let Err(error) = self.rotate_memtable(&mut memtable, false)
         {
-            // What was written is there; the next write that cannot do without turns first.
+            // The write succeeded; the next write that needs a new memtable switches first.
             tracing::debug!(dir = %self.dir.display(), %error, "a memtable is kept");
         }
         Ok(())

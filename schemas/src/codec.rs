@@ -337,7 +337,7 @@ impl<'a> Envelope<'a> {
         if self.kind == RecordKind::Batch
             && let Ok(records) = self.records()
         {
-            return batch_hash(records.iter().map(Self::content_hash));
+            return ContentHash::of_batch(records.iter().map(Self::content_hash));
         }
         self.stored.as_ref().map_or_else(|| Sha256::of(&self.datum[self.payload_at..]), |stored| stored.sha256)
     }
@@ -452,13 +452,6 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
         return Err(malformed("a request without a fingerprint"));
     }
     Ok(())
-}
-
-/// The payload hash of a batch whose records have these content hashes.
-pub(crate) fn batch_hash(records: impl Iterator<Item = ContentHash>) -> Sha256 {
-    let hashes: Vec<ContentHash> = records.collect();
-    let parts: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.0.as_slice()).collect();
-    Sha256::of_parts(&parts)
 }
 
 /// Decodes a datum whole.

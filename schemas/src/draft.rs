@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
 use std::collections::BTreeMap;
 
+mod batch;
 mod warnings;
 
 /// Why a JSON record was not taken. `pointer` is a JSON pointer into it.

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::{
-    codec, datum,
+    datum,
     datum::{Datum, Sha256},
     id::{ContentHash, Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::{Payload, StoredPayload},
@@ -247,7 +247,7 @@ impl JournalRecord {
     pub fn content_hash(&self) -> ContentHash {
         let payload = match &self.payload {
             Payload::StoredPayload(stored) => stored.sha256,
-            Payload::Batch(batch) => codec::batch_hash(batch.records.iter().map(Self::content_hash)),
+            Payload::Batch(batch) => ContentHash::of_batch(batch.records.iter().map(Self::content_hash)),
             payload => Sha256::of(&payload.to_bytes()),
         };
         let mut bytes = self.body.to_bytes();

@@ -38,6 +38,15 @@ hashes! {
     PrevHash;
 }
 
+impl ContentHash {
+    /// The payload hash of a batch whose records have these content hashes.
+    pub(crate) fn of_batch(records: impl Iterator<Item = Self>) -> Sha256 {
+        let hashes: Vec<Self> = records.collect();
+        let parts: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.0.as_slice()).collect();
+        Sha256::of_parts(&parts)
+    }
+}
+
 impl RunHash {
     /// The hash behind one more record: SHA-256(self ‖ the record's own hash).
     #[must_use]

@@ -2,7 +2,7 @@
 
 use crate::{
     contract,
-    payload::validated_output::{TypedResultPublicationRecord, ValidatedOutput, ValidationReportRecord},
+    payload::validated_output::{SchemaVersion, TypedResultPublicationRecord, ValidatedOutput, ValidationReportRecord},
     refs::PrivacyClass,
     symbols, variants,
 };
@@ -17,14 +17,6 @@ variants! {
         5 ValidationReport(ValidationReportRecord) = "validation_report",
         6 ValidatedOutput(ValidatedOutput) = "validated_output",
         7 TypedResultPublication(TypedResultPublicationRecord) = "typed_result_publication",
-    }
-}
-contract! {
-    /// `output::SchemaVersion` of the contract.
-    SchemaVersion {
-        major: u32,
-        minor: u32,
-        patch: u32,
     }
 }
 contract! {

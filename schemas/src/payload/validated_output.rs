@@ -2,11 +2,18 @@
 
 use crate::{
     contract,
-    payload::structured_output::SchemaVersion,
     refs::{ContentRef, EntityRef, LineageRef, PolicyRef, PrivacyClass},
     symbols,
 };
 
+contract! {
+    /// `output::SchemaVersion` of the contract.
+    SchemaVersion {
+        major: u32,
+        minor: u32,
+        patch: u32,
+    }
+}
 contract! {
     /// `validated_output::OutputLineage` of the contract.
     OutputLineage {

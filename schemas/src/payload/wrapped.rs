@@ -3,13 +3,10 @@
 use crate::{
     datum,
     datum::{Datum, Input, Malformed},
-    draft::Draft,
-    payload::Payload,
     record::JournalRecord,
     scalar::Bytes,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 /// The most records that a batch holds.
 pub const BATCH_RECORDS_MAX: usize = 4096;
@@ -52,30 +49,6 @@ impl Batch {
             JournalRecord::skip(input)?;
             visit(from..input.position())
         })
-    }
-}
-
-impl<'de> Deserialize<'de> for Batch {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Raw {
-            records: Vec<Box<RawValue>>,
-        }
-        let raw = Raw::deserialize(d)?;
-        let record = |raw: &RawValue| match Draft::parse(raw.get()) {
-            Ok(draft) if matches!(draft.record.payload, Payload::Batch(_)) => {
-                Err(serde::de::Error::custom("a batch within a batch"))
-            }
-            Ok(draft) if !draft.has_record_id => {
-                Err(serde::de::Error::custom("a record of a batch needs its record_id"))
-            }
-            Ok(draft) => Ok(draft.record),
-            Err(error) => Err(serde::de::Error::custom(error)),
-        };
-        if raw.records.len() > BATCH_RECORDS_MAX {
-            return Err(serde::de::Error::custom("too many records in a batch"));
-        }
-        Ok(Self { records: raw.records.iter().map(|raw| record(raw)).collect::<Result<_, _>>()? })
     }
 }
 

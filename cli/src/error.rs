@@ -97,7 +97,7 @@ impl From<runlog_projector::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        Self::new(source.error_kind(), "log append or read failed").because(source)
+        Self::new(runlog_projector::kind_of(source.kind()), "log append or read failed").because(source)
     }
 }
 

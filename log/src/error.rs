@@ -1,34 +1,32 @@
 //! One error for every adapter; [`Error::kind`] says what the caller can do about it.
 
 use crate::{Offset, PartitionId};
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::subject::Subject;
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing happened; the same call may succeed later.
     Retry,
-    /// The input is at fault and was not taken.
+    /// The input is invalid, and nothing was appended.
     Invalid,
-    /// It is not known whether the append landed: read the log before doing it again.
+    /// It is not known whether the records were appended: read the log before sending them again.
     Unknown,
     /// The offset is not in the log.
     OutOfRange,
-    /// The log cannot be used any more by this process.
+    /// This process cannot use the log any more.
     Fatal,
-    /// What is stored is damaged, and nothing of it is passed over: bring it back from a copy.
+    /// The stored data is damaged. No record is skipped: restore the log from a copy.
     Damaged,
 }
 
 /// Why a call on the log failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}, topic {topic}{}{}", named("partition", .partition), named("offset", .offset))]
+#[error("{what}{}{}{}", named("topic", &.subject.topic), named("partition", &.subject.partition), named("offset", &.subject.offset))]
 pub struct Error {
     kind: Kind,
     what: String,
-    topic: String,
-    partition: Option<PartitionId>,
-    offset: Option<Offset>,
+    subject: Subject,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -36,20 +34,21 @@ pub struct Error {
 impl Error {
     /// An error about a whole topic.
     pub fn new(kind: Kind, topic: &str, what: impl Into<String>) -> Self {
-        Self { kind, what: what.into(), topic: topic.into(), partition: None, offset: None, source: None }
+        let subject = Subject { topic: Some(topic.into()), ..Subject::default() };
+        Self { kind, what: what.into(), subject, source: None }
     }
 
     /// Names the partition.
     #[must_use]
     pub fn at(mut self, partition: PartitionId) -> Self {
-        self.partition = Some(partition);
+        self.subject.partition = Some(partition);
         self
     }
 
     /// Names the offset.
     #[must_use]
     pub fn offset(mut self, offset: Offset) -> Self {
-        self.offset = Some(offset);
+        self.subject.offset = Some(offset);
         self
     }
 
@@ -66,23 +65,14 @@ impl Error {
         Self { kind, ..self }
     }
 
-    /// The partition that it is about, where it is about one.
-    pub fn partition(&self) -> Option<PartitionId> {
-        self.partition
+    /// What it is about: the topic, and the partition and offset if the call named them.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.kind
-    }
-
-    /// The kind as servers and commands name it.
-    pub fn error_kind(&self) -> ErrorKind {
-        match self.kind {
-            Kind::Invalid => ErrorKind::Invalid,
-            Kind::Retry | Kind::Unknown | Kind::Fatal => ErrorKind::Unavailable,
-            Kind::OutOfRange | Kind::Damaged => ErrorKind::Internal,
-        }
     }
 }
 
@@ -98,6 +88,10 @@ mod tests {
     fn an_error_names_what_it_knows_and_nothing_else() {
         let error = Error::new(Kind::Retry, "t", "it failed");
         assert_eq!(error.to_string(), "it failed, topic t");
-        assert_eq!(error.at(1.into()).offset(7.into()).to_string(), "it failed, topic t, partition 1, offset 7");
+        let error = error.at(1.into()).offset(7.into());
+        assert_eq!(error.to_string(), "it failed, topic t, partition 1, offset 7");
+        let Subject { topic, partition, offset, record_id } = error.subject().clone();
+        assert_eq!((topic.as_deref(), partition, offset), (Some("t"), Some(1.into()), Some(7.into())));
+        assert_eq!(record_id, None);
     }
 }

@@ -12,6 +12,7 @@
 pub mod changes;
 pub mod config;
 pub mod content;
+pub mod entry;
 pub mod error;
 pub mod failpoint;
 pub mod fold;

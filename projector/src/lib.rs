@@ -15,4 +15,4 @@ pub mod index;
 pub mod open;
 pub mod server;
 
-pub use index::{Clock, Config, Consistency, Contents, Error, Projector};
+pub use index::{Clock, Config, Consistency, Contents, Error, Projector, error::kind_of};

@@ -259,7 +259,7 @@ impl Reader for KafkaReader {
 
     fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
         // What was wrong with it is of no interest any more.
-        self.late.take_if(|error| error.partition() == Some(partition));
+        self.late.take_if(|error| error.subject().partition == Some(partition));
         if self.places.contains_key(&partition) {
             self.unassign([partition])?;
             self.places.remove(&partition);

@@ -16,10 +16,10 @@ use runlog_schemas::{
     answer::{ErrorKind, Position},
     codec::{self, Framing, RECORD_BYTES_MAX},
     datum::hex,
+    headers,
     partition::partition_of,
     record::JournalRecord,
     schema,
-    trace::TRACEPARENT,
 };
 use std::time::Duration;
 
@@ -57,11 +57,8 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
         let error = Error::new(ErrorKind::TooLarge, Action::FixTheInput, message);
         return Err(AppendFailed { error, untouched: true });
     }
-    let mut headers = vec![
-        ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
-        ("runlog-schema-version".into(), schema::VERSION.into()),
-    ];
-    headers.extend(trace.map(|trace| (TRACEPARENT.into(), trace.into())));
+    let mut headers = headers::of(record);
+    headers.extend(headers::trace(trace));
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers })
 }
 

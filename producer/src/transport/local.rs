@@ -9,7 +9,6 @@ use runlog_content::Store;
 use runlog_projector::{
     Consistency, Projector,
     index::{
-        journal,
         past::{BYTES_MAX, Limits, Past},
         query::{self, timeline},
     },
@@ -17,6 +16,7 @@ use runlog_projector::{
 };
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
+    headers,
     id::{JournalSeq, PartitionId, RecordId, RunId},
     record::JournalRecord,
 };
@@ -53,7 +53,7 @@ impl Local {
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let refused = |failed| AppendFailed { error: error(&failed), untouched: true };
         let mut entry = self.projector.entry(record).map_err(refused)?;
-        entry.headers.extend(journal::trace(trace));
+        entry.headers.extend(headers::trace(trace));
         let partition = self.projector.partition_of(run_of(record)?);
         let ack = self.projector.log().append(partition, vec![entry]);
         let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(record, self.deadline))?;

@@ -4,6 +4,7 @@ use crate::index::store;
 use runlog_schemas::{
     answer::{self, ErrorKind, Problem},
     id::{Illegal, Offset, PartitionId},
+    subject::Subject,
 };
 
 /// Why a call was not answered.
@@ -12,6 +13,7 @@ use runlog_schemas::{
 pub struct Error {
     kind: ErrorKind,
     message: String,
+    subject: Box<Subject>,
     lag: Option<u64>,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
@@ -20,13 +22,20 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; the message says what, where and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), lag: None, source: None }
+        Self { kind, message: message.into(), subject: Box::default(), lag: None, source: None }
     }
 
     /// Names the cause.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
+        self
+    }
+
+    /// Names the record or the place in the log that it is about.
+    #[must_use]
+    pub fn about(mut self, subject: Subject) -> Self {
+        *self.subject = subject;
         self
     }
 
@@ -39,6 +48,7 @@ impl Error {
                 "partition {partition} is applied up to offset {applied}, asked for {target} ({lag} behind); \
                  retry, extend the deadline, or read at eventual"
             ),
+            subject: Box::new(Subject { partition: Some(partition), offset: Some(target), ..Subject::default() }),
             lag: Some(lag),
             source: None,
         }
@@ -47,6 +57,11 @@ impl Error {
     /// What callers act on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// The record or the place in the log that it is about, as far as it is known.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     /// The error as RFC 9457 problem details, its causes in the detail.
@@ -87,6 +102,17 @@ impl From<runlog_content::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        Self::new(source.error_kind(), "log append or read failed").because(source)
+        let subject = source.subject().clone();
+        Self::new(kind_of(source.kind()), "log append or read failed").about(subject).because(source)
+    }
+}
+
+/// The kind of a log's error, as servers and commands name it.
+pub fn kind_of(kind: runlog_log::Kind) -> ErrorKind {
+    use runlog_log::Kind;
+    match kind {
+        Kind::Invalid => ErrorKind::Invalid,
+        Kind::Retry | Kind::Unknown | Kind::Fatal => ErrorKind::Unavailable,
+        Kind::OutOfRange | Kind::Damaged => ErrorKind::Internal,
     }
 }

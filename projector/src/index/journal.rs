@@ -5,20 +5,21 @@
 //! start has moved past it, what was built from it still knows.
 
 use crate::index::{
-    Config, Error, fold, rebuild,
+    Config, Error,
+    entry::entry,
+    fold, rebuild,
     store::{
         Budget, Rows,
         meta::{self, Journal},
     },
 };
-use runlog_log::{Entry, Log, Offset, PartitionId};
+use runlog_log::{Log, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
-    codec::{self, RECORD_BYTES_MAX, Schemas, Unreadable},
+    codec::{self, Schemas, Unreadable},
     id::RecordId,
     payload::{Genesis, Payload},
     record::JournalRecord,
-    schema, trace,
 };
 use std::{
     sync::Arc,
@@ -33,20 +34,6 @@ const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 const READ_BYTES: usize = 1 << 20;
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
-
-/// The headers of a record: kind and schema version.
-pub fn headers(record: &JournalRecord) -> Vec<(String, Vec<u8>)> {
-    vec![
-        ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
-        ("runlog-schema-version".into(), schema::VERSION.into()),
-    ]
-}
-
-/// The header of a trace that a record belongs to; none for what is no `traceparent`.
-pub fn trace(traceparent: Option<&str>) -> Option<(String, Vec<u8>)> {
-    let traceparent = traceparent.filter(|text| trace::is_traceparent(text))?;
-    Some((trace::TRACEPARENT.into(), traceparent.into()))
-}
 
 /// Finds the journal of `log`, or makes one where the log is empty.
 ///
@@ -105,28 +92,6 @@ async fn append(
     record.place.timestamp_millis = (config.clock)();
     log.append(partition, vec![entry(&record, &*config.schemas)?]).await?;
     Ok(())
-}
-
-/// A framed record, ready for the log.
-///
-/// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
-pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
-    let framing = schemas.framing().map_err(|why| {
-        let message = format!("nothing is appended before the registry has given the schema its id: {why}; retry");
-        Error::new(ErrorKind::Unavailable, message)
-    })?;
-    let value = codec::encode_as(record, framing);
-    let size = codec::size(&value);
-    if size > RECORD_BYTES_MAX {
-        return Err(Error::new(
-            ErrorKind::TooLarge,
-            format!(
-                "record {} of run {} is {size} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
-                record.body.record_id, record.body.run_id,
-            ),
-        ));
-    }
-    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers(record) })
 }
 
 /// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another partition

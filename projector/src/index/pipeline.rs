@@ -303,7 +303,7 @@ impl Pipeline {
 
     /// Whether the loop can go on.
     fn log_failed(&mut self, error: runlog_log::Error) -> bool {
-        let at = error.partition();
+        let at = error.subject().partition;
         match error.kind() {
             Kind::OutOfRange | Kind::Damaged => {
                 let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };

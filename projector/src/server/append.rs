@@ -1,7 +1,7 @@
 //! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
 
 use crate::index::{
-    Consistency, Error, Projector, journal,
+    Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, OfRun, RecordContext},
     query::{self, Place},
     store::{self, Rows, runs::RunRow},
@@ -11,6 +11,7 @@ use runlog_schemas::{
     answer::{Appended, Claim, CurrentWriter, Disposition, ErrorKind, Outcome, Position, ReadBack},
     codec,
     draft::{self, Draft},
+    headers,
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::Head,
     payload::{EffectResolution, Payload, RunClaim, Skip, lifetime::RetentionHorizon},
@@ -28,7 +29,7 @@ impl Projector {
     ///
     /// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
     pub fn entry(&self, record: &JournalRecord) -> Result<Entry, Error> {
-        journal::entry(record, &*self.shared.config.schemas)
+        entry::entry(record, &*self.shared.config.schemas)
     }
 
     /// Appends records of one run, in order, and waits for their outcomes.
@@ -72,7 +73,7 @@ impl Projector {
         let mut ids = Vec::new();
         for Planned { mut entry, outcome, wanted } in planned {
             if wanted {
-                entry.headers.extend(journal::trace(traceparent));
+                entry.headers.extend(headers::trace(traceparent));
                 entries.push(entry);
                 ids.push(outcome.record_id);
                 outcomes.push(None);

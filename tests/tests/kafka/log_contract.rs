@@ -119,7 +119,7 @@ fn a_reader_below_the_moved_start_is_told_so_and_seeks_on() {
             Err(error) => break error,
         }
     };
-    assert_eq!((error.kind(), error.partition()), (Kind::OutOfRange, Some(0.into())), "{error:?}");
+    assert_eq!((error.kind(), error.subject().partition), (Kind::OutOfRange, Some(0.into())), "{error:?}");
     let place = format!("partition 0, offset {}", early.position(0.into()).unwrap());
     assert!(error.to_string().contains(&place), "{error}");
     assert_eq!(kind(log.reader(&[(0.into(), 24.into())])), Kind::OutOfRange);

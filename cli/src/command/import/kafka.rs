@@ -15,7 +15,7 @@ use runlog_registry::Registry;
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Framing, NoRegistry, Unreadable},
-    depth,
+    depth, headers,
     id::PartitionId,
     partition::partition_of,
     payload::{Genesis, Payload},
@@ -75,7 +75,7 @@ pub(super) async fn send(
             let entry = Entry {
                 key: run.run_id.as_bytes().to_vec(),
                 value: codec::encode_as(&record, framing),
-                headers: runlog_projector::index::journal::headers(&record),
+                headers: headers::of(&record),
             };
             if !batch.has_room(&entry) {
                 appends.add(partition, std::mem::take(&mut batch)).await?;

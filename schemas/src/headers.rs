@@ -1,0 +1,24 @@
+//! The headers of a record in the log: its kind, the version of its schema, and the trace that it belongs to.
+
+use crate::{
+    record::JournalRecord,
+    schema,
+    trace::{TRACEPARENT, is_traceparent},
+};
+
+/// A header's name and value, as a log entry holds them.
+pub type Header = (String, Vec<u8>);
+
+/// The headers of every record: its kind and its schema's version.
+pub fn of(record: &JournalRecord) -> Vec<Header> {
+    vec![
+        ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
+        ("runlog-schema-version".into(), schema::VERSION.into()),
+    ]
+}
+
+/// The header that names the trace of a record; `None` if the text is not a `traceparent`.
+pub fn trace(traceparent: Option<&str>) -> Option<Header> {
+    let traceparent = traceparent.filter(|text| is_traceparent(text))?;
+    Some((TRACEPARENT.into(), traceparent.into()))
+}

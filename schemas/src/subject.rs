@@ -1,0 +1,16 @@
+//! What an error is about.
+
+use crate::id::{Offset, PartitionId, RecordId};
+
+/// The record or the place in the log that an error is about, as far as it is known. The error's message names them, too.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// The topic.
+    pub topic: Option<String>,
+    /// The partition.
+    pub partition: Option<PartitionId>,
+    /// The offset in the partition.
+    pub offset: Option<Offset>,
+    /// The record's id.
+    pub record_id: Option<RecordId>,
+}

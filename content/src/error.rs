@@ -5,15 +5,15 @@ use runlog_schemas::answer::{self, ErrorKind};
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The store did not answer in time, or not as it should: the same call may succeed later.
+    /// The store gave no valid answer in time: the same call may succeed later.
     Unavailable,
-    /// There is no such object: somebody has to bring it back.
+    /// The object does not exist: restore it from a copy.
     Missing,
-    /// What is there is not what was named: likewise.
+    /// The object has another length or hash than its reference: restore it from a copy.
     Corrupt,
-    /// More than the store takes: the input is at fault.
+    /// The content exceeds the store's limit.
     TooLarge,
-    /// The URL or an option of the store is at fault.
+    /// The store's URL or one of its options is invalid.
     Invalid,
 }
 

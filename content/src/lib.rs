@@ -6,8 +6,8 @@
 //!   claim check ──resolve──▶ get ──▶ length and hash verified ──▶ payload
 //! ```
 //!
-//! An object is written before the record that names it, never changed, and never looked at by judge and projection. What
-//! an upload leaves behind whose record was never appended harms nobody: the same content sent again finds it there.
+//! An object is written before the record that names it, and never changed. The judge and the projection never read it. An
+//! object whose record was never appended does no harm: the next upload of the same content finds it.
 //!
 //! Every call ends within [`Config::deadline`], its retries included. Cancelled, a `put` may have stored the object.
 

@@ -5,7 +5,7 @@
 //!                                                   └─────▶ bounds: a client and a thread of their own
 //! ```
 //!
-//! Everything that is only for Kafka's administrators is in [`admin`].
+//! What concerns Kafka's administration alone is in [`admin`].
 
 use std::{
     fmt, thread,
@@ -33,7 +33,7 @@ use producer::Producer;
 /// How long one exchange with the cluster may take where the caller gives no deadline.
 const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
-/// How long closing a client is waited for; past it the client is left to a thread of its own.
+/// How long to wait until a client is closed; after that its thread is left running.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// The log. Dropping it waits, within bounds, for what is enqueued.
@@ -53,7 +53,7 @@ impl KafkaLog {
         Self::connected(config, |live, _| Ok(live))
     }
 
-    /// The same for a journal whose partition count the caller was told: the topic may have more.
+    /// Connects with a journal's partition count; the topic may have more partitions.
     ///
     /// Errors: also `Kind::Invalid` where the topic has fewer.
     pub fn connect_with_partitions(config: KafkaConfig, count: u32) -> Result<Self, Error> {
@@ -106,7 +106,7 @@ fn await_topic(
 /// Ends a client, which librdkafka is known to hang in, within [`CLOSE_WAIT`].
 fn close(topic: &str, what: &'static str, end: impl FnOnce() + Send + 'static) {
     if !within(CLOSE_WAIT, end) {
-        tracing::error!(topic, "a kafka {what} does not close; it is left behind");
+        tracing::error!(topic, "a kafka {what} did not close in time; its thread is left running");
     }
 }
 

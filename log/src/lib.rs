@@ -1,4 +1,4 @@
-//! The log: the only truth of a journal, behind one trait.
+//! The log: a journal's source of truth, behind one trait.
 //!
 //! ```text
 //!   append ──▶ [ partition 0 ] 0 1 2 3 …  ──▶ Reader::poll   (projector)
@@ -46,7 +46,7 @@ pub const BATCH_BYTES_MAX: usize = 16 << 20;
 /// Where [`Reader::poll`] stops, bytes: the record that reaches it is the last one of that call.
 pub const POLL_BYTES_MAX: usize = 16 << 20;
 
-/// What a caller appends: one record.
+/// A record to append.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// The message key; Runlog's is the run id, empty for records that belong to a partition.
@@ -57,7 +57,7 @@ pub struct Entry {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// What a reader receives: one record and where it stands.
+/// A record as a reader receives it, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
     /// The partition that it came from.
@@ -74,7 +74,7 @@ pub struct Delivery {
     pub headers: Vec<(String, Vec<u8>)>,
 }
 
-/// Where a partition begins and ends.
+/// The first and the last offset of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// The first offset that can still be read (inclusive).
@@ -84,7 +84,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Refuses a position that is neither within these bounds nor at one of them.
+    /// An error for an offset outside of these bounds; both bounds themselves are allowed.
     fn check(self, topic: &str, partition: PartitionId, next: Offset) -> Result<(), Error> {
         let Self { start, end } = self;
         if (start..=end).contains(&next) {
@@ -97,7 +97,7 @@ impl Bounds {
 
 /// The acknowledgement of an append: resolves to the offsets of the batch, in its order.
 ///
-/// The append is under way when the call returns; dropping this future does not take it back, it only gives up knowing.
+/// The append has started when the call returns. Dropping this future does not cancel it; only the result is lost.
 pub type Ack = Pin<Box<dyn Future<Output = Result<Vec<Offset>, Error>> + Send>>;
 
 /// The answer to a bounds query.
@@ -111,16 +111,16 @@ pub trait Log: Send + Sync + fmt::Debug {
     /// How many partitions there are; fixed for the life of the value.
     fn partitions(&self) -> u32;
 
-    /// The largest `Entry::value` that is taken, bytes.
+    /// The largest `Entry::value` that can be appended, bytes.
     fn value_bytes_max(&self) -> usize;
 
-    /// The clock that stamps records, milliseconds since the Unix epoch; none where that is not this process's (Kafka).
+    /// The clock that stamps records, milliseconds since the Unix epoch; `None` if it is not this process's (Kafka).
     fn clock_millis(&self) -> Option<i64> {
         None
     }
 
-    /// What about the log's configuration, as it is now, could lose acknowledged records: a sentence each, for operators.
-    /// Blocks for the brokers' answer (Kafka), some seconds at the most.
+    /// Settings of the log that could lose acknowledged records, read now: a sentence each, for operators. Blocks until the
+    /// brokers answer (Kafka), for some seconds at most.
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
     }

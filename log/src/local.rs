@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Many appends share one fsync, and none is acknowledged before it. Offsets are dense. One process has the directory
-//! at a time. Nobody grows this into a cluster: whoever needs more than one machine uses Kafka.
+//! at a time. It is not a cluster: use Kafka for more than one machine.
 
 use std::{
     fmt, future,
@@ -44,7 +44,7 @@ pub const PARTITIONS_DEFAULT: u32 = 4;
 /// The most partitions; each is a column family, of which RocksDB wants few.
 pub const PARTITIONS_MAX: u32 = 64;
 
-/// How long a drop waits for what is enqueued to be written.
+/// How long a drop waits until the queue is written.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// Where a local log is and what it is.
@@ -186,7 +186,7 @@ impl Drop for LocalLog {
         });
         if !closed {
             let Shared { topic, store, .. } = &*self.shared;
-            tracing::error!(topic, dir = %store.dir().display(), "the local log does not close; it is left behind");
+            tracing::error!(topic, dir = %store.dir().display(), "the local log did not close in time; its thread is left running");
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What a registry's answer, or the lack of one, means to whoever asked.
+//! One error for the registry's refusals and for missing answers; [`Error::kind`] says what the caller can do.
 
-/// What callers do about an error.
+/// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The registry says that there is no such subject, version or schema: an answer, and final.
+    /// The registry answered that the subject, version or schema does not exist. The answer is final.
     NotFound,
-    /// The registry refuses the schema: it is not compatible with what the subject has, or no schema to it.
+    /// The registry refuses the schema: it is invalid, or not compatible with the subject's schemas.
     Refused,
-    /// The credentials are refused or missing: mend the configuration. No answer about schemas.
+    /// The credentials are refused or missing: correct the configuration. It is no answer about schemas.
     Denied,
-    /// No answer: try again.
+    /// The registry gave no answer: retry.
     Unavailable,
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     Invalid,
 }
 
-/// Why a question has no useful answer. `Display` never shows credentials.
+/// Why a request to the registry failed. `Display` never shows credentials.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -28,7 +28,7 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// What to do about it.
+    /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -21,12 +21,12 @@ use std::{
 };
 use tokio::runtime::Handle;
 
-/// Questions under way at the same time.
+/// Concurrent requests to the registry.
 const ASKING_MAX: usize = 16;
 /// Ids that are remembered as naming nothing that can be read; more of them and all are forgotten.
 const UNKNOWN_MAX: usize = 1 << 16;
 
-/// A registry and what it said so far. Cheap to clone.
+/// A registry and its answers so far. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Registry {
     inner: Arc<Inner>,
@@ -51,13 +51,13 @@ struct State {
 #[derive(Clone, Debug)]
 enum Id {
     Names(&'static Version, u32),
-    /// It names nothing that this build can read, by the registry's own word.
+    /// The registry answered, and this build cannot read what the id names.
     Unknown(String),
     /// The question ends before `until`; past that its task is lost, and it is asked again.
     Asking {
         until: Instant,
     },
-    /// There was no answer.
+    /// The registry gave no answer.
     Paused {
         until: Instant,
         why: String,
@@ -128,7 +128,7 @@ impl Registry {
     }
 }
 
-/// What a schema is to this build.
+/// Which of this build's versions a schema is.
 fn meaning(id: u32, text: &str) -> Id {
     match schema::by_text(text) {
         Some(version) => Id::Names(version, id),

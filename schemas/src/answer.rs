@@ -1,6 +1,6 @@
-//! What a projector answers, as JSON: shared by the server, the client and the command line.
+//! A server's answers as JSON. The server, the client and the command line share these types.
 //!
-//! Fields may be added, none is renamed; what is absent is null.
+//! Fields may be added, and none is renamed. An absent value is null.
 
 use crate::{
     id::{Epoch, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
@@ -69,13 +69,13 @@ symbols! {
 /// What became of an appended record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Where it stands; for a repeat, where the first one stands.
+    /// Its position; for a repeat, the position of the first one.
     pub position: Position,
-    /// What became of it.
+    /// Applied, repeat or refused.
     pub outcome: OrOther<Disposition>,
     /// Why it was refused; for a repeat, why the first one was.
     pub reason: Option<OrOther<Reason>>,
-    /// The record.
+    /// The record's id.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
     /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise null.
@@ -83,12 +83,12 @@ pub struct Outcome {
     pub journal_seq: Option<JournalSeq>,
 }
 
-/// What became of an appended record, and who writes the run: both from one view of one log position.
+/// The outcome of an appended record and the run's writer, both read at one log position.
 ///
-/// A record can be applied and its writer be none any more: whoever claimed the run behind it writes it now.
+/// A record can be applied although its writer has lost the run: a later claim gave the run to another writer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadBack {
-    /// What became of the record.
+    /// The record's outcome.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// The run's epoch; 0 when never claimed.
@@ -100,17 +100,17 @@ pub struct ReadBack {
 /// One line of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// Resumes a tail behind this line.
+    /// Resumes a tail after this line (exclusive).
     pub cursor: String,
-    /// Where it stands.
+    /// The record's position.
     pub position: Position,
-    /// The run.
+    /// The run's id.
     pub run_id: RunId,
-    /// The run's number; 0 for unnumbered kinds.
+    /// The record's number in the run, from 1; 0 for kinds without a number.
     pub journal_seq: JournalSeq,
-    /// The writer's number.
+    /// The record's number in its writer's epoch.
     pub writer_seq: WriterSeq,
-    /// The record.
+    /// The record's id.
     pub record_id: RecordId,
     /// The envelope's kind.
     pub record_kind: String,
@@ -141,7 +141,7 @@ pub struct Line {
 pub struct Lines {
     /// The page, in log order.
     pub records: Vec<Line>,
-    /// Where the next page starts; none at the end.
+    /// Where the next page starts; null at the end.
     pub next_cursor: Option<String>,
 }
 
@@ -151,19 +151,19 @@ symbols! {
     ContentLoss { Missing = "missing", Corrupt = "corrupt", Unavailable = "unavailable" }
 }
 
-/// Content that a record names and that could not be had. What the record did is known all the same.
+/// Content that a record names and that could not be read. What the record did is known without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingContent {
-    /// The record.
+    /// The record's id.
     pub record_id: RecordId,
     /// The type of the payload that is missing.
     pub payload_type: String,
     /// The content's SHA-256, hexadecimal: its name in the content store.
     pub sha256: String,
-    /// How long it is, bytes.
+    /// Its length, bytes.
     pub bytes: u64,
-    /// Why it could not be had.
+    /// Why it could not be read.
     pub reason: OrOther<ContentLoss>,
-    /// Where the record stands.
+    /// The record's position.
     pub position: Position,
 }

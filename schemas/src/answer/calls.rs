@@ -1,4 +1,4 @@
-//! Calls and other effects: what they came to, and what of them may have happened.
+//! Tool calls and other effects: their status, and which of them may have happened.
 
 use super::{Dropped, MissingContent, OrOther, Position, absent};
 use crate::{
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallError {
-    /// A name for the kind.
+    /// The kind of failure, as the tool named it.
     pub kind: String,
-    /// What it said.
+    /// The failure's message.
     pub message: String,
 }
 
@@ -36,7 +36,7 @@ impl From<CallStatus> for LookupStatus {
     }
 }
 
-/// What is known of a call.
+/// The recorded state of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
     /// Its status.
@@ -57,10 +57,10 @@ pub struct Lookup {
     pub error: Option<CallError>,
     /// The record that set the status.
     pub position: Option<Position>,
-    /// Arguments, result or failure that could not be had. The status holds: what is completed stays completed.
+    /// Arguments, result or failure that could not be read. The status does not depend on them.
     #[serde(default)]
     pub missing_content: Vec<MissingContent>,
-    /// Records whose arguments, result or failure a retention horizon took away: those are null. The status holds here, too.
+    /// Records whose arguments, result or failure retention has deleted: those are null. The status does not depend on them.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
 }
@@ -82,12 +82,12 @@ pub struct Done {
     pub id: RecordId,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
-    /// The key that it was made with.
+    /// The idempotency key that the call was made with.
     #[serde(default)]
     pub idempotency_key: Option<String>,
 }
 
-/// A refused result, kept for whoever reconciles.
+/// A refused result, kept as evidence for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// The refused record.
@@ -96,11 +96,11 @@ pub struct Evidence {
     pub status: OrOther<EffectStatus>,
     /// Why it was refused.
     pub reason: OrOther<Reason>,
-    /// Where it stands.
+    /// The refused record's position.
     pub position: Position,
 }
 
-/// An effect whose end is not recorded.
+/// An effect without a recorded end: it may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
     /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
@@ -109,9 +109,9 @@ pub struct Pending {
     pub id: RecordId,
     /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
     pub tool_name: String,
-    /// The fingerprint; null for what is no call of Runlog's.
+    /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
-    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    /// Which request of the fingerprint, from 1; null (0 here) unless it is one of Runlog's own tool calls.
     #[serde(with = "absent")]
     pub occurrence: u32,
     /// Whether it may run again without a decision. Where it is not known, it may not.
@@ -120,11 +120,11 @@ pub struct Pending {
     pub reason: String,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
-    /// How often it was started.
+    /// How often the effect was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
-    /// The key that it was made with.
+    /// The idempotency key that the call was made with.
     #[serde(default)]
     pub idempotency_key: Option<String>,
 }
@@ -150,9 +150,9 @@ pub struct EffectState {
     pub id: RecordId,
     /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
     pub tool_name: String,
-    /// The fingerprint; null for what is no call of Runlog's.
+    /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
-    /// Which request of the fingerprint, from 1; null (0 here) for what is no call of Runlog's.
+    /// Which request of the fingerprint, from 1; null (0 here) unless it is one of Runlog's own tool calls.
     #[serde(with = "absent")]
     pub occurrence: u32,
     /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
@@ -170,7 +170,7 @@ pub struct EffectState {
 pub struct Effects {
     /// The page.
     pub effects: Vec<Effect>,
-    /// Partitions that could not be asked.
+    /// Partitions that did not answer.
     pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,

@@ -12,20 +12,20 @@ symbols! {
 /// A row of an index that a record changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Resumes behind this change.
+    /// Resumes after this change (exclusive).
     pub cursor: String,
     /// The index, as `verify` names it.
     pub index: String,
-    /// The record that changed it; of a batch the whole batch's.
+    /// The position of the record that changed the row; for a record of a batch, the batch's position.
     pub position: Position,
     /// What it did to the row.
     pub operation: OrOther<Operation>,
-    /// The record's run; none for what is no record of a run.
+    /// The record's run; null for a record that belongs to a partition.
     pub run_id: Option<RunId>,
     /// The row's key, by its parts; `rows` says of which rows of the index.
     pub key: Json,
-    /// The row as it was; none where it was not.
+    /// The row before the change; null if there was none.
     pub old: Option<Json>,
-    /// The row as it is; none where it is not any more.
+    /// The row after the change; null if it was deleted.
     pub new: Option<Json>,
 }

@@ -1,4 +1,4 @@
-//! Records by the summary that they bring for event streams.
+//! Records that carry a summary for event streams.
 
 use super::Position;
 use crate::{
@@ -7,16 +7,16 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A record by the summary that it brings for event streams.
+/// A record that carries a summary for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Where it stands.
+    /// The record's position.
     pub position: Position,
     /// The run.
     pub run_id: RunId,
     /// The record.
     pub record_id: RecordId,
-    /// Its `journal_seq`; 0 where it has none.
+    /// Its `journal_seq`; 0 if its kind has none.
     pub journal_seq: JournalSeq,
     /// The type of its payload.
     pub payload_type: String,
@@ -26,12 +26,12 @@ pub struct Event {
     pub event: EventIndexProjection,
 }
 
-/// A page of events. It may have fewer than asked for, and still say where the next one starts.
+/// A page of events. It may hold fewer than the limit although a next page exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
-    /// The page: by partition, then in the order of what it was found by.
+    /// The page, ordered by partition, then by the index that answered.
     pub events: Vec<Event>,
-    /// Partitions that could not be asked.
+    /// Partitions that did not answer.
     pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,

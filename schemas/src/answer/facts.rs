@@ -11,17 +11,17 @@ pub struct Fact {
     pub family: String,
     /// Its key within the run: the request's record id, the message id, the proposal's request id.
     pub key: String,
-    /// From when on it holds, RFC 3339, within the years 1970 to 9999.
+    /// The time from which it holds, inclusive: RFC 3339, within the years 1970 to 9999.
     pub at: String,
-    /// The same, milliseconds since the Unix epoch, whatever a writer said.
+    /// The same time in milliseconds since the Unix epoch, as the writer gave it.
     pub at_millis: i64,
     /// What the record says of it: `requested`, `completed`, `failed`, a decision, a proposal's status; null for turns.
     pub status: Option<String>,
-    /// Where the record stands.
+    /// The record's position.
     pub position: Position,
     /// The record.
     pub record_id: RecordId,
-    /// Its `journal_seq`; 0 where it has none.
+    /// Its `journal_seq`; 0 if its kind has none.
     pub journal_seq: JournalSeq,
     /// The type of its payload.
     pub payload_type: String,
@@ -34,9 +34,9 @@ pub struct Facts {
     pub run_id: RunId,
     /// The time that was asked about, RFC 3339, inclusive.
     pub at: String,
-    /// The run's last record: what was said behind it is not known here.
+    /// The position of the run's last record that this answer covers (inclusive).
     pub position: Position,
-    /// The page, by the position of the record. It may have fewer than asked for, and still say where the next one starts.
+    /// The page, in log order. It may hold fewer than the limit although a next page exists.
     pub facts: Vec<Fact>,
     /// Where the next page starts.
     pub next_cursor: Option<String>,

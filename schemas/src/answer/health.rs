@@ -1,4 +1,4 @@
-//! Whether a journal's indices are well, and what to do.
+//! The health of a journal's indices, and what to do about a problem.
 
 use super::OrOther;
 use crate::{
@@ -24,7 +24,7 @@ pub struct PartitionHealth {
     pub partition: PartitionId,
     /// The next offset to apply.
     pub applied: Offset,
-    /// The high watermark; none where the log could not be asked.
+    /// The high watermark; null if the log did not answer.
     pub end: Option<Offset>,
     /// Whether its index follows the log.
     pub state: OrOther<PartitionState>,
@@ -32,7 +32,7 @@ pub struct PartitionHealth {
     pub error: Option<String>,
 }
 
-/// Something wrong, and what to do.
+/// A problem, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// How bad it is.
@@ -43,7 +43,7 @@ pub struct Finding {
     pub fix: String,
 }
 
-/// The doctor's word.
+/// The answer of `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doctor {
     /// Whether there is no finding of severity `error`.
@@ -84,7 +84,7 @@ pub struct PartitionDigest {
     pub indices: Vec<IndexDigest>,
 }
 
-/// Whether the indices equal what the log says.
+/// Whether the indices equal a rebuild from the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verification {
     /// Whether every digest is equal.

@@ -1,28 +1,28 @@
-//! Retention horizons, and what they took away.
+//! Retention horizons, and the content that they deleted.
 
 use super::{Outcome, Position};
 use crate::id::{PartitionId, RecordId};
 use serde::{Deserialize, Serialize};
 
-/// Content of a record that a retention horizon took away. What the record did is known all the same.
+/// Content of a record that a retention horizon deleted. What the record did is known without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
     /// The record.
     pub record_id: RecordId,
     /// The type of its payload.
     pub payload_type: String,
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
-    /// The horizon: where that stands.
+    /// The horizon's position.
     pub dropped: Position,
 }
 
 /// A retention horizon of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Horizon {
-    /// The payload type whose content it takes away, from records before it in the log.
+    /// The payload type whose content it deletes, from records before it in the log.
     pub family: String,
-    /// Of those that the log took before this time: RFC 3339, exclusive, within the years 1970 to 9999.
+    /// It covers records appended before this time (exclusive): RFC 3339, within the years 1970 to 9999.
     pub until: String,
     /// The same, milliseconds since the Unix epoch.
     pub until_millis: i64,
@@ -30,7 +30,7 @@ pub struct Horizon {
     pub who: String,
     /// Why.
     pub why: String,
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
 }
 
@@ -40,7 +40,7 @@ pub struct Horizon {
 pub struct Horizons {
     /// The page.
     pub horizons: Vec<Horizon>,
-    /// Partitions that are stopped: of them this is what was known before.
+    /// Stopped partitions: their part of the answer is as of the stop.
     #[serde(default)]
     pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.

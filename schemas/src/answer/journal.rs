@@ -1,4 +1,4 @@
-//! A journal, as its producers need to know it.
+//! What a producer needs to know of a journal.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub struct Journal {
     pub payload_bytes_max: u64,
 }
 
-/// What a server takes that does not say.
+/// The limit of a server that does not report one.
 fn inline_only() -> u64 {
     crate::codec::RECORD_BYTES_MAX as u64
 }

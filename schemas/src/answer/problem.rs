@@ -1,4 +1,4 @@
-//! Why there is no answer.
+//! An error in place of an answer.
 
 use serde::{Deserialize, Serialize};
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! What had no effect: refused records, and bytes that are none.
+//! What had no effect: refused records, and bytes that are no record.
 
 use super::{OrOther, Position};
 use crate::{
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// A refused record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anomaly {
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
     /// Its run.
     pub run_id: RunId,
@@ -30,7 +30,7 @@ pub struct Anomaly {
 pub struct Anomalies {
     /// The page.
     pub anomalies: Vec<Anomaly>,
-    /// Partitions that are stopped: of them this is what was known before.
+    /// Stopped partitions: their part of the answer is as of the stop.
     #[serde(default)]
     pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.
@@ -45,13 +45,13 @@ symbols! {
 /// Bytes that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Where they stand.
+    /// Their position.
     pub position: Position,
     /// Why they could not be read.
     pub reason: OrOther<DeadLetterReason>,
     /// Their SHA-256, hexadecimal.
     pub sha256: String,
-    /// How many.
+    /// Their length.
     pub bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct DeadLetter {
 pub struct DeadLetters {
     /// The page.
     pub records: Vec<DeadLetter>,
-    /// Partitions that are stopped: of them this is what was known before.
+    /// Stopped partitions: their part of the answer is as of the stop.
     #[serde(default)]
     pub unavailable_partitions: Vec<PartitionId>,
     /// Where the next page starts.

@@ -1,4 +1,4 @@
-//! Runs: each, and as whoever goes on with one finds it.
+//! Runs, their checkpoints, and what a process needs to resume one.
 
 use super::{Done, MissingContent, OrOther, Pending, Position, Standing};
 use crate::{
@@ -56,11 +56,11 @@ pub struct Claim {
     pub writer_id: WriterId,
     /// Its epoch.
     pub epoch: Epoch,
-    /// Where the claim stands.
+    /// The claim's position.
     pub position: Position,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,
-    /// The run hash behind the claim.
+    /// The run hash after the claim.
     pub hash: RunHash,
 }
 
@@ -78,16 +78,16 @@ pub struct Checkpoint {
     /// The source's messages; absent from a recovery that was not asked for in full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Vec<Json>>,
-    /// Whatever else the agent kept.
+    /// The rest of the agent's state.
     pub state: Option<Json>,
     /// Record ids of covered requests that were unanswered.
     #[serde(default)]
     pub unanswered: Vec<RecordId>,
-    /// Where it stands.
+    /// Its position.
     pub position: Position,
 }
 
-/// One snapshot of one run at one log position: all that a process needs to go on.
+/// A run at one log position: everything that a process needs to resume it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovery {
     /// The run.
@@ -98,7 +98,7 @@ pub struct Recovery {
     pub position: Position,
     /// The latest valid checkpoint.
     pub checkpoint: Option<Checkpoint>,
-    /// Records behind it (all records where there is none).
+    /// The number of records after the checkpoint; of all records if there is none.
     pub records_after: u64,
     /// Calls that ended and that the checkpoint does not cover, in request order.
     pub completed: Vec<Done>,
@@ -129,9 +129,9 @@ pub struct Recovery {
     pub writer_id: OrEmpty<WriterId>,
     /// The run hash.
     pub hash: RunHash,
-    /// Whether an agent can go on without anybody's decision, as far as this page looked.
+    /// Whether an agent can resume the run without a decision, as far as this page looked.
     pub resumable: bool,
-    /// Why not.
+    /// Why it is not resumable.
     pub reason: Option<String>,
     /// Where the next page starts: of `completed`, of the four lists of what stands open, then of `missing_content`.
     pub next_cursor: Option<String>,

@@ -1,10 +1,10 @@
-//! What has a lifecycle: where it stands.
+//! The states of approvals, wake conditions, messages and write-backs.
 
 use super::Position;
 use crate::id::{Epoch, JournalSeq, RecordId};
 use serde::{Deserialize, Serialize};
 
-/// What stands open of a run, or has ended.
+/// An approval, wake condition, message or write-back of a run, and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// Its id within the run; of a write-back the transaction.
@@ -15,15 +15,15 @@ pub struct Standing {
     pub status: String,
     /// The first record's `journal_seq`; 0 where it is not numbered.
     pub journal_seq: JournalSeq,
-    /// The first record of it.
+    /// The position of its first record.
     pub since: Position,
     /// The record that set the state.
     pub record_id: RecordId,
-    /// Where that stands.
+    /// That record's position.
     pub position: Position,
 }
 
-/// What stands open, or has ended, of one run.
+/// A page of the approvals, wake conditions, messages or write-backs of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standings {
     /// The page, by id.

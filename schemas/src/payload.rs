@@ -296,6 +296,10 @@ macro_rules! payloads {
             /// The payload types in the order of the schema's union.
             pub const TYPES: &'static [&'static str] = &[$($tag,)*];
 
+            /// A record of each payload type as somebody types it, in the same order: the JSON of `examples/TYPE.json`.
+            pub const EXAMPLES: &'static [&'static str] =
+                &[$(include_str!(concat!("../examples/", $tag, ".json")),)*];
+
             /// The type of a payload's claim check, which is never that of a record.
             pub const STORED: &'static str = "stored_payload";
 

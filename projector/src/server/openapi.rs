@@ -1,11 +1,15 @@
-//! The interface as an OpenAPI document, handwritten in `openapi/`: paths, and what they share.
+//! The interface as an OpenAPI document: paths and answers from `openapi/`, payloads from the Avro schema.
 
 use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
+use serde_json::Value;
+use std::sync::LazyLock;
 
-const DOCUMENT: &str = concat!(
+mod payloads;
+
+const WRITTEN: &str = concat!(
     "{\"openapi\": \"3.1.0\",\n\"info\": ",
     include_str!("openapi/info.json"),
     ",\n\"paths\": ",
@@ -19,6 +23,12 @@ const DOCUMENT: &str = concat!(
     "}}\n",
 );
 
+static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
+    let mut document: Value = serde_json::from_str(WRITTEN).expect("the compiled-in document is JSON");
+    payloads::describe(&mut document["components"]["schemas"]);
+    document.to_string()
+});
+
 pub(super) async fn document() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT.as_str()).into_response()
 }

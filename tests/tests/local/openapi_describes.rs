@@ -1,6 +1,7 @@
 //! The OpenAPI document beside what a server answers: what it does not describe nobody can rely on.
 
 use anyhow::{Context, ensure};
+use runlog_schemas::payload::Payload;
 use runlog_tests::{
     described::faults,
     served::{self, CLAIMED, IMPORTED, RUN},
@@ -122,11 +123,36 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {
             found.extend(members.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            let mapping = members.get("mapping").and_then(Value::as_object).into_iter().flat_map(|of| of.values());
+            found.extend(mapping.filter_map(Value::as_str).map(str::to_owned));
             members.values().for_each(|value| references(value, found));
         }
         Value::Array(items) => items.iter().for_each(|value| references(value, found)),
         _ => {}
     }
+}
+
+#[test]
+fn every_payload_type_is_described_and_its_example_is_as_described() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    let (_, document) = server.get("/openapi.json")?;
+    let mapping = &document["components"]["schemas"]["Payload"]["discriminator"]["mapping"];
+    let described: BTreeSet<_> = mapping.as_object().context("a mapping")?.keys().map(String::as_str).collect();
+    ensure!(described == Payload::TYPES.iter().copied().collect(), "{described:?}");
+    for (tag, example) in Payload::TYPES.iter().zip(Payload::EXAMPLES) {
+        let schema = json!({ "$ref": mapping[tag] });
+        let example: Value = serde_json::from_str(example)?;
+        let faults = faults(&document, &schema, &example["payload"]);
+        ensure!(faults.is_empty(), "{tag}: {faults:#?}");
+        let missing = json!({ "type": tag });
+        ensure!(
+            *tag == "terminal_result" || !self::faults(&document, &schema, &missing).is_empty(),
+            "{tag} requires nothing"
+        );
+    }
+    server.terminate()?;
+    Ok(())
 }
 
 #[test]

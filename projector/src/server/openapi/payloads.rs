@@ -1,0 +1,173 @@
+//! The JSON of every payload type, as JSON Schema made from the Avro schema: no type can be missing.
+//!
+//! ```text
+//!   record ▶ object    enum ▶ string, with its symbols in the description: others are kept
+//!   union with null ▶ optional    bytes, fixed ▶ hexadecimal    string whose doc says "JSON text" ▶ any value
+//!   record with the attribute "json" ▶ an object that names its variant
+//! ```
+//!
+//! A member is required where the Avro field has no default and the example (`schemas/examples/TYPE.json`) has it: what an
+//! example leaves out is filled in. Schemas are named `payload.NAME` after their Avro types; the `discriminator` of `Payload`
+//! finds them by `type`. They do not restrict `Payload` itself, since answers mask content.
+
+use runlog_schemas::{payload::Payload, schema};
+use serde_json::{Map, Value, json};
+
+/// Adds the payloads to the schemas of the document.
+pub(super) fn describe(schemas: &mut Value) {
+    let record: Value = serde_json::from_str(schema::JOURNAL_RECORD).expect("the compiled-in schema is JSON");
+    let branches = items(&record["fields"])
+        .iter()
+        .find(|field| field["name"] == "payload")
+        .map_or(&[][..], |field| items(&field["type"]));
+    let (mut named, mut mapping) = (Map::new(), Map::new());
+    // A type that a field before the payload defines is referred to by its name alone.
+    for field in items(&record["fields"]).iter().filter(|field| field["name"] != "payload") {
+        of(&field["type"], &mut named);
+    }
+    let shared = std::mem::take(&mut named);
+    for ((branch, tag), example) in branches.iter().zip(Payload::TYPES).zip(Payload::EXAMPLES) {
+        let reference = of(branch, &mut named);
+        mapping.insert((*tag).to_owned(), reference["$ref"].clone());
+        let example: Value = serde_json::from_str(example).unwrap_or_default();
+        let name = component(branch["name"].as_str().unwrap_or_default());
+        if let Some(payload) = named.get_mut(&name).and_then(Value::as_object_mut) {
+            finish(payload, tag, &example["payload"]);
+        }
+    }
+    // Those of the envelope that a payload refers to, and no other: nothing refers to them here.
+    let used = references(&Value::Object(named.clone()), &shared);
+    named.extend(shared.into_iter().filter(|(name, _)| used.contains(name)));
+    schemas["Payload"]["discriminator"] = json!({ "propertyName": "type", "mapping": mapping });
+    if let Some(schemas) = schemas.as_object_mut() {
+        schemas.extend(named);
+    }
+}
+
+/// Names the type, requires what the example has, and shows that.
+fn finish(payload: &mut Map<String, Value>, tag: &str, example: &Value) {
+    if let Some(properties) = payload.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert("type".into(), json!({ "const": tag }));
+    }
+    let given = |name: &Value| name.as_str().is_some_and(|name| example.get(name).is_some());
+    if let Some(required) = payload.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(given);
+        required.insert(0, "type".into());
+    }
+    payload.insert("examples".into(), json!([example]));
+}
+
+/// The schema of an Avro type; named types are put into `named` and referred to.
+fn of(avro: &Value, named: &mut Map<String, Value>) -> Value {
+    match avro {
+        Value::String(name) => primitive(name),
+        Value::Array(branches) => union(branches, named),
+        _ => match avro["type"].as_str().unwrap_or_default() {
+            "array" => json!({ "type": "array", "items": of(&avro["items"], named) }),
+            "record" | "enum" | "fixed" => {
+                let name = component(avro["name"].as_str().unwrap_or_default());
+                let schema = match avro["type"].as_str() {
+                    Some("enum") => symbols(avro),
+                    Some("fixed") => json!({ "type": "string", "description": "Hexadecimal." }),
+                    _ if avro.get("json").is_some() => variants(avro, named),
+                    _ => object(avro, named),
+                };
+                named.insert(name.clone(), schema);
+                json!({ "$ref": format!("#/components/schemas/{name}") })
+            }
+            other => primitive(other),
+        },
+    }
+}
+
+fn component(name: &str) -> String {
+    format!("payload.{name}")
+}
+
+fn primitive(name: &str) -> Value {
+    match name {
+        "null" => json!({ "type": "null" }),
+        "boolean" => json!({ "type": "boolean" }),
+        "int" | "long" => json!({ "type": "integer" }),
+        "float" | "double" => json!({ "type": "number" }),
+        "string" => json!({ "type": "string" }),
+        "bytes" => json!({ "type": "string", "description": "Hexadecimal." }),
+        named => json!({ "$ref": format!("#/components/schemas/{}", component(named)) }),
+    }
+}
+
+fn union(branches: &[Value], named: &mut Map<String, Value>) -> Value {
+    let schemas: Vec<Value> = branches.iter().map(|branch| of(branch, named)).collect();
+    json!({ "anyOf": schemas })
+}
+
+fn object(avro: &Value, named: &mut Map<String, Value>) -> Value {
+    let (mut properties, mut required) = (Map::new(), Vec::new());
+    for field in items(&avro["fields"]) {
+        let (name, doc) = (field["name"].as_str().unwrap_or_default(), field["doc"].as_str().unwrap_or_default());
+        let mut schema = of(&field["type"], named);
+        if doc.contains("JSON text") {
+            let one = json!({ "description": "Any JSON value." });
+            let is_list = field["type"]["type"] == "array";
+            schema = if is_list { json!({ "type": "array", "items": one }) } else { one };
+        } else if !doc.is_empty() {
+            schema["description"] = doc.into();
+        }
+        properties.insert(name.to_owned(), schema);
+        if field.get("default").is_none() {
+            required.push(Value::from(name));
+        }
+    }
+    let mut schema = json!({ "type": "object", "properties": properties, "required": required });
+    schema["additionalProperties"] = true.into();
+    if let Some(doc) = avro["doc"].as_str() {
+        schema["description"] = doc.into();
+    }
+    schema
+}
+
+/// Symbols that this version does not know are kept, so they are no `enum`.
+fn symbols(avro: &Value) -> Value {
+    let symbols: Vec<&str> = items(&avro["symbols"]).iter().filter_map(Value::as_str).collect();
+    json!({ "type": "string", "description": format!("One of {}.", symbols.join(", ")), "examples": symbols })
+}
+
+/// An enum that holds data: the attribute says how its JSON names the variant.
+fn variants(avro: &Value, named: &mut Map<String, Value>) -> Value {
+    let form = &avro["json"];
+    let branches = items(&avro["fields"][0]["type"]).iter().skip(1);
+    let names = items(&form["variants"]).iter().filter_map(Value::as_str);
+    let known: Vec<Value> = names
+        .zip(branches)
+        .map(|(name, branch)| {
+            let content = of(branch, named);
+            match (form["tag"].as_str(), form["content"].as_str()) {
+                (Some(tag), Some(member)) => json!({ "type": "object", "required": [tag, member],
+                    "properties": { tag: { "const": name }, member: content }, "additionalProperties": true }),
+                (Some(tag), None) => json!({ "allOf": [content, { "type": "object", "required": [tag],
+                    "properties": { tag: { "const": name } }, "additionalProperties": true }] }),
+                (None, _) => json!({ "type": "object", "required": [name],
+                    "properties": { name: content }, "additionalProperties": true }),
+            }
+        })
+        .collect();
+    json!({ "type": "object", "description": "One of these, or a variant that this version does not know.",
+        "anyOf": known, "additionalProperties": true, "properties": {}, "required": [] })
+}
+
+/// The names of `shared` that a value refers to, and those that these refer to in turn.
+fn references(value: &Value, shared: &Map<String, Value>) -> Vec<String> {
+    let text = value.to_string();
+    let mut found: Vec<String> = Vec::new();
+    for (name, schema) in shared {
+        if text.contains(&format!("\"#/components/schemas/{name}\"")) {
+            found.push(name.clone());
+            found.extend(references(schema, shared));
+        }
+    }
+    found
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}

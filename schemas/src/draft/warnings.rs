@@ -43,7 +43,9 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
         && let Ok(kept) = serde_json::from_str::<Map<String, Value>>(kept)
     {
         let taken = serde_json::to_value(record).unwrap_or_default();
-        for (pointer, given) in kept {
+        // A skip's line names the partition beside the payload: it says where the record goes and is no part of it.
+        let addressed = |pointer: &str| pointer == "/partition" && record.body.record_kind.of_partition();
+        for (pointer, given) in kept.into_iter().filter(|(pointer, _)| !addressed(pointer)) {
             let message = match taken.pointer(&pointer) {
                 None => "unknown member: it is kept and has no effect".to_owned(),
                 Some(Value::String(taken)) if taken == UNRECOGNIZED => {

@@ -26,7 +26,7 @@ pub struct Config {
     pub content: Option<runlog_content::Store>,
     /// The schema registry: what ids name, and how records are framed that the projector writes. Default: none.
     pub schemas: Arc<dyn Schemas>,
-    /// Called at the points that [`failpoint`] names. Default: does nothing.
+    /// Called at the points that [`failpoint`](crate::index::failpoint) names. Default: does nothing.
     pub failpoints: Failpoints,
 }
 

@@ -16,10 +16,10 @@ PLACE = re.compile("((?:at-least=)?)([0-9]+):([0-9:]+)")
 # before, that a position is in the log, which one of several parameters is needed, or what schemas/avsc says of payloads.
 UNSAID = re.compile(
     "is not a cursor that this server gave|is not a cursor of the changes of this index|the cursor is of another list|not a cursor of this list"
-    "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|offset [0-9]+ cannot be skipped"
+    "|the journal has no partition|is in partition [0-9]+, not in [0-9]+|cannot skip offset [0-9]+"
     "|names either args or a fingerprint|is asked for by a position or a record_id|events are found by"
     # `date-time` has years before 1970, too.
-    "|is not a time of RFC 3339 from 1970 on|is no payload type"
+    "|is not a time of RFC 3339 from 1970 on|is not a payload type"
     # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
     "|invalid type: floating point `-?[0-9.e+]+`, expected u(32|64)"
     "|^record [0-9]+: "

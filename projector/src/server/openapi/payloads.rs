@@ -92,6 +92,8 @@ fn primitive(name: &str) -> Value {
         "float" | "double" => json!({ "type": "number" }),
         "string" => json!({ "type": "string" }),
         "bytes" => json!({ "type": "string", "description": "Hexadecimal." }),
+        // A batch holds records.
+        "JournalRecord" => json!({ "$ref": "#/components/schemas/Record" }),
         named => json!({ "$ref": format!("#/components/schemas/{}", component(named)) }),
     }
 }

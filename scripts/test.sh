@@ -23,16 +23,16 @@ export RUST_LIB_BACKTRACE=${RUST_LIB_BACKTRACE:-0}
 [ -x "$RUNLOG_BIN" ] || die "bin/runlog is missing; make build makes it"
 
 # What cannot run here is left out by name, and said.
-filter='all()'
+skip=()
 if ! compgen -G "$RUNLOG_SAMPLES/tau-bench/*.json" >/dev/null || ! compgen -G "$RUNLOG_SAMPLES/swe-agent/*.traj" >/dev/null; then
   say "left out: tests on recorded runs, because RUNLOG_SAMPLES=$RUNLOG_SAMPLES does not hold"
   say "  tau-bench/*.json    github.com/sierra-research/tau-bench, historical_trajectories"
   say "  swe-agent/*.traj    github.com/SWE-agent/SWE-agent, tests/test_data and trajectories/demonstrations"
-  filter+=' & not test(/recorded/)'
+  skip+=(--skip recorded)
 fi
 if [ "$(id -u)" -ne 0 ]; then
   say "left out: tests that fill a disk, because only root may mount one"
-  filter+=' & not test(/disk_/)'
+  skip+=(--skip disk_)
 fi
 
 # First by itself, so that the broker does not wait beside the compiler.
@@ -60,7 +60,7 @@ fi
 report=$top/target/nextest/$profile/junit.xml
 rm -f "$report"
 timeout --foreground --kill-after=20 "$run_seconds" \
-  cargo nextest run --workspace --profile "$profile" -E "$filter" "$@" </dev/null || true
+  cargo nextest run --workspace --profile "$profile" "$@" -- "${skip[@]}" </dev/null || true
 
 # nextest runs no doctests. Some show what must not compile.
 doctests=$(mktemp)

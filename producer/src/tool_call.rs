@@ -90,16 +90,28 @@ pub struct Tool<'a> {
     key: Option<String>,
 }
 
-/// A recorded call whose answer is being fetched. If it is dropped before that, the call is put back, so that the same call
-/// does not look new.
-struct AnswerFetch {
+/// A recorded call that was taken to answer a call. If it is dropped before its answer is fetched or its next attempt is
+/// acknowledged, the call is put back, so that the same call does not look new.
+struct TakenCall {
     outbox: SharedOutbox,
     id: RecordId,
     /// What is put back. `None` for a call with a key, which was not removed.
     recorded: Option<RecordedCall>,
 }
 
-impl Drop for AnswerFetch {
+impl TakenCall {
+    fn new(outbox: &SharedOutbox, recorded: &RecordedCall, has_key: bool) -> Self {
+        let put_back = (!has_key).then(|| recorded.clone());
+        Self { outbox: outbox.clone(), id: recorded.id.clone(), recorded: put_back }
+    }
+
+    /// The call is answered, or in flight: it is not put back.
+    fn keep(mut self) {
+        self.recorded = None;
+    }
+}
+
+impl Drop for TakenCall {
     fn drop(&mut self) {
         self.outbox.lock().returned.extend(self.recorded.take());
     }
@@ -226,14 +238,16 @@ impl<'a> Tool<'a> {
         let (in_flight, attempt, acked) = match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow())
         {
             Decision::Conflict(id) => return Err(self.conflict(&id)),
-            Decision::Recorded(recorded) if session.outbox.lock().running.contains(&recorded.id) => {
-                return Err(self.running(&recorded.id));
+            Decision::Recorded(recorded) => {
+                let taken = TakenCall::new(&session.outbox, &recorded, self.key.is_some());
+                if session.outbox.lock().running.contains(&recorded.id) {
+                    return Err(self.running(&recorded.id));
+                }
+                match recorded.pending.clone() {
+                    Some(pending) => self.again(&mut guard, taken, recorded, pending, slot).await?,
+                    None => return Ok(Admission::Recorded(taken)),
+                }
             }
-            Decision::Recorded(RecordedCall { pending: Some(pending), id, fingerprint }) => {
-                let recorded = RecordedCall { id, fingerprint, pending: Some(pending.clone()) };
-                self.again(&mut guard, recorded, pending, slot).await?
-            }
-            Decision::Recorded(recorded) => return Ok(Admission::Recorded(self.fetch(recorded))),
             Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
         };
         let writer = (guard.appender.writer_id.clone(), guard.appender.epoch);
@@ -251,33 +265,20 @@ impl<'a> Tool<'a> {
     async fn again(
         &self,
         state: &mut SessionState,
+        taken: TakenCall,
         recorded: RecordedCall,
         pending: PendingCall,
         slot: OwnedSemaphorePermit,
     ) -> Result<Admitted, Error> {
         let session = self.session;
         if !pending.retry_safe {
-            let id = recorded.id.clone();
-            state.replay.put_back(self.key(), recorded);
-            return Err(reconcile(session.run_id.borrow(), id.borrow(), &self.name, &pending.reason));
+            return Err(reconcile(session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
         }
         let attempt = pending.attempts + 1;
         let payload =
             ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
-        let id = match session.config.record_id() {
-            Ok(id) => id,
-            Err(error) => {
-                state.replay.put_back(self.key(), recorded);
-                return Err(error);
-            }
-        };
-        let acked = match state.appender.append(id, payload.into(), None).await {
-            Ok(acked) => acked,
-            Err(error) => {
-                state.replay.put_back(self.key(), recorded);
-                return Err(error);
-            }
-        };
+        let acked = state.appender.append(session.config.record_id()?, payload.into(), None).await?;
+        taken.keep();
         let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
         let by = (acked.record_id.clone(), acked.position.clone());
         Ok((InFlightCall::admitted(session.outbox.clone(), call, self.key(), by, slot), attempt, acked))
@@ -307,15 +308,10 @@ impl<'a> Tool<'a> {
         Ok((InFlightCall::admitted(session.outbox.clone(), recorded, self.key(), by, slot), 1, acked))
     }
 
-    fn fetch(&self, recorded: RecordedCall) -> AnswerFetch {
-        let id = recorded.id.clone();
-        AnswerFetch { outbox: self.session.outbox.clone(), id, recorded: self.key.is_none().then_some(recorded) }
-    }
-
     /// Reads the recorded answer.
-    async fn recorded(&self, mut fetch: AnswerFetch) -> Result<Answer, Error> {
+    async fn recorded(&self, taken: TakenCall) -> Result<Answer, Error> {
         let session = self.session;
-        let id = fetch.id.clone();
+        let id = taken.id.clone();
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
         // The caller has the arguments itself. A missing answer must not look like an empty one.
         if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
@@ -340,7 +336,7 @@ impl<'a> Tool<'a> {
             ));
         }
         session.lock().await?.replay.mark_answered(id.borrow());
-        fetch.recorded = None;
+        taken.keep();
         session.config.count(metric::RECORDED);
         Ok(Answer { result: found.result, error: found.error, recorded: true, position: found.position })
     }
@@ -465,7 +461,7 @@ fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
 type Admitted = (InFlightCall, u32, AckedRecord);
 
 enum Admission {
-    Recorded(AnswerFetch),
+    Recorded(TakenCall),
     Run(InFlightCall, u32),
 }
 

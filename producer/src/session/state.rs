@@ -32,7 +32,7 @@ impl SessionState {
             self.replay.mark_uncertain(recorded.id.borrow(), key.is_some());
             self.replay.put_back(key, recorded);
         }
-        for recorded in returned {
+        for recorded in returned.into_iter().rev() {
             self.replay.put_back(None, recorded);
         }
     }

@@ -7,7 +7,7 @@
 //!   new                 ─▶ intent appended, checked ─▶ effect ─▶ result
 //! ```
 //!
-//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`check_may_run`]). Only
+//! Checked: read back, at `latest`, as applied *and* with this handle still the run's writer ([`Tool::check_may_run`]). Only
 //! matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
     session::{
         Session,
         outbox::{InFlightCall, SharedOutbox},
-        read_back::{AckedRecord, check_may_run},
+        read_back::{AckedRecord, read_back, taken_over},
         replay::{CallKey, Decision, PendingCall, RecordedCall},
         state::SessionState,
     },
@@ -25,7 +25,7 @@ use crate::{
 use runlog_schemas::{
     answer::{CallError, ContentLoss, Dropped, ErrorKind, LookupStatus, MissingContent, OrOther, Position},
     canonical, depth,
-    id::{Fingerprint, OrEmpty, RecordId, RunId},
+    id::{Epoch, Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
     payload::{Payload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
@@ -250,15 +250,30 @@ impl<'a> Tool<'a> {
             }
             Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
         };
-        let writer = (guard.appender.writer_id.clone(), guard.appender.epoch);
+        let epoch = guard.appender.epoch;
         drop(guard);
         (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
-        let writer = (&writer.0, writer.1);
-        let may_run = check_may_run(&session.transport, &session.config, session.run_id.borrow(), &acked, writer).await;
-        if let Err(error) = may_run {
+        if let Err(error) = self.check_may_run(&acked, epoch).await? {
             return Err(session.lock().await?.appender.stop_or_lose(error).with_side_effect(SideEffect::Unknown));
         }
         Ok(Admission::Run(in_flight, attempt))
+    }
+
+    /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle still
+    /// writes the run. Both are read from one view at `latest` after the acknowledgement. A claim of another process leaves
+    /// the intent applied and gives its effect to that process; one of this handle, which was reopened in the meantime, does
+    /// not.
+    async fn check_may_run(&self, acked: &AckedRecord, epoch: Epoch) -> Result<Result<(), Error>, Error> {
+        let session = self.session;
+        let (run_id, deadline) = (session.run_id.borrow(), session.config.read_back);
+        let answer = match read_back(&session.transport, &session.config, run_id, acked, deadline).await {
+            Ok(answer) => answer,
+            Err(error) => return Ok(Err(error)),
+        };
+        if answer.epoch == epoch || session.lock().await?.appender.is_writer_since(epoch, &answer) {
+            return Ok(Ok(()));
+        }
+        Ok(Err(taken_over(run_id, acked, &answer)))
     }
 
     /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.

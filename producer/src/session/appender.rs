@@ -130,6 +130,14 @@ impl RunAppender {
         head.map_or((None, Epoch::ZERO), Head::writer) == (self.writer_id.borrow(), self.epoch)
     }
 
+    /// Whether the writer that a read-back names is this handle, which wrote the run in `epoch`. From one of its epochs on,
+    /// each of its claims takes the next one, so all epochs up to its present one are its own; and so is the one of a claim
+    /// that is under way.
+    pub(crate) fn is_writer_since(&self, epoch: Epoch, answer: &ReadBack) -> bool {
+        let claimed = || self.claiming.as_ref().is_some_and(|claim| claim.is_named_in(answer));
+        !self.state.is_lost() && ((epoch..=self.epoch).contains(&answer.epoch) || claimed())
+    }
+
     /// Claims the epoch after this handle's own and continues from the run's head after the claim, which is returned. `head`
     /// is the run's current head; `head_after_claim` reads it again and is awaited once the claim's outcome is known.
     ///
@@ -179,7 +187,7 @@ impl RunAppender {
     /// A payload that is too large for a record goes to the content store first; if that fails or is cancelled, no number
     /// was used. A record that is refused before it is sent uses no number, and the handle stays ready. Any other failure, or
     /// a refusal reported with the acknowledgement, stops the handle. An `applied` that is reported with the acknowledgement
-    /// does not say who writes the run now: see [`check_may_run`](super::read_back::check_may_run).
+    /// does not say who writes the run now; a read-back does.
     pub(crate) async fn append(
         &mut self,
         record_id: RecordId,

@@ -7,7 +7,7 @@ use crate::{
     transport::{Transport, request::AppendFailed},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Recovery, Run},
+    answer::{ErrorKind, ReadBack, Recovery, Run},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
     judge::{Reason, RunStatus},
     payload::{Payload, RunClaim},
@@ -60,6 +60,11 @@ impl Claim {
             Some(reason) if *reason == Reason::Fenced => Err(claim_lost(run_id)),
             _ => Err(refused(run_id, Some(record.body.record_id.borrow()), &outcome)),
         }
+    }
+
+    /// Whether the writer that a read-back names is the one that this claim made.
+    pub(crate) fn is_named_in(&self, answer: &ReadBack) -> bool {
+        (answer.writer_id.borrow(), answer.epoch) == (Some(self.writer_id.borrow()), self.epoch)
     }
 
     /// Whether the run's current writer is the one that this claim made.

@@ -8,7 +8,7 @@ use crate::{
 };
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, OrOther, Outcome, Position, ReadBack},
-    id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId},
+    id::{JournalSeq, OrEmpty, RecordId, RunId},
     judge::Reason,
 };
 use std::time::{Duration, Instant};
@@ -59,26 +59,14 @@ pub(crate) async fn read_back(
     }
 }
 
-/// Whether the effect of an acknowledged intent may run: the intent was applied, **and** `writer` still writes the run. Both
-/// are read from one view at `latest` after the acknowledgement. A claim after the intent leaves the intent applied and
-/// gives its effect to another process.
-pub(crate) async fn check_may_run(
-    transport: &Transport,
-    config: &Config,
-    run_id: RunId<&str>,
-    acked: &AckedRecord,
-    writer: (&OrEmpty<WriterId>, Epoch),
-) -> Result<(), Error> {
-    let answer = read_back(transport, config, run_id, acked, config.read_back).await?;
-    if (&answer.writer_id, answer.epoch) == writer {
-        return Ok(());
-    }
+/// The error for an intent that was applied, and whose effect belongs to the process that writes the run by now.
+pub(crate) fn taken_over(run_id: RunId<&str>, acked: &AckedRecord, answer: &ReadBack) -> Error {
     let message = format!(
         "run {run_id} was taken over by writer {} in epoch {} after record {}: its effect was not run here",
         answer.writer_id, answer.epoch, acked.record_id
     );
     let error = Error::new(ErrorKind::Fenced, Action::Stop, message);
-    Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position))
+    error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
 /// Whether a record took effect, now or when it was first appended.

@@ -4,7 +4,7 @@ use super::{
     appender::{RunAppender, WriterState},
     checkpoint::CheckpointBase,
     outbox::{HeldResult, NeverStarted, SharedOutbox},
-    read_back::{self, AckedRecord},
+    read_back::{AckedRecord, taken_over},
     replay::{CallKey, PendingCall, RecordedCall, Replay},
 };
 use crate::error::Error;
@@ -74,10 +74,11 @@ impl SessionState {
                     applied: false,
                     repeat: None,
                 };
-                let RunAppender { transport, config, run_id, writer_id, epoch, .. } = &self.appender;
-                let writer = (writer_id, *epoch);
-                let may_run = read_back::check_may_run(transport, config, run_id.borrow(), &acked, writer).await;
-                may_run.map_err(|error| self.appender.stop_or_lose(error))?;
+                let answer = self.appender.read_back(&acked, self.appender.config.read_back).await?;
+                if !self.appender.is_writer_since(self.appender.epoch, &answer) {
+                    let error = taken_over(self.appender.run_id.borrow(), &acked, &answer);
+                    return Err(self.appender.lose(error));
+                }
             }
             if key.is_none() {
                 self.appender.append(self.appender.config.record_id()?, self.not_done(&request), None).await?;

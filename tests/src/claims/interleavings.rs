@@ -3,11 +3,15 @@
 //!
 //! These panic where a claim does not hold.
 
-use std::sync::{
-    Condvar, Mutex,
-    atomic::{AtomicU32, Ordering},
+use std::{
+    pin::pin,
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
+use futures_util::FutureExt;
 use runlog_producer::{Answer, Config, Error, Json, Run, failpoint};
 use serde_json::{Value, json};
 
@@ -69,4 +73,34 @@ pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(way: &
     let next = way.open("retried").await;
     assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, 1), "one call, answered");
     assert_eq!((way.count("retried", "tool_call_requested").await, ran.load(Ordering::SeqCst)), (1, 1));
+}
+
+/// The read-back of an intent may answer after the same handle's next claim, applied or still under way: that is no other
+/// process.
+pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(way: &Way) {
+    for polls in 1.. {
+        let (ran, id) = (AtomicU32::new(0), format!("reopened-{polls}"));
+        let run = way.open(&id).await;
+        way.hold(&id);
+        let mut call = pin!(book(&run, &ran));
+        assert!(call.as_mut().now_or_never().is_none(), "it waits for its read-back");
+        way.stops(crate::way::Fate::Lost, &run).await;
+        way.release(&id);
+        let whole = dropped_after(polls, run.reopen()).await;
+        let called = call.await;
+        if let Err(error) = &called {
+            assert_eq!(error.side_effect(), runlog_producer::SideEffect::Held, "{polls} polls: {error}");
+        }
+        run.reopen().await.unwrap_or_else(|error| panic!("{polls} polls: {error}"));
+        run.turn("user", "goes on").await.expect("a turn");
+        run.flush().await.expect("applied");
+        assert_eq!((run.held(), ran.load(Ordering::SeqCst)), ((0, 0), 1), "{polls} polls");
+        let next = way.open(&id).await;
+        assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, 1), "{polls} polls");
+        if let Some(whole) = whole {
+            whole.expect("reopened");
+            called.expect("its effect ran");
+            return;
+        }
+    }
 }

@@ -59,6 +59,11 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call() {
+        Box::pin(interleavings::a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(&way().await)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again() {
         runlog_tests::claims::writing::a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(&way().await)
             .await;

@@ -138,12 +138,12 @@ impl Run {
         Ok(JournalRecord::new(self.session.run_id.borrow(), config.record_id()?, &config.agent_id, payload.into()))
     }
 
-    /// Appends a record under the handle's next numbers, and waits for the acknowledgement. [`Run::applied`] tells its outcome.
-    /// A refusal that is reported with the acknowledgement stops the handle.
+    /// Appends a record under the handle's next numbers, and waits until it is applied. If any process wrote the same id and
+    /// content before, nothing happens, and the first record's position is returned.
     ///
     /// Errors: `Invalid` for a record of another run or of a kind that another method writes, `TooLarge`; in both cases no
-    /// number was used and the handle stays ready. After any other error, or a cancellation, [`Run::reopen`] sends the same
-    /// record again.
+    /// number was used and the handle stays ready. `Conflict` or `Fenced` if the record was refused. After any other error, or
+    /// a cancellation, [`Run::reopen`] finds the record or sends it again.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn record(&self, record: JournalRecord) -> Result<Position, Error> {
         let record = self.check_record(record)?;
@@ -151,9 +151,11 @@ impl Run {
     }
 
     /// Appends 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all, as one record of the log, and waits
-    /// for the acknowledgement. None of them may be held in the content store. Returns their positions, in order.
+    /// until they are. None of them may be held in the content store. Returns their positions, in order. A record that was
+    /// written before is not applied again, and its position is that of the first one, if its kind has a `journal_seq`.
     ///
-    /// A refusal of one refuses all. Errors and cancellation as with [`Run::record`]: after an unknown append [`Run::reopen`]
+    /// A refusal of one refuses all; so does a known record before a new one, if both have a `journal_seq`: the known one uses
+    /// none, which makes the other's wrong. Errors and cancellation as with [`Run::record`]: after an unknown append [`Run::reopen`]
     /// finds all of them, or sends all of them again.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn batch(&self, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
@@ -163,9 +165,10 @@ impl Run {
             return Err(self.invalid(message));
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.check_record(record)).collect();
-        let batch = self.draft(Batch { records: records? })?;
-        let first = self.session.time_limited(self.session.append_record(batch)).await?;
-        Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
+        let records = records?;
+        let ids: Vec<_> = records.iter().map(|record| record.body.record_id.clone()).collect();
+        let batch = self.draft(Batch { records })?;
+        self.session.time_limited(self.session.append_batch(batch, &ids)).await
     }
 
     fn invalid(&self, message: String) -> Error {

@@ -199,11 +199,19 @@ impl Session {
         Ok(state.appender.append(record_id, payload, None).await?.position)
     }
 
-    /// Appends a complete record.
+    /// Appends a complete record and waits for its outcome.
     pub(crate) async fn append_record(&self, record: JournalRecord) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
         Ok(state.appender.append_record(record).await?.position)
+    }
+
+    /// Appends a batch and waits for its outcome. The positions of its records `ids`, in order.
+    pub(crate) async fn append_batch(&self, batch: JournalRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        let acked = state.appender.append_record(batch).await?;
+        state.appender.positions(&acked, ids).await
     }
 
     /// Appends a `run_lifecycle` record and waits until it is applied. Any status but `started` ends the run.

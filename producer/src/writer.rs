@@ -18,7 +18,7 @@ use crate::{
         appender::{RunAppender, WriterState},
         checkpoint::{CheckpointBase, LoopState},
         numbering,
-        read_back::{read_back, repeat_of},
+        read_back::AckedRecord,
     },
     transport::Transport,
 };
@@ -127,12 +127,13 @@ impl Writer {
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn write(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
         let record = self.writable(record)?;
-        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.put(record)).await
+        let written = async { Ok(metadata(self.put(&mut *self.lock().await?, record).await?)) };
+        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
     }
 
     /// Writes 1 to [`BATCH_RECORDS_MAX`] records that are applied together or not at all, as one record of the log with the id
-    /// `record_id`. Returns their positions, in order. Errors and cancellation as with [`Writer::write`]; a `journal_seq` of
-    /// the records is ignored.
+    /// `record_id`. Returns their positions, in order; known records are treated as by [`Run::batch`](crate::Run::batch).
+    /// Errors and cancellation as with [`Writer::write`]; a `journal_seq` of the records is ignored.
     #[tracing::instrument(skip_all, fields(run = self.run_id.as_str()))]
     pub async fn batch(&self, record_id: RecordId, records: Vec<JournalRecord>) -> Result<Vec<Position>, Error> {
         let count = records.len();
@@ -141,10 +142,15 @@ impl Writer {
             return Err(Error::new(ErrorKind::Invalid, Action::FixTheInput, message));
         }
         let records: Result<Vec<_>, _> = records.into_iter().map(|record| self.writable(record)).collect();
-        let batch = self.draft(Some(record_id), Batch { records: records? })?;
-        let first =
-            self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, self.put(batch)).await?.position;
-        Ok((0..).take(count).map(|nth| Position { index: first.index + nth, ..first.clone() }).collect())
+        let records = records?;
+        let ids: Vec<_> = records.iter().map(|record| record.body.record_id.clone()).collect();
+        let batch = self.draft(Some(record_id), Batch { records })?;
+        let written = async {
+            let mut inner = self.lock().await?;
+            let acked = self.put(&mut inner, batch).await?;
+            inner.appender.positions(&acked, &ids).await
+        };
+        self.config.time_limited(self.run_id.borrow(), SideEffect::Unknown, written).await
     }
 
     /// Records the state of a loop, covering all numbered records so far, and waits until that is applied. As with
@@ -175,9 +181,9 @@ impl Writer {
         self.config.redaction.iter().for_each(|redaction| redaction.sign(&mut record));
         // The next checkpoint builds on the old base until this one is known to be applied.
         match self.put_settled(&mut inner, record).await {
-            Ok(wrote) => {
+            Ok(acked) => {
                 inner.checkpoint_base = Some(next);
-                Ok(wrote)
+                Ok(metadata(acked))
             }
             Err(error) => {
                 if error.kind() == ErrorKind::Conflict {
@@ -204,19 +210,18 @@ impl Writer {
         session::lock(&self.inner, &self.config, &self.run_id).await
     }
 
-    async fn put(&self, record: JournalRecord) -> Result<RecordMetadata, Error> {
-        let mut inner = self.lock().await?;
-        if let Err(error) = self.settle(&mut inner).await {
+    async fn put(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<AckedRecord, Error> {
+        if let Err(error) = self.settle(inner).await {
             // This record was sent before, and its outcome is still unknown.
             let sent =
                 inner.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == record.body.record_id);
             return Err(if sent { error.with_side_effect(SideEffect::Unknown) } else { error });
         }
-        self.put_settled(&mut inner, record).await
+        self.put_settled(inner, record).await
     }
 
     /// Writes a record, once earlier writes are settled.
-    async fn put_settled(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<RecordMetadata, Error> {
+    async fn put_settled(&self, inner: &mut WriterInner, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_journal_seq(inner, &record).await?;
         if numbering::members(&record).iter().any(|record| record.body.record_kind == RecordKind::CheckpointPrune) {
             // It may hide the checkpoint that the next one would build on.
@@ -226,39 +231,12 @@ impl Writer {
         let checkpoint_seqs =
             numbering::members(&record).iter().filter(saves).filter_map(|record| record.body.facts.checkpoint_seq);
         let checkpoint_seq = checkpoint_seqs.max();
-        let sent = record.clone();
+        // If this is cancelled or gets no answer, the next write settles it.
         let acked = inner.appender.append_record(record).await?;
-        let (position, repeat) = (acked.position.clone(), acked.repeat.is_some());
-        let mut wrote = RecordMetadata { position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat };
-        if !acked.applied {
-            // Until its outcome is known. If this is cancelled or gets no answer, the next write settles it.
-            inner.appender.unacknowledged = Some(sent);
-            let deadline = self.config.read_back;
-            let answer = read_back(&self.transport, &self.config, self.run_id.borrow(), &acked, deadline).await;
-            let answer = match answer {
-                Ok(answer) => answer,
-                // The outcome of the record itself.
-                Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
-                    inner.appender.unacknowledged = None;
-                    return Err(inner.appender.stop_or_lose(error));
-                }
-                Err(error) => return Err(inner.appender.stop(error).with_side_effect(SideEffect::Unknown)),
-            };
-            inner.appender.unacknowledged = None;
-            if let Some(journal_seq) = repeat_of(&answer.outcome) {
-                // Only now it is known that it used no number of the run. A batch's numbers are read from the journal again.
-                if acked.journal_seq == JournalSeq::ZERO {
-                    inner.appender.stop(renumber(&self.run_id));
-                } else {
-                    inner.appender.next_journal_seq = acked.journal_seq;
-                }
-                wrote = RecordMetadata { position: answer.outcome.position, journal_seq, repeat: true };
-            }
-        }
         if let Some(seq) = checkpoint_seq {
             inner.next_checkpoint_seq = inner.next_checkpoint_seq.max(seq.saturating_add(1));
         }
-        Ok(wrote)
+        Ok(acked)
     }
 
     /// Checks a `journal_seq` that the record already has. The journal decides about a record that was written before.
@@ -324,8 +302,7 @@ impl Writer {
     }
 }
 
-fn renumber(run_id: &RunId) -> Error {
-    let message =
-        format!("a record of run {run_id} was a repeat: the run's next numbers must be read from the journal again");
-    Error::new(ErrorKind::Conflict, Action::Reopen, message)
+fn metadata(acked: AckedRecord) -> RecordMetadata {
+    let repeat = acked.repeat.is_some();
+    RecordMetadata { position: acked.position, journal_seq: acked.repeat.unwrap_or(acked.journal_seq), repeat }
 }

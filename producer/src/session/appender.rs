@@ -9,7 +9,7 @@
 use super::{
     claim::{Claim, Head, claim_lost},
     numbering,
-    read_back::{AckedRecord, read_back, refused, repeat_of, took_effect},
+    read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
 };
 use crate::{
     config::{Config, failpoint},
@@ -18,7 +18,7 @@ use crate::{
     transport::Transport,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, ReadBack},
+    answer::{ErrorKind, Outcome, Position, ReadBack},
     depth,
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
@@ -199,11 +199,52 @@ impl RunAppender {
         self.send(record).await
     }
 
-    /// As [`RunAppender::append`], for a complete record.
+    /// As [`RunAppender::append`], for a complete record under an id that its caller chose: also waits for its outcome. A
+    /// refusal, or an unknown outcome, stops the handle. The position of a repeat is that of the first record.
     pub(crate) async fn append_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
         self.check_ready()?;
         let record = self.offload_payload(record).await?;
-        self.send(record).await
+        self.send_record(record).await
+    }
+
+    /// As [`RunAppender::send`], for a record that may repeat another, or a batch with such records. A repeat takes no number
+    /// of the run, so the next numbers are known only once its outcome is.
+    pub(crate) async fn send_record(&mut self, record: JournalRecord) -> Result<AckedRecord, Error> {
+        let sent = record.clone();
+        let batch = sent.body.record_kind == RecordKind::Batch;
+        let mut acked = self.send(record).await?;
+        if acked.applied && acked.repeat.is_none() && !batch {
+            return Ok(acked);
+        }
+        // Until the numbers are known. If this is cancelled or fails, the handle is stopped.
+        self.unacknowledged = Some(sent);
+        let (config, run_id) = (self.config.clone(), self.run_id.clone());
+        if !acked.applied {
+            let answer = outcome_of(&self.transport, &config, run_id.borrow(), &acked, config.read_back).await;
+            let outcome = answer.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?.outcome;
+            if !took_effect(&outcome) {
+                let Some(sent) = self.unacknowledged.take() else { return Err(self.not_sent()) };
+                return Err(self.stop_for_refusal(sent, &outcome));
+            }
+            acked.repeat = repeat_of(&outcome);
+            (acked.applied, acked.position) = (true, outcome.position);
+        }
+        if batch || acked.repeat.is_some() {
+            let head = self.transport.run(run_id.borrow()).await;
+            let head = head.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?;
+            match head.filter(|head| self.is_writer_in(Some(head))) {
+                Some(head) => {
+                    let expected = self.next_journal_seq;
+                    (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head);
+                    acked.holds_repeats = batch && (acked.repeat.is_some() || self.next_journal_seq != expected);
+                }
+                // The record was applied before that.
+                None => drop(self.lose(claim_lost(run_id.borrow()))),
+            }
+        }
+        self.unacknowledged = None;
+        self.last_acked = Some(acked.clone());
+        Ok(acked)
     }
 
     /// A record that is not numbered yet, its payload in the content store if it is too large.
@@ -271,7 +312,8 @@ impl RunAppender {
                     return Err(self.stop_for_refusal(record, &outcome));
                 }
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
-                let acked = AckedRecord { record_id, journal_seq, position: appended.position, applied, repeat };
+                let position = appended.position;
+                let acked = AckedRecord { record_id, journal_seq, position, applied, repeat, holds_repeats: false };
                 self.last_acked = Some(acked.clone());
                 Ok(acked)
             }
@@ -288,6 +330,22 @@ impl RunAppender {
                 Err(self.stop(failed.error).with_side_effect(SideEffect::Unknown))
             }
         }
+    }
+
+    /// Where the records `ids` of an acknowledged batch are, in order; one that repeats another is where the first one is.
+    pub(crate) async fn positions(&self, acked: &AckedRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
+        let mut positions = Vec::with_capacity(ids.len());
+        for (nth, id) in (0..).zip(ids) {
+            let found = if acked.holds_repeats {
+                let found = self.transport.landed(self.run_id.borrow(), id.borrow()).await;
+                found.map_err(|error| error.with_side_effect(SideEffect::Unknown))?
+            } else {
+                None
+            };
+            let in_batch = Position { index: acked.position.index + nth, ..acked.position.clone() };
+            positions.push(found.map_or(in_batch, |found| found.outcome.position));
+        }
+        Ok(positions)
     }
 
     fn not_sent(&self) -> Error {

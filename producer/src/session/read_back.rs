@@ -23,11 +23,29 @@ pub(crate) struct AckedRecord {
     pub(crate) applied: bool,
     /// If the backend reported a repeat: the `journal_seq` of the first record, 0 if it did not report that.
     pub(crate) repeat: Option<JournalSeq>,
+    /// A batch, some of whose records may repeat others, which are elsewhere.
+    pub(crate) holds_repeats: bool,
 }
 
-/// Reads back the outcome of an acknowledged record. An answer after the deadline is an error: this is how a pause of this
-/// process is noticed.
+/// Reads back an acknowledged record. One that was refused is an error, and so is an answer after the deadline: this is how
+/// a pause of this process is noticed.
 pub(crate) async fn read_back(
+    transport: &Transport,
+    config: &Config,
+    run_id: RunId<&str>,
+    acked: &AckedRecord,
+    deadline: Duration,
+) -> Result<ReadBack, Error> {
+    let answer = outcome_of(transport, config, run_id, acked, deadline).await?;
+    if took_effect(&answer.outcome) {
+        Ok(answer)
+    } else {
+        Err(refused(run_id, Some(acked.record_id.borrow()), &answer.outcome))
+    }
+}
+
+/// As [`read_back`], with a refusal as an outcome like others.
+pub(crate) async fn outcome_of(
     transport: &Transport,
     config: &Config,
     run_id: RunId<&str>,
@@ -39,9 +57,9 @@ pub(crate) async fn read_back(
     let answer = tokio::time::timeout(deadline, ask).await;
     (config.failpoints)(failpoint::READ_BACK_ANSWERED);
     config.observe(metric::READ_BACK_SECONDS, begun);
-    let answer = match answer {
-        Ok(Ok(answer)) if begun.elapsed() <= deadline => answer,
-        Ok(Err(error)) => return Err(error),
+    match answer {
+        Ok(Ok(answer)) if begun.elapsed() <= deadline => Ok(answer),
+        Ok(Err(error)) => Err(error),
         _ => {
             let message = format!(
                 "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
@@ -49,13 +67,8 @@ pub(crate) async fn read_back(
                 acked.record_id
             );
             let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
-            return Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position));
+            Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position))
         }
-    };
-    if took_effect(&answer.outcome) {
-        Ok(answer)
-    } else {
-        Err(refused(run_id, Some(acked.record_id.borrow()), &answer.outcome))
     }
 }
 

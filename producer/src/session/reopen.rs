@@ -177,7 +177,7 @@ async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) ->
         // Its effect never started, and its caller got an error that says so: there is nothing to record.
         Landed::No if intent => state.appender.unacknowledged = None,
         Landed::No => {
-            state.appender.send(sent.clone()).await?;
+            state.appender.send_record(sent.clone()).await?;
             done.appended += 1;
             take_effect(state, &sent);
         }

@@ -73,6 +73,7 @@ impl SessionState {
                     position,
                     applied: false,
                     repeat: None,
+                    holds_repeats: false,
                 };
                 let answer = self.appender.read_back(&acked, self.appender.config.read_back).await?;
                 if !self.appender.is_writer_since(self.appender.epoch, &answer) {

@@ -2,6 +2,8 @@
 //!
 //! These panic where a claim does not hold.
 
+use std::time::Duration;
+
 use runlog_producer::{Action, JournalRecord, Json, Redaction, Run};
 use runlog_schemas::{
     answer::ErrorKind,
@@ -11,6 +13,8 @@ use serde_json::{Value, json};
 
 use crate::way::{Came, Way};
 
+/// How long an outcome is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Text that makes two of it too large for a record.
 const HALF: usize = 600 << 10;
 
@@ -124,6 +128,45 @@ pub async fn a_record_written_as_it_is_is_redacted_like_others(way: &Way) {
     assert!(!text.contains("hunter2") && text.contains("hello, [redacted]"), "{text}");
 }
 
+/// It has no number of its own, whether the handle or another one wrote the first, alone or in a batch, and whatever became
+/// of that append. What follows is numbered right: its results are applied and not only acknowledged.
+pub async fn a_record_that_is_written_again_takes_no_number(way: &Way) {
+    let book = async |run: &Run, seat: u32| {
+        let booked = async |_| Ok(Json::from(json!(seat)));
+        run.tool("book", &json!({ "seat": seat })).once(booked).await.expect("an answer");
+        run.flush().await.expect("applied");
+        let found = way.runlog.recovery(run.id().as_str()).await.expect("an answer").expect("a run");
+        assert_eq!((found.pending.len(), found.completed.len()), (0, seat as usize), "{seat} results are applied");
+    };
+    let run = way.open("repeats").await;
+    let (a, b, c, d) = (turn(&run, "a"), turn(&run, "b"), turn(&run, "c"), turn(&run, "d"));
+    let first = run.record(a.clone()).await.expect("a record");
+    assert_eq!(run.record(a.clone()).await.expect("a repeat"), first, "where the first one is");
+    run.applied(&first, PATIENCE).await.expect("applied");
+    book(&run, 1).await;
+    let fate = way.fates[0];
+    way.unknown(fate, run.record(b.clone())).await;
+    run.reopen().await.expect("reopened");
+    run.record(b.clone()).await.expect("there, or written now");
+    book(&run, 2).await;
+    let positions = run.batch(vec![c.clone(), b.clone(), a.clone()]).await.expect("a batch");
+    assert_eq!(positions[2], first, "where the first one is");
+    for position in &positions {
+        run.applied(position, PATIENCE).await.expect("applied");
+    }
+    book(&run, 3).await;
+    let refused = run.batch(vec![a.clone(), d.clone()]).await.expect_err("what follows a repeat has the wrong number");
+    assert_eq!((refused.kind(), refused.action()), (ErrorKind::Conflict, Action::Reopen), "{refused}");
+    run.reopen().await.expect("reopened");
+    run.record(d.clone()).await.expect("a record");
+    let next = way.open("repeats").await;
+    assert_eq!(next.record(c.clone()).await.expect("a repeat"), positions[0], "another handle's");
+    let known = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
+    assert_eq!(known, [positions[1].clone(), first, positions[0].clone()]);
+    book(&next, 4).await;
+    assert_eq!(turns(way, "repeats").await, ["a", "b", "c", "d"]);
+}
+
 /// The claims above, each as a test on the journal that `$way` makes.
 #[macro_export]
 macro_rules! batch_claims {
@@ -133,6 +176,7 @@ macro_rules! batch_claims {
             what_cannot_be_written_is_refused_before_it_is_numbered,
             reopen_finds_a_batch_whole_or_sends_it_whole,
             a_record_written_as_it_is_is_redacted_like_others,
+            a_record_that_is_written_again_takes_no_number,
         }
     };
 }

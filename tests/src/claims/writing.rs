@@ -133,6 +133,18 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
     assert_eq!(turns(way, "before").await, ["a", "b", "c", "d"]);
 }
 
+/// Of records that were written before, alone, a batch makes repeats, which take no number of the run.
+pub async fn what_follows_a_batch_of_known_records_has_the_next_number(way: &Way) {
+    let writer = way.runlog.writer("known").await.expect("a writer");
+    let there = writer.write(named(&writer, "a", 1)).await.expect("written").position;
+    let records = vec![named(&writer, "b", 0), named(&writer, "a", 0)];
+    let positions = writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
+    assert_eq!(positions[1], there, "where the first one is");
+    let wrote = writer.write(named(&writer, "c", 3)).await.expect("written");
+    assert_eq!((wrote.journal_seq.get(), wrote.repeat), (3, false));
+    assert_eq!((writer.epoch().get(), turns(way, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
+}
+
 /// Neither is a number that somebody else has.
 pub async fn a_number_that_is_not_the_next_is_not_written(way: &Way) {
     let writer = way.runlog.writer("numbers").await.expect("a writer");
@@ -385,6 +397,7 @@ macro_rules! writing_claims {
             what_is_written_instead_has_the_number_or_learns_that_it_is_taken,
             what_another_process_wrote_before_is_found,
             a_number_that_is_not_the_next_is_not_written,
+            what_follows_a_batch_of_known_records_has_the_next_number,
             a_run_that_ended_takes_what_may_follow,
             records_are_read_as_they_were_written,
             what_is_redacted_reaches_no_journal_in_whichever_record,

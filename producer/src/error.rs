@@ -36,7 +36,8 @@ pub enum SideEffect {
     /// The effect ran. The handle holds its result, which the handle's next operation or [`crate::Run::reopen`] records. After
     /// that the same call is answered from the journal.
     Held,
-    /// The effect ran, another process has the run, and the result is in the log as evidence for that process.
+    /// The effect ran, and another process has the run, or the run ended: the result is in the log as evidence for whoever
+    /// decides about the call.
     Evidence,
     /// The effect may have happened, and its result is recorded nowhere: the call stays pending.
     Unrecorded,

@@ -120,7 +120,8 @@ impl Run {
         self.session.time_limited(self.session.prune_checkpoints(prune)).await
     }
 
-    /// Ends the run, and waits until that is applied. After that the handle is read-only.
+    /// Ends the run, and waits until that is applied. After that the handle is read-only; results of calls that are still in
+    /// flight are kept as evidence.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn end(&self, outcome: Outcome) -> Result<Position, Error> {
         let status = match outcome {
@@ -199,7 +200,7 @@ impl Run {
     /// were taken stay taken. A handle that is not stopped is left as it is.
     ///
     /// Errors: `ClaimLost` if another process took the run over in the meantime, however briefly; held results are in the log
-    /// by then, as evidence for that process. `Conflict` if the run has ended. After `Unavailable`, `Stale`,
+    /// by then, as evidence for that process. `Conflict` if the run has ended; held results are evidence, too. After `Unavailable`, `Stale`,
     /// `PartitionStopped` or a cancellation call it again: held results are kept, and the run may have been claimed.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn reopen(&self) -> Result<Reopened, Error> {

@@ -25,7 +25,7 @@ use runlog_schemas::{
     payload::{CheckpointPrune, Payload, RunLifecycle},
     record::JournalRecord,
 };
-use state::SessionState;
+use state::{SessionState, ends_run};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, MutexGuard, OwnedSemaphorePermit, Semaphore},
@@ -176,7 +176,7 @@ impl Session {
     /// released results. An error if it is stopped for another reason.
     pub(crate) async fn make_ready(&self, state: &mut SessionState) -> Result<(), Error> {
         if let Err(error) = state.appender.check_ready() {
-            if state.appender.state.is_lost() {
+            if state.appender.state.is_over() {
                 // Results that cannot be appended now are kept for the next try.
                 drop(state.append_all_evidence().await);
                 return Err(error);
@@ -203,14 +203,23 @@ impl Session {
     pub(crate) async fn append_record(&self, record: JournalRecord) -> Result<Position, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        Ok(state.appender.append_record(record).await?.position)
+        let status = ends_run(&record);
+        let acked = state.appender.append_record(record).await?;
+        if let Some(status) = status {
+            state.end(status.as_str());
+        }
+        Ok(acked.position)
     }
 
     /// Appends a batch and waits for its outcome. The positions of its records `ids`, in order.
     pub(crate) async fn append_batch(&self, batch: JournalRecord, ids: &[RecordId]) -> Result<Vec<Position>, Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
+        let status = ends_run(&batch);
         let acked = state.appender.append_record(batch).await?;
+        if let Some(status) = status {
+            state.end(status.as_str());
+        }
         state.appender.positions(&acked, ids).await
     }
 
@@ -219,8 +228,15 @@ impl Session {
         let payload = RunLifecycle { status: status.to_owned(), reason: reason.to_owned() };
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let acked = state.appender.append(self.config.record_id()?, payload.into(), None).await?;
-        state.appender.read_back(&acked, self.config.read_back).await?;
+        let record = state.appender.build_record(self.config.record_id()?, payload.into(), None).await?;
+        let acked = state.appender.send(record.clone()).await?;
+        // Until it is known whether the run ended. If this is cancelled, the handle is stopped.
+        state.appender.unacknowledged = Some(record);
+        let applied = state.appender.read_back(&acked, self.config.read_back).await;
+        if applied.as_ref().err().is_none_or(|error| matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
+            state.appender.unacknowledged = None;
+        }
+        applied?;
         if status != "started" {
             state.end(status);
         }

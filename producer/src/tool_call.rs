@@ -153,7 +153,7 @@ impl<'a> Tool<'a> {
     /// recorded answer cannot be fetched now, the same call is running in this process, or too many calls are in flight),
     /// `Stale` (the intent was not read back in time) or `Conflict` (the key belongs to a call with other arguments). If the
     /// effect ran, [`Error::side_effect`] says so: `Held` if its result could not be recorded yet, `Evidence` if the run was
-    /// lost in the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be
+    /// lost or ended in the meantime, `Unrecorded` if the effect does not know how it ended, or if its result can never be
     /// recorded (`TooLarge`).
     ///
     /// Cancelled before the effect starts, the call counts as never started. Cancelled while the effect runs, it stays
@@ -388,13 +388,13 @@ impl<'a> Tool<'a> {
         let kept = if held { SideEffect::Held } else { SideEffect::Unrecorded };
         let mut guard = session.lock().await.map_err(|failed| ran(failed, kept))?;
         if let Err(failed) = session.make_ready(&mut guard).await {
-            if !guard.appender.state.is_lost() {
+            if !guard.appender.state.is_over() {
                 return Err(ran(failed, kept));
             }
             let appended = guard.append_evidence(&record_id, payload).await;
-            let side_effect = if appended.is_ok() { SideEffect::Evidence } else { kept };
-            let failed = ran(failed, side_effect);
-            if appended.is_ok() {
+            let is_evidence = appended.is_ok_and(|kept| kept);
+            let failed = ran(failed, if is_evidence { SideEffect::Evidence } else { kept });
+            if is_evidence {
                 in_flight.mark_recorded();
             }
             return Err(failed);

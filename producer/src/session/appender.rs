@@ -4,6 +4,7 @@
 //!   ready ──append──▶ unacknowledged ──acknowledged──▶ ready
 //!                       ├── unknown, cancelled, refused ──▶ stopped ──reopen──▶ ready
 //!                       └── fenced ───────────────────────▶ lost: results can only be appended as evidence
+//!   ready ──its own end applied──▶ ended: likewise
 //! ```
 
 use super::{
@@ -18,7 +19,7 @@ use crate::{
     transport::Transport,
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Outcome, Position, ReadBack},
+    answer::{ErrorKind, OrOther, Outcome, Position, ReadBack},
     depth,
     id::{Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     judge::Reason,
@@ -76,6 +77,11 @@ impl WriterState {
 
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self, Self::Lost(_))
+    }
+
+    /// Whether it never can again: results can only be appended as evidence.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Ended(_))
     }
 
     /// The reason why nothing can be appended.
@@ -230,17 +236,10 @@ impl RunAppender {
             (acked.applied, acked.position) = (true, outcome.position);
         }
         if batch || acked.repeat.is_some() {
-            let head = self.transport.run(run_id.borrow()).await;
-            let head = head.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?;
-            match head.filter(|head| self.is_writer_in(Some(head))) {
-                Some(head) => {
-                    let expected = self.next_journal_seq;
-                    (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head);
-                    acked.holds_repeats = batch && (acked.repeat.is_some() || self.next_journal_seq != expected);
-                }
-                // The record was applied before that.
-                None => drop(self.lose(claim_lost(run_id.borrow()))),
-            }
+            let expected = self.next_journal_seq;
+            let synced = self.sync_numbers().await;
+            synced.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?;
+            acked.holds_repeats = batch && (acked.repeat.is_some() || self.next_journal_seq != expected);
         }
         self.unacknowledged = None;
         self.last_acked = Some(acked.clone());
@@ -313,7 +312,7 @@ impl RunAppender {
                 }
                 let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
                 let position = appended.position;
-                let acked = AckedRecord { record_id, journal_seq, position, applied, repeat, holds_repeats: false };
+                let acked = AckedRecord { applied, repeat, ..AckedRecord::new(record_id, journal_seq, position) };
                 self.last_acked = Some(acked.clone());
                 Ok(acked)
             }
@@ -330,6 +329,16 @@ impl RunAppender {
                 Err(self.stop(failed.error).with_side_effect(SideEffect::Unknown))
             }
         }
+    }
+
+    /// Reads the next numbers from the journal. If another process writes the run, the handle is lost.
+    async fn sync_numbers(&mut self) -> Result<(), Error> {
+        let head = self.transport.run(self.run_id.borrow()).await?;
+        match head.filter(|head| self.is_writer_in(Some(head))) {
+            Some(head) => (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head),
+            None => drop(self.lose(claim_lost(self.run_id.borrow()))),
+        }
+        Ok(())
     }
 
     /// Where the records `ids` of an acknowledged batch are, in order; one that repeats another is where the first one is.
@@ -376,12 +385,31 @@ impl RunAppender {
     }
 
     /// Appends a result in the name of a writer that has lost the run, or whose run ended. The journal refuses it, and keeps
-    /// it as evidence for the decision about its effect.
-    pub(crate) async fn append_evidence(&mut self, mut record: JournalRecord) -> Result<(), Error> {
+    /// it as evidence for the decision about its effect. Returns whether it did, or has the result already: if an earlier
+    /// try arrived late and took this one's number, it did not, and the result needs another record id.
+    pub(crate) async fn append_evidence(&mut self, mut record: JournalRecord) -> Result<bool, Error> {
+        if !self.state.is_lost() {
+            // The numbers of an own record are judged before the run's status.
+            self.sync_numbers().await?;
+        }
         self.number(&mut record);
         (self.config.failpoints)(failpoint::RECORD_NUMBERED);
         let trace = (self.config.traceparent)();
-        self.transport.append(&record, trace.as_deref()).await.map(drop).map_err(|failed| failed.error)
+        let appended = self.transport.append(&record, trace.as_deref()).await.map_err(|failed| failed.error)?;
+        if self.state.is_lost() {
+            return Ok(true);
+        }
+        let outcome = match appended.outcome {
+            Some(outcome) => outcome,
+            None => {
+                let (record_id, journal_seq) = (record.body.record_id, record.place.journal_seq);
+                let acked = AckedRecord::new(record_id, journal_seq, appended.position);
+                let (config, run_id) = (&self.config, self.run_id.borrow());
+                outcome_of(&self.transport, config, run_id, &acked, config.read_back).await?.outcome
+            }
+        };
+        let known = outcome.reason.as_ref().map(OrOther::known);
+        Ok(matches!(known, None | Some(Some(Reason::Fenced | Reason::Ended | Reason::Transition))))
     }
 
     pub(crate) fn stop(&mut self, error: Error) -> Error {

@@ -27,6 +27,13 @@ pub(crate) struct AckedRecord {
     pub(crate) holds_repeats: bool,
 }
 
+impl AckedRecord {
+    /// A record that is acknowledged, and not known to be applied.
+    pub(crate) fn new(record_id: RecordId, journal_seq: JournalSeq, position: Position) -> Self {
+        Self { record_id, journal_seq, position, applied: false, repeat: None, holds_repeats: false }
+    }
+}
+
 /// Reads back an acknowledged record. One that was refused is an error, and so is an answer after the deadline: this is how
 /// a pause of this process is noticed.
 pub(crate) async fn read_back(

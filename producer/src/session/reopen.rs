@@ -19,7 +19,7 @@ use super::{
     outbox::NeverStarted,
     read_back::{refused, took_effect},
     replay::{PendingCall, RecordedCall},
-    state::SessionState,
+    state::{SessionState, ends_run},
 };
 use crate::{error::Error, metrics::metric, transport::run_without_records};
 use runlog_schemas::{
@@ -48,7 +48,11 @@ pub(crate) async fn reopen(state: &mut SessionState) -> Result<Reopened, Error> 
     drop(state.appender.check_ready());
     match &state.appender.state {
         WriterState::Ready => return Ok(Reopened::default()),
-        WriterState::Ended(error) => return Err(error.without_side_effect()),
+        WriterState::Ended(error) => {
+            let ended = error.without_side_effect();
+            // Of calls that outlived the run.
+            return Err(state.append_all_evidence().await.err().map_or(ended, Error::stopping));
+        }
         WriterState::Lost(_) => return Err(lose(state).await),
         WriterState::Stopped { .. } => {}
     }
@@ -224,10 +228,8 @@ fn take_effect(state: &mut SessionState, record: &JournalRecord) {
         }
         _ => {}
     }
-    if facts.payload_type == "run_lifecycle"
-        && let Some(status @ ("completed" | "failed" | "cancelled")) = facts.status.as_deref()
-    {
-        state.end(status);
+    if let Some(status) = ends_run(record) {
+        state.end(status.as_str());
     }
     state.mark_recorded(&record.body.record_id);
 }

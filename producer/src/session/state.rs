@@ -3,16 +3,23 @@
 use super::{
     appender::{RunAppender, WriterState},
     checkpoint::CheckpointBase,
+    numbering,
     outbox::{HeldResult, NeverStarted, SharedOutbox},
     read_back::{AckedRecord, taken_over},
     replay::{CallKey, PendingCall, RecordedCall, Replay},
 };
-use crate::error::Error;
+use crate::error::{Action, Error};
 use runlog_schemas::{
+    answer::ErrorKind,
     id::{JournalSeq, RecordId},
+    judge::{RunStatus, lifecycle},
     payload::{EffectResolution, Payload},
     record::JournalRecord,
 };
+
+/// How often a result is sent as evidence before the operation fails. Each earlier try whose answer was lost can take one
+/// number.
+const EVIDENCE_TRIES: u32 = 3;
 
 /// Changed by one operation at a time: behind the session's lock.
 #[derive(Debug)]
@@ -67,14 +74,7 @@ impl SessionState {
             let NeverStarted { request, call, key, record_id, position } = intent;
             // A process that has lost the run cannot know what others have done since.
             if let Some(position) = position {
-                let acked = AckedRecord {
-                    record_id: record_id.clone(),
-                    journal_seq: JournalSeq::ZERO,
-                    position,
-                    applied: false,
-                    repeat: None,
-                    holds_repeats: false,
-                };
+                let acked = AckedRecord::new(record_id.clone(), JournalSeq::ZERO, position);
                 let answer = self.appender.read_back(&acked, self.appender.config.read_back).await?;
                 if !self.appender.is_writer_since(self.appender.epoch, &answer) {
                     let error = taken_over(self.appender.run_id.borrow(), &acked, &answer);
@@ -111,26 +111,43 @@ impl SessionState {
         Payload::EffectResolution(resolution)
     }
 
-    /// Appends one result as evidence.
-    pub(crate) async fn append_evidence(&mut self, record_id: &RecordId, payload: Payload) -> Result<(), Error> {
+    /// Appends one result as evidence, and returns whether it is kept; see [`RunAppender::append_evidence`].
+    pub(crate) async fn append_evidence(&mut self, record_id: &RecordId, payload: Payload) -> Result<bool, Error> {
         let record = self.appender.build_record(record_id.clone(), payload, None).await?;
         self.appender.append_evidence(record).await
     }
 
     /// Appends all released results as evidence, and the unacknowledged record if it is a result.
     pub(crate) async fn append_all_evidence(&mut self) -> Result<(), Error> {
-        while let Some(held) = self.next_released() {
-            self.append_evidence(&held.record_id, held.payload).await?;
-            self.outbox.lock().remove(&held.record_id);
-            if self.appender.unacknowledged.as_ref().is_some_and(|sent| sent.body.record_id == held.record_id) {
-                self.appender.unacknowledged = None;
-            }
-        }
-        if let Some(sent) = self.appender.unacknowledged.clone().filter(is_result) {
-            self.appender.append_evidence(sent).await?;
+        if let Some(sent) = self.appender.unacknowledged.clone().filter(is_result)
+            && !self.outbox.lock().release(&sent.body.record_id)
+        {
+            self.keep_evidence(sent).await?;
         }
         self.appender.unacknowledged = None;
+        while let Some(held) = self.next_released() {
+            let record = self.appender.build_record(held.record_id, held.payload, None).await?;
+            let record_id = self.keep_evidence(record).await?;
+            self.outbox.lock().remove(&record_id);
+        }
         Ok(())
+    }
+
+    /// Appends a result as evidence until it is kept; returns the id that it is kept under.
+    async fn keep_evidence(&mut self, mut record: JournalRecord) -> Result<RecordId, Error> {
+        for _ in 0..EVIDENCE_TRIES {
+            let record_id = record.body.record_id.clone();
+            if self.appender.append_evidence(record.clone()).await? {
+                return Ok(record_id);
+            }
+            record.body.record_id = self.appender.config.record_id()?;
+            self.outbox.lock().rename(&record_id, &record.body.record_id);
+        }
+        let message = format!(
+            "run {}: a result was refused {EVIDENCE_TRIES} times for its number and is not kept as evidence yet",
+            self.appender.run_id
+        );
+        Err(Error::new(ErrorKind::Unavailable, Action::Reopen, message))
     }
 
     /// Adds the pending effects of the journal that are missing here.
@@ -153,4 +170,12 @@ impl SessionState {
 /// Whether a record is the result of an effect.
 fn is_result(record: &JournalRecord) -> bool {
     matches!(record.body.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed")
+}
+
+/// The status that a record, or one of a batch, ends its run with.
+pub(crate) fn ends_run(record: &JournalRecord) -> Option<RunStatus> {
+    numbering::members(record).iter().find_map(|record| {
+        let facts = &record.body.facts;
+        lifecycle::run_ends_as(&facts.payload_type, facts.status.as_deref()?)
+    })
 }

@@ -329,7 +329,7 @@ pub(super) fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Resu
 }
 
 /// The run's status that a record ends it with: the contract's lifecycle, or its terminal marker.
-pub(super) fn run_ends_as(payload_type: &str, status: &str) -> Option<super::RunStatus> {
+pub fn run_ends_as(payload_type: &str, status: &str) -> Option<super::RunStatus> {
     if !matches!(payload_type, "run_lifecycle" | "terminal_result") {
         return None;
     }

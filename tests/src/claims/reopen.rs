@@ -137,6 +137,67 @@ pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(way:
     }
 }
 
+/// Each of the handle's calls is pending, with its result as evidence, and nothing is held any more.
+async fn all_evidence(way: &Way, desk: &Desk, run: &Run) {
+    assert_eq!(run.held(), (0, 0));
+    let next = way.open(run.id().as_str()).await;
+    let recovery = next.recovery();
+    assert_eq!((recovery.status.clone(), desk.ran()), (RunStatus::Completed.into(), CALLS as u32));
+    let evidence: Vec<usize> = recovery.pending.iter().map(|pending| pending.evidence.len()).collect();
+    assert_eq!(evidence, [1; CALLS], "one each");
+}
+
+/// The run ended while its calls were in flight, and the handle knows that: now, after it is reopened, or when the next
+/// append gets its answer.
+pub async fn results_of_calls_that_outlive_their_run_are_evidence(way: &Way) {
+    let (desk, id) = (Desk::new(), "outlived");
+    let run = way.open(id).await;
+    let (called, _) = desk.book_all(&run, async { run.end(Outcome::Completed).await.expect("ended") }).await;
+    for called in called {
+        let error = called.expect_err("the run ended");
+        assert_eq!((error.side_effect(), error.kind()), (SideEffect::Evidence, ErrorKind::Conflict), "{error}");
+    }
+    all_evidence(way, &desk, &run).await;
+    for fate in way.fates {
+        let (desk, run) = (Desk::new(), way.open(&format!("outlived-{fate:?}")).await);
+        let (called, came) = desk.book_all(&run, way.unknown(*fate, run.end(Outcome::Completed))).await;
+        if !matches!(came, Came::Ended) {
+            held(&called);
+            run.reopen().await.expect("reopened");
+        }
+        all_evidence(way, &desk, &run).await;
+        if *fate == Fate::Cancelled {
+            continue;
+        }
+        let (desk, run) = (Desk::new(), way.open(&format!("outlived-unknown-{fate:?}")).await);
+        let ended = async {
+            run.end(Outcome::Completed).await.expect("ended");
+            way.spoil(*fate);
+        };
+        let (called, ()) = desk.book_all(&run, ended).await;
+        let held = called.iter().flat_map(|called| called.as_ref().err()).map(Error::side_effect);
+        assert_eq!(held.filter(|left| *left == SideEffect::Held).count(), 1, "{fate:?}: {called:?}");
+        let error = run.reopen().await.expect_err("it ended");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+        all_evidence(way, &desk, &run).await;
+    }
+}
+
+/// On a log that holds back what was appended: the run may have ended, so no result is called recorded before that is known.
+pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(way: &Way) {
+    let (desk, id) = (Desk::new(), "end-cancelled");
+    let run = way.open(id).await;
+    let cancelled = async {
+        way.hold(id);
+        assert!(dropped_after(1, run.end(Outcome::Completed)).await.is_none(), "it waits for its read-back");
+        way.release(id);
+    };
+    let (called, ()) = desk.book_all(&run, cancelled).await;
+    held(&called);
+    run.reopen().await.expect("reopened");
+    all_evidence(way, &desk, &run).await;
+}
+
 /// Wherever that is, it can be called again.
 pub async fn reopen_can_be_cancelled_anywhere_and_called_again(way: &Way) {
     let fate = way.fates[0];
@@ -351,6 +412,7 @@ macro_rules! reopen_claims {
             reopen_after_an_unknown_append_loses_and_doubles_no_held_result,
             reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence,
             reopen_can_be_cancelled_anywhere_and_called_again,
+            results_of_calls_that_outlive_their_run_are_evidence,
             a_call_cancelled_anywhere_runs_its_effect_once,
             an_intent_that_never_started_is_recorded_as_not_done,
             a_checkpoint_that_nobody_knows_of_fails_nobodys_loop,

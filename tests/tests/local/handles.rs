@@ -25,7 +25,10 @@ mod memory {
     };
 
     use runlog_log::{Clock, memory::MemoryOptions};
-    use runlog_tests::{claims::interleavings, way::Way};
+    use runlog_tests::{
+        claims::{interleavings, reopen},
+        way::Way,
+    };
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -51,6 +54,11 @@ mod memory {
     async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started() {
         runlog_tests::claims::reopen::a_call_cancelled_while_it_is_read_back_counts_as_never_started(&way().await)
             .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
+        Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&way().await)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -228,7 +228,12 @@ fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinH
         .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
 }
 
+/// How long the first read of a partition may take at start.
+const FIRST_READ: Duration = Duration::from_secs(30);
+
 /// Why a fold cannot go on against this log, if it cannot.
+///
+/// Errors: `Unavailable` if the log did not answer in time, which says nothing about its records.
 async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
     let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
     let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
@@ -260,11 +265,24 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
     let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
     let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
     let (log, partition) = (log.clone(), fold.partition);
-    let read =
-        tokio::task::spawn_blocking(move || log.reader(&[(partition, last.offset)])?.poll(1, Duration::from_secs(30)));
-    let found = read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
-    match found.first() {
+    let topic = log.topic().to_owned();
+    let read = tokio::task::spawn_blocking(move || {
+        let mut reader = log.reader(&[(partition, last.offset)])?;
+        let found = reader.poll(1, FIRST_READ)?.into_iter().next();
+        // An empty poll either stepped over offsets without a record, or ran out of time.
+        let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
+        Ok::<_, runlog_log::Error>((found, is_read))
+    });
+    let (found, is_read) =
+        read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the log").because(error))??;
+    match found {
         Some(record) if record.offset == last.offset && Sha256::of(&record.value) == last.hash => Ok(None),
+        None if !is_read => {
+            let waited = humantime::format_duration(FIRST_READ);
+            let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);
+            let message = format!("timed out after {waited} reading {place}, where the index ends; retry");
+            Err(Error::new(ErrorKind::Unavailable, message))
+        }
         _ => stop(
             "log_diverged",
             format!("the record at offset {} is not the one that the index was built from", last.offset),

@@ -28,6 +28,7 @@ mod projector_kill;
 mod publish_batch;
 mod recorded_runs;
 mod retention;
+mod slow_first_read;
 mod tail_all;
 mod takeover;
 mod torn_writes;

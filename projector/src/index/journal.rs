@@ -102,7 +102,7 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
         let budget = Budget::new(READ_BYTES);
         for partition in PartitionId::all(partitions) {
             if !rebuild::generations(&index, partition).is_empty()
-                && let Some(journal) = rebuild::open(&index, partition, &budget)?.get(&meta::journal())?
+                && let Some(journal) = rebuild::open(&index, partition, &budget)?.store().get(&meta::journal())?
             {
                 return Ok(Some(journal));
             }

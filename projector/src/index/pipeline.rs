@@ -138,8 +138,9 @@ impl Pipeline {
             folds.iter().filter(|(_, stop)| stop.is_none()).map(|(fold, _)| (fold.partition, fold.next)).collect();
         let reader = shared.log.reader(&from)?;
         let mut workers = BTreeMap::new();
-        for (fold, stopped) in folds {
+        for (mut fold, stopped) in folds {
             shared.report(fold.partition, fold.next, stopped.clone());
+            rebuild::caught_up(&shared, &mut fold);
             workers.insert(fold.partition, PartitionWorker { fold, stopped, retry_at: None });
         }
         Ok(Self { shared, reader, workers })

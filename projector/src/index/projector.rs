@@ -8,8 +8,9 @@ use crate::index::{
     fold::{Fold, Stop},
     journal,
     pipeline::Pipeline,
-    query, rebuild,
-    shared::{Progress, Shared},
+    query,
+    rebuild::{self, Found},
+    shared::{Progress, Shared, Start},
     store::{Budget, Rows, Store, meta},
 };
 use runlog_log::{Bounds, Log};
@@ -74,13 +75,14 @@ impl Projector {
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
         for partition in PartitionId::all(journal.partitions) {
-            let store = Arc::new(rebuild::open(&config.dir.join("index"), partition, &budget)?);
+            let store = Arc::new(open(&config, &log, partition, &budget).await?);
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
             let stop = if config.paused { None } else { check_against_log(&log, &fold).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
-            partitions.push((store, progress));
+            let older = store.get(&meta::older())?;
+            partitions.push(Start { store, progress, older });
             folds.push((fold, stop));
         }
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
@@ -167,7 +169,8 @@ impl Projector {
         Ok(self.shared.log.bounds(partition, deadline).await?)
     }
 
-    /// Waits until `partition` is as fresh as `consistency` asks. `latest` asks the log for its end after this call
+    /// Waits until `partition` is as fresh as `consistency` asks: `eventual` only for an index that is built anew and knows
+    /// less than an older version's did. `latest` asks the log for its end after this call
     /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
     /// once, even where the index is that far: it may have been built from another log than the one that was asked.
     pub async fn wait(
@@ -178,7 +181,11 @@ impl Projector {
     ) -> Result<(), Error> {
         let until = Instant::now() + deadline;
         let (partition, target) = match consistency {
-            Consistency::Eventual => return Ok(()),
+            Consistency::Eventual => match self.shared.older(partition) {
+                None => return Ok(()),
+                // Less than the index of the older layout knew would be a wrong "not done yet".
+                Some(until) => (partition, until),
+            },
             Consistency::AtLeast(partition, offset) => {
                 if partition.get() >= self.shared.journal.partitions {
                     let message = format!("the journal has no partition {partition}");
@@ -194,7 +201,7 @@ impl Projector {
         match tokio::time::timeout(left, fresh).await {
             Ok(Ok(progress)) => match &progress.stopped {
                 None => Ok(()),
-                Some(stop) => Err(stopped(partition, stop)),
+                Some(stop) => Err(self.stopped(partition, stop)),
             },
             Ok(Err(_)) | Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
         }
@@ -202,7 +209,19 @@ impl Projector {
 
     /// Refuses a partition that is stopped.
     pub(crate) fn running(&self, partition: PartitionId) -> Result<(), Error> {
-        self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(stopped(partition, stop)))
+        self.progress(partition).stopped.as_ref().map_or(Ok(()), |stop| Err(self.stopped(partition, stop)))
+    }
+
+    fn stopped(&self, partition: PartitionId, stop: &Stop) -> Error {
+        let answers = match self.shared.older(partition) {
+            None => "`eventual` still answers",
+            Some(_) => "its index is not built yet, so nothing answers",
+        };
+        let why = &stop.error;
+        Error::new(
+            ErrorKind::PartitionStopped,
+            format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, {answers}"),
+        )
     }
 }
 
@@ -212,12 +231,24 @@ impl Drop for Projector {
     }
 }
 
-fn stopped(partition: PartitionId, stop: &Stop) -> Error {
-    let why = &stop.error;
-    Error::new(
-        ErrorKind::PartitionStopped,
-        format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, `eventual` still answers"),
-    )
+/// The partition's store. One of an older layout stays beside a new one that is built from the log, and is left as it is
+/// where that cannot be.
+async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budget: &Budget) -> Result<Store, Error> {
+    let index = config.dir.join("index");
+    let older = match rebuild::open(&index, partition, budget)? {
+        Found::Current(store) => return Ok(store),
+        Found::Older(store) => store,
+    };
+    if config.paused {
+        return Err(older.outgrown("a paused server builds none; start it without --paused")?.into());
+    }
+    let start = log.bounds(partition, Duration::from_secs(30)).await?.start;
+    if start > Offset::ZERO {
+        let why =
+            format!("none can be built: partition {partition} of the log begins at offset {start}, no longer at 0");
+        return Err(older.outgrown(why)?.into());
+    }
+    Ok(rebuild::beside(&index, partition, &older, budget)?)
 }
 
 fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinHandle<()>, Error> {

@@ -1,12 +1,15 @@
-//! Rebuilding one partition beside the live one, when a skip voids a record that it had applied.
+//! Rebuilding one partition beside the live one, when a skip voids a record that it had applied, or an older version of
+//! Runlog wrote it in a layout of its own.
 //!
 //! Folders are `DIR/index/<generation>/<partition>/`. The new store is written in the next generation; until it has
 //! reached the old one's offset, queries are answered from the old one. The marker [`meta::live`] is written in the new
-//! one before the old one goes, so that a start after a crash finds either.
+//! one before the old one goes, so that a start after a crash finds either. One of an older layout cannot be asked: until
+//! the new one is as far ([`meta::older`]) the partition is `stale`, at `eventual` too.
 
 use crate::index::{
     failpoint,
-    fold::Fold,
+    fold::{Fold, skips_of},
+    project::Changes,
     shared::Shared,
     store::{self, Commit, Mode, Rows, Store, meta},
 };
@@ -34,19 +37,67 @@ pub fn generations(index: &Path, partition: PartitionId) -> Vec<u32> {
     found
 }
 
-/// Opens the partition's live store: the newest generation that is marked live, or a new one.
-pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Store, store::Error> {
+/// A partition's live store, as it is found.
+#[derive(Debug)]
+pub enum Found {
+    /// Of this version's layout, or new.
+    Current(Store),
+    /// Of an older layout: only its rows of [`meta`] can be read.
+    Older(Store),
+}
+
+impl Found {
+    /// The store, for its rows of [`meta`].
+    pub fn store(&self) -> &Store {
+        match self {
+            Self::Current(store) | Self::Older(store) => store,
+        }
+    }
+}
+
+/// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older layout;
+/// or a new one.
+pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
     for generation in generations(index, partition) {
         let dir = dir(index, generation, partition);
-        let store = Store::open(&dir, budget, Mode::Live)?;
-        if generation == 1 || store.row(meta::live().bytes())?.is_some() {
-            return Ok(store);
+        let store = Store::open_any(&dir, budget)?;
+        let older = store.layout()? != meta::LAYOUT;
+        if generation == 1 || store.row(meta::live().bytes())?.is_some() || store.row(meta::older().bytes())?.is_some()
+        {
+            return Ok(if older { Found::Older(store) } else { Found::Current(store) });
         }
         drop(store);
         // A rebuild that did not finish: the log has all of it.
         std::fs::remove_dir_all(&dir).ok();
     }
-    Store::open(&dir(index, 1, partition), budget, Mode::Live)
+    Ok(Found::Current(Store::open(&dir(index, 1, partition), budget, Mode::Live)?))
+}
+
+/// A new, empty store of this version's layout beside that of an older one, which stays until the new one is as far.
+/// The new one knows the skips, and where the older one had come to: a start after a crash goes on with it.
+pub fn beside(
+    index: &Path,
+    partition: PartitionId,
+    older: &Store,
+    budget: &store::Budget,
+) -> Result<Store, store::Error> {
+    let generation = generations(index, partition).first().map_or(1, |newest| newest + 1);
+    let store = Store::open(&dir(index, generation, partition), budget, Mode::Live)?;
+    let reached: meta::Progress = older.get(&meta::progress())?.unwrap_or_default();
+    let mut changes = Changes::new(&store);
+    for offset in skips_of(older)? {
+        if let Some(row) = older.get::<meta::SkipRow>(&meta::skip(offset))? {
+            changes.put(meta::skip(offset), &row);
+        }
+    }
+    changes.put(meta::older(), &reached.next_offset);
+    store.commit(changes.rows())?;
+    store.sync()?;
+    tracing::warn!(
+        %partition, generation, from = older.layout()?, to = meta::LAYOUT, until = %reached.next_offset,
+        "the index has an older layout, it is built anew from the log"
+    );
+    Ok(store)
 }
 
 /// Puts a new, empty store that knows the skips, that of `offset` too, in the fold's place. The old one goes on answering
@@ -55,8 +106,12 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
-    let mut fresh = fold.anew(store)?;
+    let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
+    // It may take the place of one that is not as far yet as that of the older layout.
+    if let Some(until) = fold.store.row(meta::older().bytes())? {
+        store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;
+    }
     shared.config.failpoints.at(failpoint::REBUILD_BEGUN);
     tracing::warn!(partition = %fold.partition, generation, "a skip voids an applied record, rebuilding");
     *fold = fresh;
@@ -68,6 +123,11 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
 pub fn caught_up(shared: &Shared, fold: &mut Fold) {
     let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {
+        if shared.older(partition).is_some_and(|until| fold.next >= until)
+            && let Err(error) = replaces_older(shared, fold)
+        {
+            tracing::error!(%partition, next = %fold.next, %error, "the index of the older layout is kept");
+        }
         return;
     }
     match take_over(shared, fold, &live) {
@@ -101,4 +161,22 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     shared.swap(fold.partition, fold.store.clone());
     points.at(failpoint::REBUILD_SWAPPED);
     Ok(true)
+}
+
+/// The store has what that of the older layout had: it is marked live, and what it was built beside goes.
+fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
+    let (live, older) = (meta::live(), meta::older());
+    fold.store.commit([(live.bytes(), Some(&[][..])), (older.bytes(), None)].into_iter())?;
+    // The older one goes: a power cut must not take the mark as well.
+    fold.store.sync()?;
+    shared.forget_older(fold.partition);
+    let index = shared.index_dir();
+    for generation in generations(&index, fold.partition) {
+        let dir = dir(&index, generation, fold.partition);
+        if dir != fold.store.dir() {
+            std::fs::remove_dir_all(dir).ok();
+        }
+    }
+    tracing::info!(partition = %fold.partition, next = %fold.next, layout = meta::LAYOUT, "the index is built anew");
+    Ok(())
 }

@@ -10,7 +10,7 @@ use runlog_schemas::id::{Offset, PartitionId};
 use std::{
     path::PathBuf,
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -45,19 +45,35 @@ pub struct Shared {
 struct Partition {
     store: RwLock<Arc<Store>>,
     progress: watch::Sender<Progress>,
+    /// How far the store of an older layout had come that this one is built beside, until this one is.
+    older: Mutex<Option<Offset>>,
+}
+
+/// A partition as it starts.
+#[derive(Debug)]
+pub struct Start {
+    /// The store that answers.
+    pub store: Arc<Store>,
+    /// Where it is.
+    pub progress: Progress,
+    /// Where the store of an older layout had come to that this one is built beside, if it is.
+    pub older: Option<Offset>,
 }
 
 impl Shared {
-    /// Each partition's store and where it is, in order.
+    /// The partitions in order.
     pub(crate) fn new(
         config: Config,
         log: Arc<dyn Log>,
         journal: meta::Journal,
         budget: Budget,
-        partitions: Vec<(Arc<Store>, Progress)>,
+        partitions: Vec<Start>,
     ) -> Self {
-        let partition =
-            |(store, progress)| Partition { store: RwLock::new(store), progress: watch::Sender::new(progress) };
+        let partition = |start: Start| Partition {
+            store: RwLock::new(start.store),
+            progress: watch::Sender::new(start.progress),
+            older: Mutex::new(start.older),
+        };
         let partitions = partitions.into_iter().map(partition).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
         Self { log, journal, budget, ending, config, followers, partitions }
@@ -79,6 +95,15 @@ impl Shared {
 
     pub(crate) fn swap(&self, partition: PartitionId, store: Arc<Store>) {
         *self.partitions[partition.index()].store.write().unwrap_or_else(PoisonError::into_inner) = store;
+    }
+
+    /// How far `partition` has to be before it knows what an older version's index did; none where it does.
+    pub(crate) fn older(&self, partition: PartitionId) -> Option<Offset> {
+        *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn forget_older(&self, partition: PartitionId) {
+        *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn progress(&self, partition: PartitionId) -> Progress {

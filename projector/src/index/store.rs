@@ -137,17 +137,33 @@ pub enum Error {
         #[source]
         source: Malformed,
     },
-    /// The index was written by another version of Runlog.
+    /// The index was written by a newer version of Runlog.
     #[error(
-        "index layout {found} in {dir}, this build writes {expected}; delete the index folder to rebuild it from the log"
+        "the index in {dir} has layout {found}, this version writes {expected}; start the newer version again, or delete the \
+         index folder, which is then built from the log"
     )]
     Layout {
         /// The database's folder.
         dir: PathBuf,
-        /// The version found there.
+        /// The layout found there.
         found: u32,
-        /// The version of this build.
+        /// The layout that this version writes.
         expected: u32,
+    },
+    /// The index has an older layout and cannot be built anew here. It is left as it is.
+    #[error(
+        "the index in {dir} has the older layout {found}, this version writes {expected}, and {why}; nothing was changed: start \
+         the version that wrote it"
+    )]
+    Outgrown {
+        /// The database's folder.
+        dir: PathBuf,
+        /// The layout found there.
+        found: u32,
+        /// The layout that this version writes.
+        expected: u32,
+        /// Why no other can be built.
+        why: String,
     },
 }
 
@@ -252,26 +268,45 @@ pub fn seen(
 }
 
 impl Store {
-    /// Opens or creates the database in `dir`.
+    /// Opens or creates the database in `dir`. Errors: `Layout`, `Outgrown` for one of another layout.
     pub fn open(dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        Self::open_with(&options::of(budget, mode), dir, budget, mode)
+        let store = Self::open_with(&options::of(budget, mode), dir, budget, mode)?;
+        match store.layout()? {
+            meta::LAYOUT => Ok(store),
+            _ => Err(store.outgrown("it was to be read as it is")?),
+        }
+    }
+
+    /// Opens or creates the database in `dir`, whichever layout up to [`meta::LAYOUT`] it has. Of an older one nothing but
+    /// the rows of [`meta`] may be read.
+    pub fn open_any(dir: &Path, budget: &Budget) -> Result<Self, Error> {
+        Self::open_with(&options::of(budget, Mode::Live), dir, budget, Mode::Live)
     }
 
     fn open_with(options: &rocksdb::Options, dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
         let db = rocksdb::DB::open(options, dir).map_err(|source| Error::of(dir, source))?;
         let store = Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()) };
-        store.check_layout()?;
+        let key = meta::layout();
+        match store.get::<u32>(&key)? {
+            Some(found) if found > meta::LAYOUT => {
+                return Err(Error::Layout { dir: store.dir, found, expected: meta::LAYOUT });
+            }
+            Some(_) => {}
+            None => store.commit(std::iter::once((key.bytes(), Some(meta::LAYOUT.to_bytes().as_slice()))))?,
+        }
         Ok(store)
     }
 
-    fn check_layout(&self) -> Result<(), Error> {
-        let key = meta::layout();
-        match self.get::<u32>(&key)? {
-            Some(meta::LAYOUT) => Ok(()),
-            Some(found) => Err(Error::Layout { dir: self.dir.clone(), found, expected: meta::LAYOUT }),
-            None => self.commit(std::iter::once((key.bytes(), Some(meta::LAYOUT.to_bytes().as_slice())))),
-        }
+    /// The layout of its rows.
+    pub fn layout(&self) -> Result<u32, Error> {
+        Ok(self.get(&meta::layout())?.unwrap_or(meta::LAYOUT))
+    }
+
+    /// That this store of an older layout stays as it is, because of `why`.
+    pub fn outgrown(&self, why: impl Into<String>) -> Result<Error, Error> {
+        let (dir, found) = (self.dir.clone(), self.layout()?);
+        Ok(Error::Outgrown { dir, found, expected: meta::LAYOUT, why: why.into() })
     }
 
     fn rocks(&self, source: rocksdb::Error) -> Error {

@@ -33,6 +33,7 @@ mod tail_all;
 mod takeover;
 mod torn_writes;
 mod unreadable_records;
+mod upgrade;
 mod valid_time;
 mod verify_names_the_index;
 mod writer_checkpoints;

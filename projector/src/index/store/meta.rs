@@ -1,4 +1,5 @@
-//! What a store knows of itself: not an index, never compared.
+//! What a store knows of itself: not an index, never compared. These rows are the same in every layout, so that a store of
+//! an older one still says what it is of and how far it is.
 
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
@@ -37,6 +38,11 @@ pub fn skips() -> Key {
 /// Present once a rebuilt store has taken its predecessor's place.
 pub fn live() -> Key {
     Key::new(INDEX, 4)
+}
+
+/// Where the store of an older layout had come to that this one is built beside. Present until this one is as far.
+pub fn older() -> Key {
+    Key::new(INDEX, 5)
 }
 
 /// How far a store is.

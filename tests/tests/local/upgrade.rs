@@ -1,0 +1,198 @@
+//! A folder whose index an older version wrote.
+
+use std::{
+    ops::ControlFlow,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{bail, ensure};
+use runlog_log::{
+    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader,
+    local::{LocalConfig, LocalLog},
+};
+use runlog_projector::index::{
+    Config, Consistency, Projector,
+    store::{Budget, Commit, INDICES, Rows, Store, meta},
+};
+use runlog_schemas::{answer::ErrorKind, datum::Datum, id::RunId};
+use runlog_tests::{
+    served::{self, CLAIMED},
+    server::Launch,
+};
+use tempfile::{TempDir, tempdir};
+use tokio::runtime::Runtime;
+
+/// Every partition of a journal that is served by default.
+const PARTITIONS: u32 = 4;
+/// Long enough for an index that is there.
+const SHORT: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(60);
+
+/// A local log that gives nothing to read before it is let, and may say that it lost its start.
+#[derive(Debug)]
+struct Held {
+    log: LocalLog,
+    flows: Arc<AtomicBool>,
+    start: Offset,
+}
+
+struct HeldReader {
+    reader: Box<dyn Reader>,
+    flows: Arc<AtomicBool>,
+}
+
+impl Held {
+    fn open(dir: &Path, start: Offset) -> anyhow::Result<(Arc<Self>, Arc<AtomicBool>)> {
+        let flows = Arc::new(AtomicBool::new(false));
+        let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
+        Ok((Arc::new(Self { log, flows: flows.clone(), start }), flows))
+    }
+}
+
+impl Log for Held {
+    fn topic(&self) -> &str {
+        self.log.topic()
+    }
+
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.log.value_bytes_max()
+    }
+
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        self.log.append(partition, batch)
+    }
+
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        Box::pin(async move { Ok(Bounds { start: self.start, ..self.log.bounds(partition, deadline).await? }) })
+    }
+
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        Ok(Box::new(HeldReader { reader: self.log.reader(from)?, flows: self.flows.clone() }))
+    }
+}
+
+impl Reader for HeldReader {
+    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        // The genesis, one record, is read in front of everything else.
+        if max > 1 && !self.flows.load(Ordering::Acquire) {
+            std::thread::park_timeout(timeout);
+            return Ok(Vec::new());
+        }
+        self.reader.poll(max, timeout)
+    }
+
+    fn position(&self, partition: PartitionId) -> Option<Offset> {
+        if self.flows.load(Ordering::Acquire) { self.reader.position(partition) } else { None }
+    }
+
+    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        self.reader.seek(partition, next)
+    }
+
+    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
+        self.reader.release(partition)
+    }
+}
+
+fn store(dir: &Path, partition: PartitionId) -> Result<Store, runlog_projector::index::store::Error> {
+    Store::open_any(&dir.join("index/1").join(partition.to_string()), &Budget::new(8 << 20))
+}
+
+/// A journal whose indices another layout has: of their rows nothing is left but what a store knows of itself.
+fn outgrown() -> anyhow::Result<TempDir> {
+    let folder = tempdir()?;
+    served::start(folder.path())?.kill()?;
+    for partition in PartitionId::all(PARTITIONS) {
+        let store = store(folder.path(), partition)?;
+        for index in INDICES {
+            let (prefix, mut keys) = ([index.byte], Vec::new());
+            store.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, _| {
+                keys.push(key.to_vec());
+                Ok(ControlFlow::Continue(()))
+            })?;
+            store.commit(keys.iter().map(|key| (key.as_slice(), None)))?;
+        }
+        let older = (meta::LAYOUT - 1).to_bytes();
+        store.commit(std::iter::once((meta::layout().bytes(), Some(older.as_slice()))))?;
+    }
+    Ok(folder)
+}
+
+fn config(dir: &Path) -> Config {
+    Config::new(dir, || 0, || "journal".to_owned())
+}
+
+fn generations(dir: &Path) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for generation in std::fs::read_dir(dir.join("index"))? {
+        let generation = generation?;
+        for partition in std::fs::read_dir(generation.path())? {
+            let name = (generation.file_name(), partition?.file_name());
+            found.push(format!("{}/{}", name.0.display(), name.1.display()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[test]
+fn an_older_index_is_rebuilt_beside_and_no_answer_knows_less_than_it_did() -> anyhow::Result<()> {
+    let folder = outgrown()?;
+    let runtime = Runtime::new()?;
+    let run: RunId = CLAIMED.parse()?;
+    // Killed before the new index has anything, and started again.
+    for _ in 0..2 {
+        let (log, _) = Held::open(folder.path(), Offset::ZERO)?;
+        let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;
+        let partition = projector.partition_of(run.borrow());
+        let Err(stale) = runtime.block_on(projector.wait(partition, Consistency::Eventual, SHORT)) else {
+            bail!("an index with nothing in it answers");
+        };
+        ensure!(stale.kind() == ErrorKind::Stale, "{stale}");
+    }
+    let both = generations(folder.path())?;
+    ensure!(both.len() == 2 * PARTITIONS as usize, "the older index is there until the new one is as far: {both:?}");
+
+    let (log, flows) = Held::open(folder.path(), Offset::ZERO)?;
+    let projector = runtime.block_on(Projector::start(config(folder.path()), log))?;
+    flows.store(true, Ordering::Release);
+    for partition in PartitionId::all(PARTITIONS) {
+        runtime.block_on(projector.wait(partition, Consistency::Eventual, LONG))?;
+        runtime.block_on(projector.wait(partition, Consistency::Latest, LONG))?;
+    }
+    drop(projector);
+    let left = generations(folder.path())?;
+    ensure!(left == ["2/0", "2/1", "2/2", "2/3"], "the older index goes: {left:?}");
+    let server = Launch::local(folder.path()).start()?;
+    let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery"))?;
+    ensure!(recovery["pending"][0]["tool_name"] == "book", "{recovery}");
+    ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "it is what the log says");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn an_older_index_is_left_as_it_is_where_the_log_lost_its_start() -> anyhow::Result<()> {
+    let folder = outgrown()?;
+    let before = generations(folder.path())?;
+    let (log, _) = Held::open(folder.path(), 1u32.into())?;
+    let Err(refused) = Runtime::new()?.block_on(Projector::start(config(folder.path()), log)) else {
+        bail!("it starts with an empty index")
+    };
+    let told = refused.problem().detail;
+    ensure!(told.contains("begins at offset 1") && told.contains("nothing was changed"), "{told}");
+    ensure!(generations(folder.path())? == before, "no other index was begun");
+    for partition in PartitionId::all(PARTITIONS) {
+        ensure!(store(folder.path(), partition)?.layout()? == meta::LAYOUT - 1, "it is still the older one");
+    }
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use crate::error::{Action, Error};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use reqwest::StatusCode;
+use reqwest::{StatusCode, header::RETRY_AFTER};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
@@ -13,9 +13,20 @@ use runlog_schemas::{
 };
 use serde::de::DeserializeOwned;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// The client waits this much longer than the deadline that it sends to the server.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// The shortest wait before a query is sent again.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// How long to wait before the request is sent again, if it was refused for now. A date instead of seconds is not used.
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
+    let after = response.headers().get(RETRY_AFTER).filter(|_| response.status() == StatusCode::TOO_MANY_REQUESTS)?;
+    let seconds = after.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).max(PAUSE_MIN))
+}
 
 /// A server.
 #[derive(Debug)]
@@ -97,10 +108,18 @@ impl Http {
         }
     }
 
+    /// The answer to a query. One that is refused for now (429 with `Retry-After`) is sent again until the deadline: a
+    /// read-back that failed would stop the handle, which then claims and recovers, and so adds to the load.
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        let request = self.client.get(self.url(path)?).timeout(self.deadline + SLACK);
-        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
-        self.answer(response).await
+        let (url, begun) = (self.url(path)?, Instant::now());
+        loop {
+            let request = self.client.get(&url).timeout(self.deadline + SLACK);
+            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+            match retry_after(&response).filter(|pause| begun.elapsed().saturating_add(*pause) < self.deadline) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return self.answer(response).await,
+            }
+        }
     }
 
     /// As [`Http::get`], with `None` for `not_found`.

@@ -81,6 +81,25 @@ async fn a_question_that_something_else_answered_is_to_be_asked_again_and_never_
     assert_eq!((error.kind(), error.action()), (ErrorKind::Internal, Action::Operator), "{error}");
 }
 
+/// A server that admits no more requests: it did nothing, and says when to come again.
+const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\ncontent-type: application/problem+json\r\n\
+    content-length: 129\r\nconnection: close\r\n\r\n{\"type\":\"about:blank#overloaded\",\"title\":\"overloaded\",\"status\":429,\
+    \"detail\":\"too many requests, retry later\",\"kind\":\"overloaded\"}";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_server_is_asked_again_and_stops_no_handle() {
+    let site = Site::http().unwrap();
+    let relay = Relay::start(&site.server.url, "/outcome").unwrap();
+    let run = site.connect_by(&relay.url).await.unwrap().open("busy").await.unwrap();
+    relay.answer_next(BUSY, false);
+    let booked = async |_| Ok(Json::from(Value::from("booked")));
+    let answer = run.tool("book", &1).once(booked).await.unwrap();
+    assert_eq!(answer.result.map(|result| result.to_value()), Some(Value::from("booked")));
+    run.turn("user", "goes on").await.unwrap();
+    let found = site.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
+    assert_eq!((found.epoch.get(), found.completed.len()), (1, 1), "it did not claim again");
+}
+
 /// What the server says to a request line as it is, which clients make another one of.
 fn asked(site: &Site, line: &str) -> (String, Value) {
     let address = site.server.url.strip_prefix("http://").unwrap();

@@ -5,6 +5,7 @@ use runlog_registry::{Auth, Config, Kind, Registry};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{NoRegistry, Schemas},
+    schema,
 };
 use std::{path::PathBuf, sync::Arc};
 
@@ -55,7 +56,7 @@ pub(crate) fn settings(
 pub(crate) async fn schemas(config: Option<Config>) -> Result<Arc<dyn Schemas>, Error> {
     let Some(config) = config else { return Ok(Arc::new(NoRegistry)) };
     let registry = Registry::open(config)?;
-    match registry.register().await {
+    match registry.register(schema::lowest()).await {
         Ok(id) => tracing::info!(id, "records carry the registry's schema id"),
         Err(error) if error.kind() == Kind::Unavailable => tracing::warn!("nothing can be appended yet: {error}"),
         Err(error) => return Err(error.into()),

@@ -347,9 +347,9 @@ impl App {
 
 async fn journal(State(app): State<App>, _: Query<Nothing>) -> Json<Journal> {
     let journal = app.0.journal();
-    let written = hex(&schema::fingerprint());
-    let schema_ids = match app.0.shared.config.schemas.framing() {
-        Ok(Framing::Confluent(id)) => BTreeMap::from([(written, id)]),
+    let written = schema::lowest();
+    let schema_ids = match app.0.shared.config.schemas.framing(written) {
+        Ok(Framing::Confluent(id)) => BTreeMap::from([(hex(&written.fingerprint), id)]),
         Ok(Framing::SingleObject) | Err(_) => BTreeMap::new(),
     };
     Json(Journal {

@@ -1,4 +1,4 @@
-//! What the ids in a journal name, and the id that this build writes.
+//! What the ids in a journal name, and the ids that this build writes.
 //!
 //! ```text
 //!   version(id):  known ──▶ the version, or that it is none        asked ──▶ a task ──▶ disk ──▶ known
@@ -44,10 +44,11 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     ids: HashMap<u32, Id>,
-    own: Option<Id>,
+    /// By version number.
+    own: HashMap<u16, Id>,
 }
 
-/// What is known of an id; of the id that is written, `Names(_, id)`.
+/// What is known of an id; of an id that is written, `Names(_, id)`.
 #[derive(Clone, Debug)]
 enum Id {
     Names(&'static Version, u32),
@@ -83,8 +84,12 @@ impl Registry {
         for (id, text) in &cache.schemas {
             state.ids.insert(*id, meaning(*id, text));
         }
-        let own = cache.own.get(&hex(&schema::fingerprint()));
-        state.own = own.and_then(|id| state.ids.get(id)).filter(|id| writes(id)).cloned();
+        for version in schema::versions() {
+            let own = cache.own.get(&hex(&version.fingerprint)).and_then(|id| state.ids.get(id));
+            if let Some(own) = own.filter(|id| names(id, version)).cloned() {
+                state.own.insert(version.number, own);
+            }
+        }
         Ok(Self {
             inner: Arc::new(Inner {
                 client: Client::new(config)?,
@@ -96,15 +101,15 @@ impl Registry {
         })
     }
 
-    /// The id of the schema that this build writes: known, looked up, or registered now.
+    /// The id of a version of the schema: known, looked up, or registered now.
     ///
     /// Errors: `Refused` where the subject does not take it, `Denied`, `Unavailable` past the deadline.
-    pub async fn register(&self) -> Result<u32, Error> {
-        if let Some(Id::Names(_, id)) = &locked(&self.inner.state).own {
+    pub async fn register(&self, version: &'static Version) -> Result<u32, Error> {
+        if let Some(Id::Names(_, id)) = locked(&self.inner.state).own.get(&version.number) {
             return Ok(*id);
         }
-        let result = self.inner.register().await;
-        self.inner.learn_own(&result);
+        let result = self.inner.register(version).await;
+        self.inner.learn_own(version, &result);
         result
     }
 
@@ -139,8 +144,8 @@ fn meaning(id: u32, text: &str) -> Id {
     }
 }
 
-fn writes(id: &Id) -> bool {
-    matches!(id, Id::Names(version, _) if *version == schema::current())
+fn names(id: &Id, version: &Version) -> bool {
+    matches!(id, Id::Names(named, _) if *named == version)
 }
 
 impl Inner {
@@ -175,33 +180,33 @@ impl Inner {
         self.changed.notify_all();
     }
 
-    async fn register(&self) -> Result<u32, Error> {
-        let id = match self.client.look_up(schema::JOURNAL_RECORD).await {
-            Err(error) if error.kind() == Kind::NotFound => self.client.register(schema::JOURNAL_RECORD).await?,
+    async fn register(&self, version: &'static Version) -> Result<u32, Error> {
+        let id = match self.client.look_up(version.text).await {
+            Err(error) if error.kind() == Kind::NotFound => self.client.register(version.text).await?,
             found => found?,
         };
         // Whoever trusted a wrong id here would write records that nobody can read.
         let text = self.client.schema(id).await?;
         let known = meaning(id, &text);
-        if !writes(&known) {
+        if !names(&known, version) {
             let subject = &self.client.config().subject;
             let what = format!("the registry gave id {id} in subject {subject}, and another schema for it");
             return Err(Error::new(Kind::Refused, what));
         }
         self.keep(|cache| {
             cache.schemas.insert(id, text);
-            cache.own.insert(hex(&schema::fingerprint()), id);
+            cache.own.insert(hex(&version.fingerprint), id);
         });
         locked(&self.state).ids.insert(id, known);
         Ok(id)
     }
 
-    fn learn_own(&self, result: &Result<u32, Error>) {
+    fn learn_own(&self, version: &'static Version, result: &Result<u32, Error>) {
         let own = match result {
-            Ok(id) => Id::Names(schema::current(), *id),
+            Ok(id) => Id::Names(version, *id),
             Err(error) => self.paused(error),
         };
-        locked(&self.state).own = Some(own);
+        locked(&self.state).own.insert(version.number, own);
         self.changed.notify_all();
     }
 
@@ -248,21 +253,21 @@ impl Schemas for Registry {
         unresolved(format!("id {id}: {}", failing.unwrap_or_else(|| "the registry is being asked".into())), failed)
     }
 
-    fn framing(&self) -> Result<Framing, String> {
+    fn framing(&self, version: &'static Version) -> Result<Framing, String> {
         let mut state = locked(&self.inner.state);
-        let why = match &state.own {
+        let why = match state.own.get(&version.number) {
             Some(Id::Names(_, id)) => return Ok(Framing::Confluent(*id)),
             Some(Id::Paused { until, why }) if *until > Instant::now() => return Err(why.clone()),
             Some(Id::Asking { until }) if *until > Instant::now() => return Err("the registry is being asked".into()),
             Some(Id::Paused { why, .. } | Id::Unknown(why)) => why.clone(),
             Some(Id::Asking { .. }) | None => "the registry is being asked".into(),
         };
-        state.own = Some(self.inner.asking());
+        state.own.insert(version.number, self.inner.asking());
         drop(state);
         let inner = self.inner.clone();
         self.inner.runtime.spawn(async move {
-            let result = inner.register().await;
-            inner.learn_own(&result);
+            let result = inner.register(version).await;
+            inner.learn_own(version, &result);
         });
         Err(why)
     }

@@ -48,15 +48,15 @@ fn registry(url: &str, dir: &Path) -> Registry {
 #[tokio::test]
 async fn a_schema_is_registered_once_and_found_from_then_on() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
-    let id = registry(&stub.url, &folder.path().join("a")).register().await.unwrap();
+    let id = registry(&stub.url, &folder.path().join("a")).register(schema::lowest()).await.unwrap();
     assert_eq!((id, stub.state().subjects["t-value"].clone()), (FIRST, vec![FIRST]));
     // Another server, whose credentials may only read.
     stub.state().refuses = true;
     let other = registry(&stub.url, &folder.path().join("b"));
-    assert_eq!(other.register().await.unwrap(), id);
+    assert_eq!(other.register(schema::lowest()).await.unwrap(), id);
     assert_eq!(stub.asked("POST /subjects/t-value/versions"), 1);
-    assert_eq!(other.framing(), Ok(Framing::Confluent(id)));
-    assert_eq!(other.version(id).unwrap(), schema::current());
+    assert_eq!(other.framing(schema::lowest()), Ok(Framing::Confluent(id)));
+    assert_eq!(other.version(id).unwrap(), schema::lowest());
 }
 
 /// Two faults and an answer, then nothing but faults.
@@ -86,7 +86,7 @@ async fn not_kept(fault: Fault) {
     assert!(matches!(&error, Unreadable::Unresolved { failing: true, .. }) && !error.stops(), "{fault:?}: {error}");
     assert!(!folder.path().join("schemas.json").exists(), "{fault:?}");
     stub.state().always = None;
-    assert_eq!(registry.resolve(id).await.unwrap(), schema::current(), "{fault:?}");
+    assert_eq!(registry.resolve(id).await.unwrap(), schema::lowest(), "{fault:?}");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn only_the_interface_itself_says_that_an_id_is_unknown() {
     assert!(!folder.path().join("schemas.json").exists());
     // It may have been registered meanwhile: a server that starts again asks again.
     let id = stub.add(JOURNAL_RECORD);
-    assert_eq!(registry(&stub.url, folder.path()).resolve(id).await.unwrap(), schema::current());
+    assert_eq!(registry(&stub.url, folder.path()).resolve(id).await.unwrap(), schema::lowest());
     // Of a schema that is not the journal's the answer is kept, and is that nobody here reads it.
     let foreign = stub.add("\"int\"");
     let error = asked.resolve(foreign).await.unwrap_err();
@@ -115,7 +115,7 @@ async fn only_the_interface_itself_says_that_an_id_is_unknown() {
 async fn without_the_registry_what_it_said_still_holds() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let first = registry(&stub.url, folder.path());
-    let id = first.register().await.unwrap();
+    let id = first.register(schema::lowest()).await.unwrap();
     // The same schema as somebody else wrote it.
     let reworded = JOURNAL_RECORD.replacen("One record of a Runlog journal", "A record", 1);
     let other = stub.add(&reworded);
@@ -123,22 +123,22 @@ async fn without_the_registry_what_it_said_still_holds() {
     let url = stub.url.clone();
     drop(stub);
     let again = registry(&url, folder.path());
-    assert_eq!(again.framing(), Ok(Framing::Confluent(id)));
-    assert_eq!((again.version(id).unwrap(), again.version(other).unwrap()), (schema::current(), schema::current()));
+    assert_eq!(again.framing(schema::lowest()), Ok(Framing::Confluent(id)));
+    assert_eq!((again.version(id).unwrap(), again.version(other).unwrap()), (schema::lowest(), schema::lowest()));
     assert!(matches!(again.resolve(other + 1).await, Err(Unreadable::Unresolved { failing: true, .. })));
 }
 
 #[tokio::test]
 async fn a_damaged_file_is_asked_for_again() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
-    let id = registry(&stub.url, folder.path()).register().await.unwrap();
+    let id = registry(&stub.url, folder.path()).register(schema::lowest()).await.unwrap();
     let file = folder.path().join("schemas.json");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 9]).unwrap();
     let again = registry(&stub.url, folder.path());
-    assert!(again.framing().is_err());
-    assert_eq!(again.resolve(id).await.unwrap(), schema::current());
-    assert_eq!(again.register().await.unwrap(), id);
+    assert!(again.framing(schema::lowest()).is_err());
+    assert_eq!(again.resolve(id).await.unwrap(), schema::lowest());
+    assert_eq!(again.register(schema::lowest()).await.unwrap(), id);
     let kept: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert!(kept["schemas"][id.to_string()]["sha256"].is_string());
 }
@@ -166,7 +166,7 @@ async fn whoever_asks_says_who_it_is() {
 async fn a_registry_that_does_not_take_the_schema_is_believed() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     stub.state().refuses = true;
-    let error = registry(&stub.url, folder.path()).register().await.unwrap_err();
+    let error = registry(&stub.url, folder.path()).register(schema::lowest()).await.unwrap_err();
     assert!(error.kind() == Kind::Refused && error.to_string().contains("incompatible"), "{error}");
     assert_eq!(client(&stub).register("{").await.unwrap_err().kind(), Kind::Refused);
     assert!(client(&stub).is_compatible(JOURNAL_RECORD).await.unwrap(), "a new subject takes anything");
@@ -182,8 +182,8 @@ async fn an_id_that_names_another_schema_is_not_written() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     stub.state().swapped = Some("\"int\"".into());
     let registry = registry(&stub.url, folder.path());
-    let error = registry.register().await.unwrap_err();
-    assert!(error.kind() == Kind::Refused && registry.framing().is_err(), "{error}");
+    let error = registry.register(schema::lowest()).await.unwrap_err();
+    assert!(error.kind() == Kind::Refused && registry.framing(schema::lowest()).is_err(), "{error}");
 }
 
 #[tokio::test]
@@ -201,6 +201,6 @@ async fn an_id_is_asked_for_once_however_many_records_carry_it() {
         }
         waiting.version(id)
     });
-    assert_eq!(known.await.unwrap().unwrap(), schema::current());
+    assert_eq!(known.await.unwrap().unwrap(), schema::lowest());
     assert_eq!(stub.asked("GET"), 1);
 }

@@ -83,7 +83,7 @@ pub enum Framing {
     /// Avro's single-object encoding.
     #[default]
     SingleObject,
-    /// Confluent's, with the id that a registry gave to the schema of this build.
+    /// Confluent's, with the id that a registry gave to the schema's version.
     Confluent(u32),
 }
 
@@ -92,11 +92,11 @@ pub fn encode(record: &JournalRecord) -> Vec<u8> {
     encode_as(record, Framing::SingleObject)
 }
 
-/// Frames `record`.
+/// Frames `record`. An id is that of [`JournalRecord::version`].
 pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     match framing {
-        Framing::SingleObject => single_object(schema::current(), &mut out),
+        Framing::SingleObject => single_object(record.version(), &mut out),
         Framing::Confluent(id) => {
             out.push(CONFLUENT);
             out.extend_from_slice(&id.to_be_bytes());
@@ -127,8 +127,8 @@ pub trait Schemas: std::fmt::Debug + Send + Sync {
     /// The version of an id. Does not wait: [`Unreadable::Unresolved`] where the answer is still to come.
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
 
-    /// How records are to be framed. Does not wait: why that is not known yet.
-    fn framing(&self) -> Result<Framing, String>;
+    /// How records of a version are to be framed. Does not wait: why that is not known yet.
+    fn framing(&self, version: &'static Version) -> Result<Framing, String>;
 
     /// Blocks until something that was asked for may be known, or for `longest`. It may return early.
     fn wait(&self, longest: std::time::Duration);
@@ -143,7 +143,7 @@ impl Schemas for NoRegistry {
         Err(Unreadable::UnknownSchema(format!("id {id} (no registry is configured)")))
     }
 
-    fn framing(&self) -> Result<Framing, String> {
+    fn framing(&self, _: &'static Version) -> Result<Framing, String> {
         Ok(Framing::SingleObject)
     }
 
@@ -180,20 +180,6 @@ pub struct Unframed<'a> {
     pub version: &'static Version,
     /// The datum.
     pub datum: &'a [u8],
-}
-
-/// A datum of the schema of this build.
-impl<'a> From<&'a [u8]> for Unframed<'a> {
-    fn from(datum: &'a [u8]) -> Self {
-        Self { version: schema::current(), datum }
-    }
-}
-
-/// A datum of the schema of this build.
-impl<'a> From<&'a Vec<u8>> for Unframed<'a> {
-    fn from(datum: &'a Vec<u8>) -> Self {
-        datum.as_slice().into()
-    }
 }
 
 /// Strips the framing of a single object. An id is unknown here: see [`restate`].
@@ -257,8 +243,8 @@ impl<'a> Envelope<'a> {
     ///
     /// Allocates for the strings and lists of the facts and for a claim check: the other fields are borrowed, or checked
     /// and not kept.
-    pub fn read(datum: impl Into<Unframed<'a>>) -> Result<Self, Malformed> {
-        let Unframed { version, datum } = datum.into();
+    pub fn read(datum: Unframed<'a>) -> Result<Self, Malformed> {
+        let Unframed { version, datum } = datum;
         let mut input = Input::of_version(datum, version.number);
         let at = &mut input;
         let writer_id = WriterId::take_or_empty(at)?;
@@ -455,8 +441,8 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
 }
 
 /// Decodes a datum whole.
-pub fn decode<'a>(datum: impl Into<Unframed<'a>>) -> Result<JournalRecord, Malformed> {
-    let Unframed { version, datum } = datum.into();
+pub fn decode(datum: Unframed<'_>) -> Result<JournalRecord, Malformed> {
+    let Unframed { version, datum } = datum;
     whole(Input::of_version(datum, version.number))
 }
 

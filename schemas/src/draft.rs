@@ -1,13 +1,14 @@
 //! A record as JSON, the way scripts and HTTP clients write it: the contract's fields and Runlog's own, with defaults.
 
 use crate::{
+    codec::{self, Unframed},
     datum::{Datum, Sha256},
     depth::{self, RECORD_LEVELS_MAX},
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload},
-    record::{Body, Facts, JournalRecord, Place, REDACTION_DEFAULT, RecordKind},
+    record::{Body, Facts, JournalRecord, MadeAt, Place, REDACTION_DEFAULT, RecordKind},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
@@ -114,7 +115,9 @@ impl Draft {
             let what = format!("a {} does not carry that payload", record.body.record_kind.as_str());
             return Err(invalid(what, "/record_kind"));
         }
-        let stored = JournalRecord::from_bytes(&record.to_bytes()).map_err(|e| invalid(e, ""))?;
+        let bytes = record.to_bytes();
+        let written = Unframed { version: record.version(), datum: &bytes };
+        let stored = codec::decode(written).map_err(|e| invalid(e, ""))?;
         if stored != record && !kind.of_contract() {
             return Err(invalid("a number is beyond the range that the schema has for it", ""));
         }
@@ -180,7 +183,15 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     }
     let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;
     let facts = Facts::of(payload);
-    let facts = if redacted { of_true_content(payload, facts, &record.body.facts) } else { facts };
+    let given = &record.body.facts;
+    let facts = match payload {
+        Payload::EffectResolution(_) => {
+            let (evidence, principal) = (given.evidence.clone(), given.principal.clone());
+            Facts { revision: given.revision, evidence, epoch: given.epoch, principal, ..facts }
+        }
+        payload if redacted => of_true_content(payload, facts, given),
+        _ => facts,
+    };
     if record.body.facts != facts {
         return Err(invalid("not the facts of the stored payload", "/facts"));
     }
@@ -206,8 +217,16 @@ fn kind_and_facts(
     payload: &Payload,
     members: &BTreeMap<String, Box<RawValue>>,
 ) -> Result<(RecordKind, Facts), Invalid> {
-    let Payload::StoredPayload(stored) = payload else { return Ok((RecordKind::of(payload), Facts::of(payload))) };
     let member = |name: &str| members.get(name).map_or("null", |raw| raw.get());
+    let Payload::StoredPayload(stored) = payload else {
+        let facts = Facts::of(payload);
+        if !matches!(payload, Payload::EffectResolution(_)) {
+            return Ok((RecordKind::of(payload), facts));
+        }
+        // What a decision was made at is no part of its payload.
+        let given: Option<MadeAt> = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
+        return Ok((RecordKind::of(payload), facts.made_at(given.unwrap_or_default())));
+    };
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
     let facts: Facts = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
     if !kind.may_be_stored() {

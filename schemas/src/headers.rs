@@ -2,7 +2,6 @@
 
 use crate::{
     record::JournalRecord,
-    schema,
     trace::{TRACEPARENT, is_traceparent},
 };
 
@@ -13,7 +12,7 @@ pub type Header = (String, Vec<u8>);
 pub fn of(record: &JournalRecord) -> Vec<Header> {
     vec![
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
-        ("runlog-schema-version".into(), schema::VERSION.into()),
+        ("runlog-schema-version".into(), record.version().number.to_string().into_bytes()),
     ]
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ content rules? ─▶ applied
-//!   (claims: repeat, then epoch + 1 or fenced; unclaimed kinds: repeat, known id, content rules)
+//!   (claims: repeat, then epoch + 1 or fenced; unclaimed kinds: repeat, fenced if they name an epoch, known id, content)
 //! ```
 //!
 //! A record refused for its place (fenced, gap) consumes no number and may come again. One refused for its content
@@ -29,7 +29,7 @@ symbols! {
     Reason {
         Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
         Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
-        WrongPartition = "wrong_partition",
+        WrongPartition = "wrong_partition", StaleDecision = "stale_decision",
     }
 }
 symbols! {
@@ -113,6 +113,16 @@ pub struct CallState {
     pub has_evidence: bool,
 }
 
+/// What a decision on an effect is judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingEffect {
+    /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
+    /// included.
+    pub revision: u64,
+    /// The evidence that a decision to adopt adopts, and whether it says that the effect happened.
+    pub adoptable: Option<(RecordId, bool)>,
+}
+
 /// What is remembered of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointState {
@@ -136,6 +146,8 @@ pub trait View {
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// Where something with a lifecycle stands; none where nothing was said of it, or no more than that it may come to be.
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
+    /// What is remembered of the pending effect that a decision on `id` is about: of the first kind that has one.
+    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Self::Error>;
     /// What is remembered of a checkpoint that was applied.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
     /// Bytes of the `count` messages from index `from` on in the list of a checkpoint that was applied. They are within
@@ -194,6 +206,9 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
         if record.writer_seq > head.next_writer_seq {
             return Ok(Verdict::Refused { reason: Reason::Gap, head });
         }
+    } else if record.facts.epoch.is_some_and(|epoch| epoch != head.epoch || !in_epoch(record, &head)) {
+        // A decision of the run's writer holds as long as it has the run.
+        return Ok(Verdict::Refused { reason: Reason::Fenced, head });
     }
     // 4. conflict
     let conflict = id || (!record.kind.unclaimed() && record.writer_seq < head.next_writer_seq);
@@ -278,7 +293,11 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         } else {
             Ok(false)
         }),
-        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" | "effect_resolution" => answer(record, view),
+        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => answer(record, view),
+        "effect_resolution" => Ok(match answer(record, view)? {
+            Ok(no_op) => made_at(record, view)?.map(|()| no_op),
+            Err(reason) => Err(reason),
+        }),
         "checkpoint" => Ok(match facts.covers_journal_seq {
             Some(covers) if covers < head.next_journal_seq => Ok(false),
             _ => Err(Reason::Checkpoint),
@@ -359,6 +378,26 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
         }
         CallStatus::Completed | CallStatus::Failed => Err(Reason::Transition),
     })
+}
+
+/// Whether a decision still decides what its author saw. Nothing but the facts says what that was; a decision of version 1
+/// says nothing, and is not asked.
+fn made_at<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
+    let facts = &record.facts;
+    let Some(request) = facts.answers.as_ref().filter(|_| facts.is_made_at()) else { return Ok(Ok(())) };
+    let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
+    // A smaller revision is no later state: a skip took a record away.
+    if facts.revision.is_some_and(|revision| effect.revision > revision) {
+        return Ok(Err(Reason::StaleDecision));
+    }
+    let (adoptable, happened) = effect.adoptable.map_or((None, false), |(id, happened)| (Some(id), happened));
+    let names_evidence = match facts.status.as_deref() {
+        Some("adopt") => true,
+        Some("not_done") => happened,
+        _ => false,
+    };
+    let named = !names_evidence || facts.evidence == adoptable;
+    Ok(if named { Ok(()) } else { Err(Reason::Transition) })
 }
 
 /// A decision on an effect that is no call of Runlog's: the first family that knows the id has it.

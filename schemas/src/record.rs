@@ -12,12 +12,14 @@ use crate::{
     id::{ContentHash, Epoch, JournalSeq, OrEmpty, PrevHash, RecordId, RunId, WriterId, WriterSeq},
     payload::{Payload, StoredPayload},
     refs::{CorrelationEntry, DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceKind, SourceRef},
+    schema::{self, Version},
 };
 use serde::{Deserialize, Serialize};
 
 mod facts;
 mod kind;
 
+pub(crate) use facts::MadeAt;
 pub use facts::{Facts, PRESERVE_LATEST_TERMINAL};
 pub use kind::RecordKind;
 
@@ -240,6 +242,12 @@ impl JournalRecord {
     pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         Self { place: Place::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
+    }
+
+    /// The version of the schema that it is written in: the lowest that expresses it. No record of a batch needs a later
+    /// one than version 1, since a batch contains no decision.
+    pub fn version(&self) -> &'static Version {
+        if self.body.facts.is_made_at() { schema::current() } else { schema::lowest() }
     }
 
     /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held. A batch's payload counts

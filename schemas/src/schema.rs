@@ -1,7 +1,9 @@
 //! The contract: the `.avsc` files of all versions, compiled in, and their fingerprints.
 //!
-//! `avsc/RELEASED` lists the released ones, which do not change any more. The last of [`versions`] is the one that this
-//! build writes; all of them are read, in place (see [`crate::evolution`]).
+//! `avsc/RELEASED` lists the released ones, which do not change any more. All of [`versions`] are read, in place (see
+//! [`crate::evolution`]). A record is written in the lowest version that expresses it
+//! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and an
+//! older reader stops only at what it does not know.
 
 use crate::datum::hex;
 use std::sync::LazyLock;
@@ -9,17 +11,17 @@ use std::sync::LazyLock;
 /// The name of the record that all versions describe.
 pub const NAME: &str = "JournalRecord";
 
-/// The schema that this build writes, `schemas/avsc/v1/JournalRecord.avsc`.
+/// Version 1, `schemas/avsc/v1/JournalRecord.avsc`: nearly every record is written in it.
 pub const JOURNAL_RECORD: &str = include_str!("../avsc/v1/JournalRecord.avsc");
 
-/// The number of the version that this build writes, carried in the record header `runlog-schema-version`.
-pub const VERSION: &str = "1";
+/// Version 2, `schemas/avsc/v2/JournalRecord.avsc`: decisions that say what they were made at.
+pub const JOURNAL_RECORD_V2: &str = include_str!("../avsc/v2/JournalRecord.avsc");
 
 /// The released versions, as `avsc/RELEASED` lists them.
 pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 
 /// Every version that is read, oldest first: its number and its schema.
-pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD)];
+pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2)];
 
 /// A version of the record's schema.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +51,12 @@ pub fn versions() -> &'static [Version] {
     &VERSIONS
 }
 
-/// The version that this build writes.
+/// The lowest version: what a record is written in that needs no later one.
+pub fn lowest() -> &'static Version {
+    VERSIONS.first().expect("there is a version")
+}
+
+/// The newest version that this build reads and writes.
 pub fn current() -> &'static Version {
     VERSIONS.last().expect("there is a version")
 }
@@ -69,11 +76,6 @@ pub fn fingerprint_of(text: &str) -> Result<[u8; 8], String> {
     let schema = apache_avro::Schema::parse_str(text).map_err(|error| error.to_string())?;
     let bytes = schema.fingerprint::<apache_avro::rabin::Rabin>().bytes;
     <[u8; 8]>::try_from(bytes.as_slice()).map_err(|_| format!("a fingerprint of {} bytes", bytes.len()))
-}
-
-/// The fingerprint of the version that this build writes.
-pub fn fingerprint() -> [u8; 8] {
-    current().fingerprint
 }
 
 /// A line of `avsc/RELEASED`.

@@ -19,16 +19,16 @@ use runlog_schemas::{
     headers,
     partition::partition_of,
     record::JournalRecord,
-    schema,
 };
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 /// A topic and its query server.
 #[derive(Debug)]
 pub(crate) struct Kafka {
     log: KafkaLog,
     partitions: u32,
-    framing: Framing,
+    /// The ids that the journal's registry gave to the schema's versions, by fingerprint.
+    schema_ids: BTreeMap<String, u32>,
     /// Answers the queries.
     pub(super) http: Http,
     deadline: Duration,
@@ -66,20 +66,20 @@ impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
         let http = Http::connect(server, config.deadline, config.content_store()?).await?;
         let journal = http.journal().await?;
-        // If the journal has a schema registry, the server knows the schema id. Readers accept both framings.
-        let id = journal.schema_ids.get(&hex(&schema::fingerprint())).copied();
-        let framing = id.map_or(Framing::SingleObject, Framing::Confluent);
+        // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
+        let schema_ids = journal.schema_ids;
         let kafka = KafkaConfig::new(brokers, journal.topic);
         let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
         let log = opened.await.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
         })?;
         let log = log.map_err(|error| log_failed(&error).error)?;
-        Ok(Self { log, partitions: journal.partitions, framing, http, deadline: config.deadline })
+        Ok(Self { log, partitions: journal.partitions, schema_ids, http, deadline: config.deadline })
     }
 
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
-        let entry = entry(record, self.framing, trace)?;
+        let id = self.schema_ids.get(&hex(&record.version().fingerprint)).copied();
+        let entry = entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace)?;
         let partition = partition_of(run_of(record)?, self.partitions);
         let ack = self.log.append(partition, vec![entry]);
         let late = || unacknowledged(record, self.deadline);

@@ -14,7 +14,7 @@ use runlog_schemas::{
 ///
 /// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
 pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
-    let framing = schemas.framing().map_err(|why| {
+    let framing = schemas.framing(record.version()).map_err(|why| {
         let message = format!("nothing is appended before the registry has given the schema its id: {why}; retry");
         Error::new(ErrorKind::Unavailable, message)
     })?;

@@ -92,5 +92,6 @@ fn why(reason: &OrOther<Reason>) -> &'static str {
         Reason::NotStaged => "the write-back was not staged by this writer, or it was committed or rejected before",
         Reason::Batch => "a record of the batch does not fit the batch: see \"Batches\" in docs/spec.md",
         Reason::WrongPartition => "the record is not in the partition of its run; append it through this server",
+        Reason::StaleDecision => "the effect changed since; read it again, and decide by what is known of it now",
     }
 }

@@ -120,6 +120,10 @@ pub struct Pending {
     pub reason: String,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
+    /// How many records were applied to it or kept as its evidence: what a decision says that it was made at. 0 from a
+    /// server that does not know revisions.
+    #[serde(default)]
+    pub revision: u64,
     /// How often the effect was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
@@ -163,6 +167,9 @@ pub struct EffectState {
     pub reason: Option<String>,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
+    /// While pending: as in [`Pending`].
+    #[serde(default)]
+    pub revision: Option<u64>,
 }
 
 /// A page of effects.

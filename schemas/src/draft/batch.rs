@@ -19,6 +19,9 @@ impl<'de> Deserialize<'de> for Batch {
             Ok(draft) if matches!(draft.record.payload, Payload::Batch(_)) => {
                 Err(serde::de::Error::custom("a batch within a batch"))
             }
+            Ok(draft) if draft.record.body.facts.is_made_at() => {
+                Err(serde::de::Error::custom("a decision within a batch"))
+            }
             Ok(draft) if !draft.has_record_id => {
                 Err(serde::de::Error::custom("a record of a batch needs its record_id"))
             }

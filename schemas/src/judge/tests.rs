@@ -32,6 +32,7 @@ struct Run {
     seen: HashMap<RecordId, Vec<Seen>>,
     calls: HashMap<RecordId, CallState>,
     states: HashMap<(Family, String), State>,
+    pending: HashMap<RecordId, PendingEffect>,
     /// By id: the sizes of its messages, and whether it is pruned.
     checkpoints: HashMap<String, (Vec<u64>, bool)>,
     offset: u64,
@@ -54,6 +55,9 @@ impl View for Run {
     }
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Infallible> {
         Ok(self.states.get(&(family, key.to_owned())).cloned())
+    }
+    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Infallible> {
+        Ok(self.pending.get(id.as_str()).cloned())
     }
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Infallible> {
         let known = self.checkpoints.get(checkpoint_id);

@@ -1,9 +1,8 @@
 //! The facts of a record: what is in clear beside its payload.
 
 use crate::{
-    datum,
-    datum::Sha256,
-    id::{Fingerprint, JournalSeq, RecordId},
+    datum::{Datum, Input, Malformed, Sha256},
+    id::{Epoch, Fingerprint, JournalSeq, RecordId},
     json::Json,
     messages::MessageSpan,
     payload::{
@@ -58,27 +57,102 @@ pub struct Facts {
     /// On checkpoints: the size of each message that they bring, bytes of its text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub message_bytes: Vec<u32>,
+    /// On decisions: the revision of the effect that it was made at. Refused where the effect's is greater.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    /// On decisions: the evidence that it adopts, or decides against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<RecordId>,
+    /// On decisions of the run's writer: the epoch that it holds only in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// On decisions: who made it, as authenticated. Nothing writes it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
 }
-datum!(Facts {
-    payload_type,
-    status,
-    tool_name,
-    fingerprint,
-    answers,
-    checkpoint_id,
-    covers_journal_seq,
-    checkpoint_seq,
-    created_at_millis,
-    base,
-    key,
-    spans,
-    message_bytes,
-});
+
+/// The fields that only [`Facts::is_made_at`] facts have are not written where none of them is there, so that such a
+/// record has the bytes of version 1. The record's version ([`JournalRecord::version`](super::JournalRecord::version)) says
+/// which it is.
+impl Datum for Facts {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.payload_type.put(out);
+        self.status.put(out);
+        self.tool_name.put(out);
+        self.fingerprint.put(out);
+        self.answers.put(out);
+        self.checkpoint_id.put(out);
+        self.covers_journal_seq.put(out);
+        self.checkpoint_seq.put(out);
+        self.created_at_millis.put(out);
+        self.base.put(out);
+        self.key.put(out);
+        self.spans.put(out);
+        self.message_bytes.put(out);
+        if self.is_made_at() {
+            self.revision.put(out);
+            self.evidence.put(out);
+            self.epoch.put(out);
+            self.principal.put(out);
+        }
+    }
+
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        let mut facts = Self {
+            payload_type: Datum::take(input)?,
+            status: Datum::take(input)?,
+            tool_name: Datum::take(input)?,
+            fingerprint: Datum::take(input)?,
+            answers: Datum::take(input)?,
+            checkpoint_id: Datum::take(input)?,
+            covers_journal_seq: Datum::take(input)?,
+            checkpoint_seq: Datum::take(input)?,
+            created_at_millis: Datum::take(input)?,
+            base: Datum::take(input)?,
+            key: Datum::take(input)?,
+            spans: Datum::take(input)?,
+            message_bytes: Datum::take(input)?,
+            ..Self::default()
+        };
+        if input.version() >= 2 {
+            facts.revision = Datum::take(input)?;
+            facts.evidence = Datum::take(input)?;
+            facts.epoch = Datum::take(input)?;
+            facts.principal = Datum::take(input)?;
+        }
+        Ok(facts)
+    }
+}
+
+/// What a decision says of the state that it was made at: no part of the payload.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct MadeAt {
+    #[serde(default)]
+    revision: Option<u64>,
+    #[serde(default)]
+    evidence: Option<RecordId>,
+    #[serde(default)]
+    epoch: Option<Epoch>,
+    #[serde(default)]
+    principal: Option<String>,
+}
 
 /// The status of a prune that keeps the latest terminal checkpoint.
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
+    /// Whether they say what a decision was made at, which takes version 2 of the schema.
+    pub fn is_made_at(&self) -> bool {
+        self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()
+    }
+
+    /// With what a decision says of the state that it was made at.
+    #[must_use]
+    pub(crate) fn made_at(self, given: MadeAt) -> Self {
+        let MadeAt { revision, evidence, epoch, principal } = given;
+        Self { revision, evidence, epoch, principal, ..self }
+    }
+
     /// The facts of a payload.
     pub fn of(payload: &Payload) -> Self {
         let mut facts = Self { payload_type: payload.payload_type().to_owned(), ..Self::default() };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use runlog_schemas::{
-    codec,
+    codec::{self, Unframed},
     datum::Datum,
     draft::Draft,
     id::RunId,
@@ -161,7 +161,7 @@ fn a_batch_within_a_batch_is_no_batch() {
         JournalRecord::new(RunId::new("r").unwrap(), "1".parse().unwrap(), "a", plain());
         BATCH_RECORDS_MAX + 1
     ]);
-    let error = codec::decode(&many.to_bytes()).unwrap_err();
+    let error = codec::decode(Unframed { version: many.version(), datum: &many.to_bytes() }).unwrap_err();
     assert_eq!(error.what, "too many records in a batch");
 }
 

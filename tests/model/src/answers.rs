@@ -191,6 +191,7 @@ impl Model {
                 "class": if pending { told["class"].clone() } else { Value::Null },
                 "reason": if pending { told["reason"].clone() } else { Value::Null },
                 "evidence": seen.evidence(effect),
+                "revision": if pending { told["revision"].clone() } else { Value::Null },
             })
         };
         let of_run = |seen: &Seen<'_>| -> Vec<Value> {

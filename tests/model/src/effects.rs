@@ -3,7 +3,7 @@
 
 use crate::{
     lifecycles::{self, Family, Said},
-    record::{answers, inner, number, payload_member, payload_type, same_payload, text, tool},
+    record::{answers, at, inner, number, payload_member, payload_type, same_payload, text, tool},
     rule::{Rule, Rules},
     run::{Entry, Reason, Run, Verdict},
 };
@@ -48,6 +48,8 @@ pub(crate) struct Effect {
     /// Somebody said that the last start did not happen.
     pub(crate) not_done: bool,
     pub(crate) evidence: Vec<Evidence>,
+    /// Records applied to it, and results kept as evidence: those that made room too.
+    pub(crate) revision: u64,
 }
 
 /// A refused result.
@@ -137,6 +139,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
         "tool_call_attempt" => {
             if let Some(effect) = pending(effects, record) {
                 effect.starts += 1;
+                effect.revision += 1;
                 effect.not_done = effect.not_done && !rules.fires(Rule::AttemptStartsAgain, effect.not_done);
             }
         }
@@ -147,6 +150,7 @@ fn step(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize) {
         }
         "effect_resolution" => {
             if let Some(effect) = pending(effects, record) {
+                effect.revision += 1;
                 resolve(rules, effect, at, record);
             }
         }
@@ -187,6 +191,7 @@ fn stepped(rules: &Rules, effects: &mut Vec<Effect>, run: &Run, at: usize, said:
         if rules.fires(Rule::IntentAgain, starts(family, &said.state)) {
             effect.starts += 1;
         }
+        effect.revision += 1;
         effect.take_back(rules);
         if moves {
             said.state.clone_into(&mut effect.status);
@@ -254,6 +259,7 @@ fn effect(kind: &'static str, id: &str, at: usize, record: &Value) -> Effect {
         starts: 1,
         not_done: false,
         evidence: Vec::new(),
+        revision: 1,
     }
 }
 
@@ -292,6 +298,7 @@ fn evidence(rules: &Rules, effects: &mut [Effect], at: usize, entry: &Entry, rea
         let same = |other: &Evidence| text(&other.result, "/record_id") == text(record, "/record_id");
         if !effect.evidence.iter().any(same) && rules.fires(rule, true) {
             effect.evidence.push(Evidence { entry: at, index, status, result: record.clone() });
+            effect.revision += 1;
             effect.make_room(rules);
             effect.take_back(rules);
         }
@@ -350,7 +357,31 @@ pub(crate) fn refusal(rules: &Rules, run: &Run, record: &Value) -> Option<Reason
         && text(record, "/payload/decision") == "adopt"
         && effect.is_some_and(|effect| effect.evidence.is_empty());
     let answers_nothing = effect.is_none_or(|effect| !effect.pending());
-    rules.fires(rule, answers_nothing || adopts_nothing).then_some(Reason::Transition)
+    if rules.fires(rule, answers_nothing || adopts_nothing) {
+        return Some(Reason::Transition);
+    }
+    let effect = effect.filter(|effect| kind == "effect_resolution" && effect.pending())?;
+    not_as_seen(rules, effect, record)
+}
+
+/// Whether a decision was made at another state of its effect than the one that it would decide. One that does not say
+/// what it was made at decides whatever there is.
+fn not_as_seen(rules: &Rules, effect: &Effect, record: &Value) -> Option<Reason> {
+    let fact = |name: &str| at(record, &format!("/facts/{name}"));
+    let says = ["revision", "evidence", "epoch", "principal"].into_iter().any(|name| fact(name).is_some());
+    let revision = fact("revision").and_then(Value::as_u64);
+    if rules.fires(Rule::StaleDecision, revision.is_some_and(|revision| revision < effect.revision)) {
+        return Some(Reason::StaleDecision);
+    }
+    let adoptable = effect.adoptable(rules).map(|at| &effect.evidence[at]);
+    let names =
+        |evidence: &Evidence| fact("evidence").and_then(Value::as_str) == Some(text(&evidence.result, "/record_id"));
+    let unnamed = says && !adoptable.is_some_and(names);
+    let decision = text(record, "/payload/decision");
+    let adopts = rules.fires(Rule::AdoptNamesEvidence, unnamed && decision == "adopt");
+    let happened = adoptable.is_some_and(Evidence::happened);
+    let denies = rules.fires(Rule::NotDoneNamesEvidence, unnamed && happened && decision == "not_done");
+    (adopts || denies).then_some(Reason::Transition)
 }
 
 /// The result and the failure that a finished effect answers with.

@@ -51,6 +51,11 @@ fn by_place(rules: &Rules, run: &Run, record: &Value) -> Option<Verdict> {
         return if rules.fires(Rule::ClaimApplied, true) { Some(Verdict::Applied) } else { refused(Reason::Fenced) };
     }
     if rules.fires(Rule::UnclaimedKind, !needs_claim(record)) {
+        let epoch = crate::record::at(record, "/facts/epoch").and_then(Value::as_u64);
+        let fenced = epoch.is_some_and(|epoch| epoch != writer.epoch || !writer.wrote(record));
+        if rules.fires(Rule::DecisionFenced, fenced) {
+            return refused(Reason::Fenced);
+        }
         return rules.fires(Rule::ConflictId, other_content).then_some(Verdict::Refused(Reason::Conflict));
     }
     let fence = if writer.id.is_some() { Rule::FencedWriter } else { Rule::FencedUnclaimed };

@@ -68,6 +68,14 @@ pub enum Rule {
     SameCompletion,
     /// A resolution answers a pending request; `adopt` needs evidence.
     ResolutionTransition,
+    /// A decision is refused where its effect has a greater revision than it was made at.
+    StaleDecision,
+    /// A decision that says what it was made at names the evidence that it adopts.
+    AdoptNamesEvidence,
+    /// So does one that it did not happen, against evidence that it did.
+    NotDoneNamesEvidence,
+    /// A writer's own decision holds in its epoch only.
+    DecisionFenced,
     /// Resolved as done.
     ResolvedDone,
     /// Resolved by adopting the evidence.
@@ -200,7 +208,7 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 94] = [
+    pub const ALL: [Self; 98] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
         Self::RepeatConsumes,
@@ -231,6 +239,10 @@ impl Rule {
         Self::UnknownWord,
         Self::SameCompletion,
         Self::ResolutionTransition,
+        Self::StaleDecision,
+        Self::AdoptNamesEvidence,
+        Self::NotDoneNamesEvidence,
+        Self::DecisionFenced,
         Self::ResolvedDone,
         Self::ResolvedAdopt,
         Self::ResolvedNotDone,

@@ -33,6 +33,8 @@ pub(crate) enum Reason {
     Batch,
     /// Not the run's partition.
     WrongPartition,
+    /// A decision that was made at an earlier state of its effect.
+    StaleDecision,
 }
 
 impl Reason {
@@ -49,6 +51,7 @@ impl Reason {
             Self::NotStaged => "not_staged",
             Self::Batch => "batch",
             Self::WrongPartition => "wrong_partition",
+            Self::StaleDecision => "stale_decision",
         }
     }
 

@@ -406,6 +406,78 @@ fn decided(agent: &Agent, name: &str, effect_id: &str, decision: &str) -> anyhow
     Ok(record)
 }
 
+/// The class and the revision of the run's only pending effect.
+fn only_pending(journal: &mut Journal) -> anyhow::Result<(Class, u64)> {
+    journal.fold(1)?;
+    let pending = query::effects::pending(journal.store(), PLACE, run(), None, 100)?.0;
+    ensure!(pending.len() == 1, "{pending:?}");
+    Ok((*pending[0].class.known().context("a class")?, pending[0].revision))
+}
+
+/// Why the journal refused its last record.
+fn refused(journal: &mut Journal) -> anyhow::Result<String> {
+    journal.fold(1)?;
+    journal.refused()?.pop().context("a refusal")
+}
+
+#[test]
+fn a_paused_writers_decision_that_the_effect_did_not_happen_does_not_undo_a_later_attempt() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    let mut agent = Agent::new("run");
+    journal.append(&agent.claim());
+    journal.append(&typed(&mut agent, &intent("e"))?);
+    // It is cancelled before its effect, decides so, and pauses before the append.
+    let mut paused = decided(&agent, "paused", "e", "not_done")?;
+    paused.body.facts.epoch = Some(paused.place.writer_epoch);
+    // Another one takes over. The operator is right that nothing happened, and the effect is started again.
+    journal.append(&agent.claim());
+    let (_, revision) = only_pending(&mut journal)?;
+    let mut operators = decided(&agent, "operator's", "e", "not_done")?;
+    operators.body.facts.revision = Some(revision);
+    journal.append(&operators);
+    ensure!(only_pending(&mut journal)? == (Class::RetrySafe, revision + 1), "not done");
+    agent.go_on(WriterSeq::ZERO, JournalSeq::from(1));
+    journal.append(&typed(&mut agent, &intent("e"))?);
+    ensure!(only_pending(&mut journal)? == (Class::ReconcileRequired, revision + 2), "started again");
+    journal.append(&paused);
+    ensure!(
+        only_pending(&mut journal)? == (Class::ReconcileRequired, revision + 2),
+        "the paused decision decides nothing"
+    );
+    ensure!(refused(&mut journal)? == "paused fenced", "as of another epoch");
+    ensure!(journal.rebuilt(5)?.digests()? == journal.digests()?, "rebuilt");
+    Ok(())
+}
+
+#[test]
+fn an_operators_decision_does_not_undo_evidence_that_came_while_he_asked() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    let mut agent = Agent::new("run");
+    journal.append(&agent.claim());
+    journal.append(&typed(&mut agent, &intent("e"))?);
+    let mut zombie = agent.clone();
+    journal.append(&agent.claim());
+    let (_, seen) = only_pending(&mut journal)?;
+    // While the operator asks the bank, the first writer's result arrives.
+    let late = typed(&mut zombie, &result("e", "completed"))?;
+    journal.append(&late);
+    let mut stale = decided(&agent, "stale", "e", "not_done")?;
+    stale.body.facts.revision = Some(seen);
+    journal.append(&stale);
+    ensure!(only_pending(&mut journal)? == (Class::ReconcileRequired, seen + 1), "the journal holds its completion");
+    ensure!(refused(&mut journal)? == "stale stale_decision", "made at an earlier state");
+    // Against that evidence he has to name it.
+    let mut unnamed = decided(&agent, "unnamed", "e", "not_done")?;
+    unnamed.body.facts.revision = Some(seen + 1);
+    journal.append(&unnamed);
+    ensure!(refused(&mut journal)? == "unnamed transition", "names no evidence");
+    let mut named = decided(&agent, "named", "e", "not_done")?;
+    (named.body.facts.revision, named.body.facts.evidence) = (Some(seen + 1), Some(late.body.record_id));
+    journal.append(&named);
+    ensure!(only_pending(&mut journal)? == (Class::RetrySafe, seen + 2), "decided against it");
+    Ok(())
+}
+
 #[test]
 fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;

@@ -19,6 +19,7 @@ use runlog_schemas::{
     id::PartitionId,
     partition::partition_of,
     payload::{Genesis, Payload},
+    schema,
 };
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ pub(super) async fn send(
     let registry = registry.map(Registry::open).transpose()?;
     let journal = genesis(&log, registry.as_ref()).await?;
     let framing = match &registry {
-        Some(registry) => Framing::Confluent(registry.register().await?),
+        Some(registry) => Framing::Confluent(registry.register(schema::lowest()).await?),
         None => Framing::SingleObject,
     };
     if journal.partitions > log.partitions() {

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use runlog_schemas::codec::{self, Envelope};
 use runlog_schemas::id::ContentHash;
 use runlog_schemas::judge::lifecycle::{Family, State};
-use runlog_schemas::judge::{CallState, CallStatus, CheckpointState, Head, RunStatus, Seen, Verdict, View, judge};
+use runlog_schemas::judge::{
+    CallState, CallStatus, CheckpointState, Head, PendingEffect, RunStatus, Seen, Verdict, View, judge,
+};
 
 use super::*;
 use crate::import::{json::Value, tau_bench};
@@ -41,6 +43,11 @@ impl View for &Journal {
 
     /// Imports write nothing that has one.
     fn state(&mut self, _: Family, _: &str) -> Result<Option<State>, Infallible> {
+        Ok(None)
+    }
+
+    /// Imports decide nothing.
+    fn pending_effect(&mut self, _: RecordId<&str>) -> Result<Option<PendingEffect>, Infallible> {
         Ok(None)
     }
 

@@ -9,7 +9,7 @@ use crate::index::store::{
 use runlog_schemas::{
     id::{RecordId, RunId},
     judge::{
-        Reason,
+        PendingEffect, Reason,
         lifecycle::{Behind, Family, State, Step},
     },
 };
@@ -35,6 +35,7 @@ pub fn applied<R: Rows>(
 }
 
 fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
+    row.revision += 1;
     let key = pending(record.run_id, row.kind, id);
     let decision = record.facts.status.as_deref().unwrap_or_default();
     let end = match (record.facts.payload_type.as_str(), decision) {
@@ -95,6 +96,7 @@ fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_
         offset: at.offset,
         index: at.index,
         evidence: Vec::new(),
+        revision: 1,
     }
 }
 
@@ -117,7 +119,12 @@ pub(super) fn stepped<R: Rows>(
     let begins = || begun(kind, tool_name, step.status, record, at);
     if behind == Behind::Ended {
         let row = before.unwrap_or_else(begins);
-        let row = EffectRow { status: step.status.to_owned(), set_by: Some(record.payload_hash()), ..row };
+        let row = EffectRow {
+            status: step.status.to_owned(),
+            set_by: Some(record.payload_hash()),
+            revision: row.revision + 1,
+            ..row
+        };
         changes.remove(open);
         changes.put(over, &row);
         return Ok(());
@@ -129,12 +136,27 @@ pub(super) fn stepped<R: Rows>(
             attempts: row.attempts + u32::from(step.family.starts(step.status)),
             // Whoever decided that it did not happen asserted that nobody is at it any more.
             cleared: false,
+            revision: row.revision + 1,
             ..row
         },
         _ => return Ok(()),
     };
     changes.put(open, &row);
     Ok(())
+}
+
+/// What a decision on `id` is judged by: the pending effect of the first kind that has one.
+pub(super) fn pending_effect<R: Rows>(
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
+    changes: &Changes<'_, R>,
+) -> Result<Option<PendingEffect>, store::Error> {
+    for kind in EffectKind::ALL {
+        if let Some(row) = changes.get::<EffectRow>(&pending(run_id, *kind, id))? {
+            return Ok(Some(row.pending()));
+        }
+    }
+    Ok(None)
 }
 
 /// Where a contract's effect stands.
@@ -181,6 +203,7 @@ pub fn evidence<R: Rows>(
         return Ok(());
     }
     super::contents::kept(record, at, changes);
+    row.revision += 1;
     row.evidence.push(EvidenceRow {
         record_id: record.record_id.to_owned(),
         status,

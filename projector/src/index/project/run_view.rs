@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{
     id::{ContentHash, RecordId, RunId},
     judge::{
-        CallState, CheckpointState, Head, Seen, View,
+        CallState, CheckpointState, Head, PendingEffect, Seen, View,
         lifecycle::{Family, State},
     },
 };
@@ -46,6 +46,10 @@ impl<R: Rows> View for RunView<'_, '_, R> {
             Some(index) => Ok(evolving::row(index, self.run_id, key, self.changes)?.map(|row| row.state)),
             None => effects::state(family, self.run_id, key, self.changes),
         }
+    }
+
+    fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, store::Error> {
+        effects::pending_effect(self.run_id, id, self.changes)
     }
 
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, store::Error> {

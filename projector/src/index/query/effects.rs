@@ -39,6 +39,7 @@ pub fn pending<R: Rows>(
             class: class.into(),
             reason: reason.into(),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+            revision: row.revision,
             attempts: row.attempts,
             journal_seq: row.journal_seq,
             idempotency_key: row.idempotency_key,
@@ -124,6 +125,7 @@ fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending
             class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
+            revision: pending.then_some(row.revision),
         },
     }
 }

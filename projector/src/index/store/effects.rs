@@ -8,7 +8,7 @@ use runlog_schemas::{
     datum::Sha256,
     id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
-        Reason,
+        PendingEffect, Reason,
         lifecycle::{EffectStatus, State},
     },
 };
@@ -90,6 +90,9 @@ pub struct EffectRow {
     pub index: u32,
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
+    /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
+    /// included. A decision that was made at a smaller revision is refused.
+    pub revision: u64,
 }
 datum!(EffectRow {
     kind,
@@ -106,6 +109,7 @@ datum!(EffectRow {
     offset,
     index,
     evidence,
+    revision,
 });
 
 impl EffectRow {
@@ -124,6 +128,12 @@ impl EffectRow {
     pub fn adopted(&self) -> Option<&EvidenceRow> {
         let happened = self.evidence.iter().rev().find(|evidence| happened(&evidence.status));
         happened.or_else(|| self.evidence.last())
+    }
+
+    /// What a decision on it is judged by, while it is pending.
+    pub fn pending(&self) -> PendingEffect {
+        let adoptable = self.adopted().map(|evidence| (evidence.record_id.clone(), happened(&evidence.status)));
+        PendingEffect { revision: self.revision, adoptable }
     }
 
     /// What the judge needs of it.

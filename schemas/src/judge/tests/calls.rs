@@ -65,3 +65,64 @@ fn a_resolution_is_judged_by_its_id_and_its_content_and_by_nothing_else() {
     assert_eq!(run.changed("r4", resolution("call", "done"), foreign), Refused(Reason::Transition));
     assert_eq!(run.next(), before, "it takes no number from the writer who has the run");
 }
+
+#[test]
+fn a_decision_is_refused_as_stale_where_the_effect_has_a_greater_revision_and_only_there() {
+    let mut run = Run::claimed("a");
+    run.pending.insert(id("call"), PendingEffect { revision: 3, adoptable: None });
+    let at = |revision| move |record: &mut JournalRecord| record.body.facts.revision = Some(revision);
+    assert_eq!(run.changed("r1", resolution("call", "not_done"), at(2)), Refused(Reason::StaleDecision));
+    assert_eq!(run.changed("r2", resolution("call", "not_done"), at(3)), Applied);
+    // A skip takes records away.
+    assert_eq!(run.changed("r3", resolution("call", "not_done"), at(4)), Applied);
+    assert_eq!(run.add("r4", resolution("call", "not_done")), Applied);
+}
+
+#[test]
+fn a_decision_names_the_evidence_that_it_adopts_or_decides_against() {
+    let mut run = Run::claimed("a");
+    run.calls.get_mut("call").unwrap().has_evidence = true;
+    run.pending.insert(id("call"), PendingEffect { revision: 2, adoptable: Some((id("e"), true)) });
+    let naming = |evidence: &'static str| {
+        move |record: &mut JournalRecord| {
+            record.body.facts.revision = Some(2);
+            record.body.facts.evidence = (!evidence.is_empty()).then(|| id(evidence));
+        }
+    };
+    for (nth, decision) in ["not_done", "adopt"].into_iter().enumerate() {
+        for named in ["", "other"] {
+            let word = run.changed(&format!("{nth}{named}"), resolution("call", decision), naming(named));
+            assert_eq!(word, Refused(Reason::Transition), "{decision} {named}");
+        }
+    }
+    assert_eq!(run.changed("n", resolution("call", "not_done"), naming("e")), Applied);
+    run.pending.insert(id("call"), PendingEffect { revision: 2, adoptable: Some((id("e"), false)) });
+    assert_eq!(run.changed("f", resolution("call", "not_done"), naming("")), Applied);
+    assert_eq!(run.changed("a", resolution("call", "adopt"), naming("e")), Applied);
+}
+
+#[test]
+fn a_writers_own_decision_holds_in_its_epoch_only() {
+    let mut run = Run::claimed("a");
+    run.pending.insert(id("call"), PendingEffect { revision: 1, adoptable: None });
+    let (writer_id, epoch) = (run.head.writer_id.clone(), run.head.epoch);
+    let of = |writer_id: OrEmpty<WriterId>, written: Epoch, named: Epoch| {
+        move |record: &mut JournalRecord| {
+            (record.place.writer_id, record.place.writer_epoch) = (writer_id.clone(), written);
+            record.body.facts.epoch = Some(named);
+        }
+    };
+    let earlier = Epoch::ZERO;
+    for (name, change) in [
+        ("r1", of(writer_id.clone(), earlier, earlier)),
+        ("r2", of(writer_id.clone(), epoch, earlier)),
+        ("r3", of("other".parse().unwrap(), epoch, epoch)),
+    ] {
+        assert_eq!(run.changed(name, resolution("call", "not_done"), change), Refused(Reason::Fenced), "{name}");
+    }
+    assert_eq!(run.changed("r4", resolution("call", "not_done"), of(writer_id, epoch, epoch)), Applied);
+}
+
+fn id(text: &str) -> RecordId {
+    text.parse().unwrap()
+}

@@ -35,6 +35,19 @@ pub(crate) fn records() -> Vec<(String, JournalRecord)> {
     records
 }
 
+/// A decision that says what it was made at: the record of version 2.
+pub(crate) fn decision() -> JournalRecord {
+    let index = Payload::TYPES.iter().position(|tag| *tag == "effect_resolution").unwrap();
+    let mut record = record(payloads().into_iter().nth(index).unwrap());
+    record.place.writer_seq = 0.into();
+    let facts = &mut record.body.facts;
+    facts.revision = Some(3);
+    facts.evidence = Some(id("evidence-1"));
+    facts.epoch = Some(2.into());
+    facts.principal = Some("principal-1".into());
+    record
+}
+
 /// The records of a payload type, made from the schema: one for each variant, the later ones in a plain envelope.
 fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
     if tag == "batch" {

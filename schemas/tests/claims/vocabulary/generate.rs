@@ -147,8 +147,28 @@ prop_compose! {
     ) -> Facts {
         Facts {
             payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
-            created_at_millis, base, key, spans, message_bytes,
+            created_at_millis, base, key, spans, message_bytes, ..Facts::default()
         }
+    }
+}
+
+prop_compose! {
+    /// A decision that says what it was made at.
+    pub(crate) fn decision()(
+        record_id in id(),
+        revision in of(long()),
+        evidence in of(id()),
+        epoch in of(number()),
+        principal in of(text()),
+        answers in id(),
+    ) -> JournalRecord {
+        let payload = EffectResolution {
+            request_record_id: answers, decision: "not_done".into(), result: None, who: "w".into(), why: "y".into(),
+        };
+        let mut record = JournalRecord::new(RunId::new("run").unwrap(), record_id, "agent", payload.into());
+        let facts = std::mem::take(&mut record.body.facts);
+        record.body.facts = Facts { revision, evidence, epoch, principal, ..facts };
+        record
     }
 }
 

@@ -30,6 +30,7 @@ impl Seen<'_> {
             "class": if safe { "retry_safe" } else { "reconcile_required" },
             "reason": reason,
             "evidence": self.evidence(effect),
+            "revision": effect.revision,
             "attempts": effect.starts,
             "journal_seq": effects::request_seq(self.run, effect),
             "idempotency_key": effect.key,

@@ -45,6 +45,11 @@ impl World {
     /// An unclaimed record of a run, sometimes twice, sometimes with another one's id, or with a number that it need not
     /// have.
     fn say(&mut self, run: usize, payload: &Value) {
+        self.say_at(run, payload, Value::Null);
+    }
+
+    /// The same with facts. A decision that names an epoch is one of the writer that has the run, or had it.
+    fn say_at(&mut self, run: usize, payload: &Value, facts: Value) {
         let mut value = json!({
             "run_id": self.runs[run],
             "record_id": self.id("said"),
@@ -56,6 +61,17 @@ impl World {
             "timestamp_millis": self.tick(),
             "payload": payload,
         });
+        if let Some(epoch) = facts.get("epoch") {
+            value["writer_epoch"] = epoch.clone();
+            if let Some(writer) = self.run(run).map(|run| run.writer()).and_then(|writer| writer.id)
+                && self.random.percent(80)
+            {
+                value["writer_id"] = writer.into();
+            }
+        }
+        if facts.as_object().is_some_and(|facts| !facts.is_empty()) {
+            value["facts"] = facts;
+        }
         if payload["type"] == "retraction" {
             value["validity"] = json!({"at": self.valid_time(), "is_valid": false});
         }
@@ -109,7 +125,41 @@ impl World {
             let told = self.random.percent(80).then(|| json!({"resolved": self.random.below(3)}));
             payload["result"] = told.into();
         }
-        self.say(run, &payload);
+        let facts = if self.random.percent(60) { self.seen_of(run, id) } else { Value::Null };
+        self.say_at(run, &payload, facts);
+    }
+
+    /// What a decision says that it was made at: mostly what is known now, sometimes what was or what never is.
+    fn seen_of(&mut self, run: usize, id: &str) -> Value {
+        let known = self.run(run).map(|run| effects::of(&self.model.rules, run)).unwrap_or_default();
+        let effect = known.iter().find(|effect| effect.id == id && effect.pending());
+        let revision = effect.map_or(1, |effect| effect.revision);
+        let mut facts = json!({});
+        let behind = self.random.weigh(0, &[(6, 0), (3, 1), (1, 2)]);
+        if self.random.percent(80) {
+            facts["revision"] = match behind {
+                2 => revision + 1,
+                behind => revision.saturating_sub(behind),
+            }
+            .into();
+        }
+        let shown: Vec<String> = effect
+            .iter()
+            .flat_map(|effect| &effect.evidence)
+            .map(|evidence| crate::record::text(&evidence.result, "/record_id").to_owned())
+            .collect();
+        if self.random.percent(70)
+            && let Some(named) = shown.last().cloned().filter(|_| self.random.percent(50)).or(self.random.pick(&shown))
+        {
+            facts["evidence"] = named.into();
+        }
+        if self.random.percent(25) {
+            facts["epoch"] = self.random.below(3).into();
+        }
+        if self.random.percent(10) {
+            facts["principal"] = "jo@desk".into();
+        }
+        facts
     }
 
     fn retract(&mut self) {

@@ -13,7 +13,7 @@ use crate::{
 };
 use appender::{RunAppender, WriterState};
 use checkpoint::{CheckpointBase, LoopState};
-use claim::{Claim, claim_lost};
+use claim::{Claim, not_writer};
 use outbox::SharedOutbox;
 use read_back::AckedRecord;
 use reopen::Reopened;
@@ -98,7 +98,7 @@ impl Session {
         claim.send(&transport, &config, run_id).await?;
         let recovery = read(whole).await?;
         if !claim.is_held_in(&recovery) {
-            return Err(claim_lost(run_id));
+            return Err(not_writer(run_id, claim.epoch(), recovery.epoch));
         }
         // A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
         let keyed = if recovery.checkpoint.is_some() {

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    claim::{Claim, Head, claim_lost},
+    claim::{Claim, Head, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
 };
@@ -162,12 +162,14 @@ impl RunAppender {
         self.claiming = Some(claim.clone());
         if !head.as_ref().is_some_and(|head| claim.is_held_in(head)) {
             if !self.is_writer_in(head.as_ref()) {
-                return Err(claim_lost(run_id.borrow()));
+                return Err(not_writer(run_id.borrow(), self.epoch, epoch_of(head.as_ref())));
             }
             claim.send(&self.transport, &self.config, run_id.borrow()).await?;
             head = head_after_claim.await?;
         }
-        let head = head.filter(|head| claim.is_held_in(head)).ok_or_else(|| claim_lost(run_id.borrow()))?;
+        let seen = epoch_of(head.as_ref());
+        let head = head.filter(|head| claim.is_held_in(head));
+        let head = head.ok_or_else(|| not_writer(run_id.borrow(), claim.epoch(), seen))?;
         self.sync_to_head(&head);
         self.claiming = None;
         Ok(head)
@@ -236,9 +238,18 @@ impl RunAppender {
             (acked.applied, acked.position) = (true, outcome.position);
         }
         if batch || acked.repeat.is_some() {
-            let expected = self.next_journal_seq;
+            let (writer_seq, expected) = (self.next_writer_seq, self.next_journal_seq);
             let synced = self.sync_numbers().await;
             synced.map_err(|error| self.stop(error).with_side_effect(SideEffect::Unknown))?;
+            if self.next_writer_seq != writer_seq {
+                let message = format!(
+                    "after record {} the next writer_seq of run {run_id} is {writer_seq}, not {} as the server says; reopen \
+                     the run",
+                    acked.record_id, self.next_writer_seq
+                );
+                let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
+                return Err(self.stop(error).with_side_effect(SideEffect::Unknown));
+            }
             acked.holds_repeats = batch && (acked.repeat.is_some() || self.next_journal_seq != expected);
         }
         self.unacknowledged = None;
@@ -334,10 +345,16 @@ impl RunAppender {
     /// Reads the next numbers from the journal. If another process writes the run, the handle is lost.
     async fn sync_numbers(&mut self) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;
-        match head.filter(|head| self.is_writer_in(Some(head))) {
-            Some(head) => (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head),
-            None => drop(self.lose(claim_lost(self.run_id.borrow()))),
+        let seen = epoch_of(head.as_ref());
+        if let Some(head) = head.filter(|head| self.is_writer_in(Some(head))) {
+            (self.next_writer_seq, self.next_journal_seq, _) = Head::next(&head);
+            return Ok(());
         }
+        let error = not_writer(self.run_id.borrow(), self.epoch, seen);
+        if error.kind() != ErrorKind::ClaimLost {
+            return Err(error);
+        }
+        self.lose(error);
         Ok(())
     }
 

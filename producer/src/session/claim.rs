@@ -79,6 +79,19 @@ pub(crate) fn ended(run_id: RunId<&str>, status: &str) -> Error {
     Error::new(ErrorKind::Conflict, Action::FixTheInput, message)
 }
 
+/// The error for a handle whose last claim, applied or sent, is of epoch `own`, and that does not write the run according
+/// to an answer as of epoch `seen`: another process claimed the run, or the answer is older than the handle's own claim.
+pub(crate) fn not_writer(run_id: RunId<&str>, own: Epoch, seen: Epoch) -> Error {
+    if seen >= own {
+        return claim_lost(run_id);
+    }
+    let message = format!(
+        "an answer about run {run_id} is of epoch {seen}, older than this handle's epoch {own}: the server reads an old \
+         state of the log; try again"
+    );
+    Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
+}
+
 pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
 }
@@ -91,6 +104,11 @@ pub(crate) trait Head {
     fn next(&self) -> (WriterSeq, JournalSeq, u64);
     /// The `prev_hash` of the next record.
     fn hash(&self) -> RunHash;
+}
+
+/// The epoch of a head; 0 for a run without records.
+pub(crate) fn epoch_of(head: Option<&impl Head>) -> Epoch {
+    head.map_or(Epoch::ZERO, |head| head.writer().1)
 }
 
 impl Head for Run {

@@ -15,7 +15,7 @@
 use super::{
     appender::WriterState,
     checkpoint::CheckpointBase,
-    claim::claim_lost,
+    claim::{claim_lost, not_writer},
     outbox::NeverStarted,
     read_back::{refused, took_effect},
     replay::{PendingCall, RecordedCall},
@@ -131,7 +131,7 @@ async fn landed(state: &SessionState, record_id: &RecordId, done: &mut Reopened)
         return Ok(Landed::No);
     };
     if (&found.writer_id, found.epoch) != (&appender.writer_id, appender.epoch) {
-        return Err(claim_lost(appender.run_id.borrow()));
+        return Err(not_writer(appender.run_id.borrow(), appender.epoch, found.epoch));
     }
     if took_effect(&found.outcome) {
         done.landed += 1;

@@ -15,7 +15,13 @@ use runlog_schemas::{
     id::{RecordId, RunId, WriterId},
     partition::partition_of,
 };
-use runlog_tests::{agent::entry, cut::Relay, server::Launch, site::Site, way::Way};
+use runlog_tests::{
+    agent::entry,
+    cut::Relay,
+    server::Launch,
+    site::Site,
+    way::{Way, dropped_after},
+};
 use serde_json::Value;
 use std::{
     io::{Read as _, Write as _},
@@ -98,6 +104,38 @@ async fn a_busy_server_is_asked_again_and_stops_no_handle() {
     run.turn("user", "goes on").await.unwrap();
     let found = site.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
     assert_eq!((found.epoch.get(), found.completed.len()), (1, 1), "it did not claim again");
+}
+
+/// A server that reads an old state of the log does not know the handle's claim: that is no other process.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
+    let site = Site::http().unwrap();
+    let relay = Relay::start(&site.server.url, "/recovery").unwrap();
+    let runlog = site.connect_by(&relay.url).await.unwrap();
+    runlog.open("old").await.unwrap();
+    let client = runlog_tests::server::client().unwrap();
+    let url = format!("{}/v1/runs/old/recovery?full=true", site.server.url);
+    let old = client.get(url).send().await.unwrap().text().await.unwrap();
+    let old = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{old}", old.len());
+    // Opening: the run as it was, its state after the claim.
+    relay.pass(1);
+    relay.answer_next(&old, false);
+    let error = runlog.open("old").await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{error}");
+    let run = runlog.open("old").await.unwrap();
+    let epoch = run.recovery().epoch.get();
+    for passes in 0..2 {
+        // Reopening: the same.
+        assert!(dropped_after(1, run.turn("user", "cancelled")).await.is_none());
+        relay.pass(passes);
+        relay.answer_next(&old, false);
+        let error = run.reopen().await.unwrap_err();
+        assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{passes}: {error}");
+        run.reopen().await.unwrap_or_else(|error| panic!("{passes}: {error}"));
+        run.turn("user", "goes on").await.unwrap();
+    }
+    let found = site.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
+    assert_eq!(found.epoch.get(), epoch + 2, "one claim for each reopening");
 }
 
 /// What the server says to a request line as it is, which clients make another one of.

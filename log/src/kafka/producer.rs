@@ -194,7 +194,7 @@ impl Batch {
                 answers.offsets[index] = offset;
                 answers.landed = true;
             }
-            Err(error) => answers.failure = answers.failure.take().or(Some(error)),
+            Err(error) => answers.failed(error),
         }
         answers.left -= 1;
         answers.resolve();
@@ -203,13 +203,21 @@ impl Batch {
     /// The last `count` records were not enqueued.
     fn abandon(&self, count: usize, error: Error) {
         let mut answers = self.0.lock().expect("a delivery panicked");
-        answers.failure = answers.failure.take().or(Some(error));
+        answers.failed(error);
         answers.left -= count;
         answers.resolve();
     }
 }
 
 impl Answers {
+    /// Keeps the first failure, unless a later one leaves open whether its record landed: then so does the batch.
+    fn failed(&mut self, error: Error) {
+        let known = self.failure.as_ref().is_some_and(|first| !is_open(first));
+        if self.failure.is_none() || (known && is_open(&error)) {
+            self.failure = Some(error);
+        }
+    }
+
     fn resolve(&mut self) {
         if self.left > 0 {
             return;
@@ -223,6 +231,11 @@ impl Answers {
         // Whoever has dropped the acknowledgement has given up knowing.
         let _ = ack.send(outcome);
     }
+}
+
+/// Whether the record may have landed.
+fn is_open(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Unknown)
 }
 
 /// Receives librdkafka's delivery reports, on the producer's own thread.
@@ -272,5 +285,42 @@ impl ProducerContext for Deliveries {
     fn delivery(&self, result: &DeliveryResult<'_>, sent: Box<Sent>) {
         self.under_way.leave(1, sent.bytes);
         sent.batch.answer(sent.index, self.answer(sent.partition, result));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(kind: Kind) -> Error {
+        Error::new(kind, "t", "it failed")
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_which_any_record_may_have_landed_is_unknown() {
+        for first in [Kind::Invalid, Kind::Retry, Kind::Fatal] {
+            let (batch, acked) = Batch::new(2);
+            batch.answer(0, Err(error(first)));
+            batch.answer(1, Err(error(Kind::Unknown)));
+            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?}, then unknown");
+
+            let (batch, acked) = Batch::new(3);
+            batch.abandon(2, error(first));
+            batch.answer(0, Err(error(Kind::Unknown)));
+            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?} of the rest");
+
+            let (batch, acked) = Batch::new(2);
+            batch.answer(0, Err(error(first)));
+            batch.answer(1, Ok(Offset::ZERO));
+            assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Unknown, "{first:?}, and one landed");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_batch_of_which_nothing_can_have_landed_says_why() {
+        let (batch, acked) = Batch::new(2);
+        batch.answer(0, Err(error(Kind::Invalid)));
+        batch.answer(1, Err(error(Kind::Retry)));
+        assert_eq!(acked.await.unwrap().unwrap_err().kind(), Kind::Invalid);
     }
 }

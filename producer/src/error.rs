@@ -155,7 +155,7 @@ impl Error {
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
         let action = match problem.kind {
-            ErrorKind::Stale | ErrorKind::Unavailable => Action::Retry,
+            ErrorKind::Stale | ErrorKind::Unavailable | ErrorKind::Overloaded => Action::Retry,
             ErrorKind::Conflict => Action::Reopen,
             ErrorKind::ClaimLost | ErrorKind::Fenced => Action::Stop,
             ErrorKind::PartitionStopped

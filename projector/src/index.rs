@@ -31,4 +31,4 @@ mod verify;
 pub use config::{Clock, Config};
 pub use content::Contents;
 pub use error::Error;
-pub use projector::{Consistency, Projector};
+pub use projector::{APPENDS_MAX, Consistency, Projector};

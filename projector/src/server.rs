@@ -11,7 +11,7 @@ use axum::{
     Extension, Json, Router,
     extract::{DefaultBodyLimit, Query, Request, State},
     handler::Handler,
-    http::{Method, StatusCode, Uri, header},
+    http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
@@ -58,12 +58,16 @@ mod tail;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a query may ask to wait.
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
+/// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
+const REQUESTS_MAX: usize = 1024;
 /// The largest request body, bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// The largest body of records where there is a content store: one payload of its limit, and what is around it.
 const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
 /// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
 const BODY_BYTES_SMALL: usize = 1 << 20;
+/// When a client may send again what was refused as `overloaded`, seconds.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Longer bodies at the same time, bytes.
 const ROOM_BYTES: usize = 96 << 20;
 
@@ -77,6 +81,8 @@ pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metric
 /// Room for what takes memory.
 #[derive(Debug)]
 struct Room {
+    /// For requests.
+    requests: Semaphore,
     /// For long bodies, in KiB.
     bodies: Arc<Semaphore>,
     /// For runs as they were.
@@ -86,7 +92,8 @@ struct Room {
 impl Room {
     fn new() -> Self {
         let room = |size| Arc::new(Semaphore::new(size));
-        Self { bodies: room(ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
+        let requests = Semaphore::new(REQUESTS_MAX);
+        Self { requests, bodies: room(ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
     }
 }
 
@@ -159,7 +166,9 @@ fn router(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
         .layer(middleware::from_fn(legible))
+        .layer(middleware::from_fn_with_state(app.1.clone(), requests::admit))
         .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
+        .layer(middleware::map_response(requests::not_stored))
         .layer(middleware::from_fn_with_state(app.clone(), requests::observe))
         .with_state(app)
 }
@@ -175,8 +184,13 @@ pub(crate) fn problem(error: &Error) -> Response {
 
 fn respond(problem: Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let kind = Extension(problem.kind);
-    (status, kind, [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response()
+    let kind = problem.kind;
+    let mut response =
+        (status, Extension(kind), [(header::CONTENT_TYPE, "application/problem+json")], Json(problem)).into_response();
+    if kind == ErrorKind::Overloaded {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    response
 }
 
 impl IntoResponse for Error {

@@ -96,6 +96,7 @@ impl Publisher<'_> {
                 }
                 Ok(())
             }
+            Err(error) if error.kind() == ErrorKind::Overloaded => Err(self.with_progress(error)),
             Err(error) if may_be_appended(error.kind()) => Err(self.with_progress(unknown(&batch, error))),
             Err(error) => Err(self.with_progress(batch[0].at_fault(error))),
         }

@@ -75,7 +75,11 @@ impl Fleet {
         };
         match next.map_err(|_| waited())? {
             None => Ok(None),
-            Some(Ok(Err(error))) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Stale) => Err(error),
+            Some(Ok(Err(error)))
+                if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Overloaded) =>
+            {
+                Err(error)
+            }
             Some(Ok(ended)) => Ok(Some(ended)),
             Some(Err(error)) => Err(Error::new(ErrorKind::Internal, "an agent panicked").because(error)),
         }

@@ -13,7 +13,9 @@ pub(super) fn sdk_error(error: &Error, unknown: bool) -> AgentError {
         ErrorKind::Unavailable | ErrorKind::Stale if unknown => {
             (AgentErrorKind::JournalFailure, RetryClassification::RepairNeeded)
         }
-        ErrorKind::Unavailable | ErrorKind::Stale => (AgentErrorKind::JournalFailure, RetryClassification::Retryable),
+        ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Overloaded => {
+            (AgentErrorKind::JournalFailure, RetryClassification::Retryable)
+        }
         ErrorKind::MissingContent | ErrorKind::NotFound => {
             (AgentErrorKind::RecoveryRepairNeeded, RetryClassification::RepairNeeded)
         }

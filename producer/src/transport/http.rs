@@ -155,7 +155,11 @@ impl Http {
         let outcome: Outcome = self.answer(response).await.map_err(|error| {
             let refused = matches!(
                 error.kind(),
-                ErrorKind::TooLarge | ErrorKind::Invalid | ErrorKind::Usage | ErrorKind::MissingContent
+                ErrorKind::TooLarge
+                    | ErrorKind::Invalid
+                    | ErrorKind::Usage
+                    | ErrorKind::MissingContent
+                    | ErrorKind::Overloaded
             );
             failed(error, refused)
         })?;

@@ -37,7 +37,7 @@ pub(crate) struct Kafka {
 /// Converts a log's error, and tells whether the record may be in the log.
 pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
     let (kind, action, untouched) = match error.kind() {
-        Kind::Retry => (ErrorKind::Unavailable, Action::Retry, true),
+        Kind::Retry => (ErrorKind::Overloaded, Action::Retry, true),
         Kind::Invalid => (ErrorKind::Invalid, Action::FixTheInput, true),
         Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
         Kind::OutOfRange | Kind::Fatal | Kind::Damaged => (ErrorKind::Unavailable, Action::Reopen, false),

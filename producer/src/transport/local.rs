@@ -59,7 +59,7 @@ impl Local {
         let ack = tokio::time::timeout(self.deadline, ack).await.map_err(|_| unacknowledged(record, self.deadline))?;
         let offsets = ack.map_err(|failed| {
             let untouched = matches!(failed.kind(), runlog_log::Kind::Retry | runlog_log::Kind::Invalid);
-            let failed = runlog_projector::Error::from(failed);
+            let failed = runlog_projector::Error::of_append(failed);
             AppendFailed { error: error(&failed), untouched }
         })?;
         let offset = offsets.first().copied().unwrap_or_default();

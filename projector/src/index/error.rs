@@ -54,6 +54,21 @@ impl Error {
         }
     }
 
+    /// An append that the log did not acknowledge: `Overloaded` where nothing was appended and the same append may succeed
+    /// later, otherwise the kind of [`kind_of`].
+    pub fn of_append(source: runlog_log::Error) -> Self {
+        let untouched = source.kind() == runlog_log::Kind::Retry;
+        let error = Self::from(source);
+        if untouched { Self { kind: ErrorKind::Overloaded, ..error } } else { error }
+    }
+
+    /// The same error of a request of which a part was done: no longer `Overloaded`, which says that nothing happened.
+    #[must_use]
+    pub fn after_a_part(self) -> Self {
+        let kind = if self.kind == ErrorKind::Overloaded { ErrorKind::Unavailable } else { self.kind };
+        Self { kind, ..self }
+    }
+
     /// What callers act on.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -25,7 +25,10 @@ use std::{
     thread::JoinHandle,
     time::{Duration, Instant},
 };
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+
+/// Appends in progress at the same time; further ones are refused as `Overloaded`.
+pub const APPENDS_MAX: usize = 512;
 
 /// Runs that can be locked at the same time.
 const RUN_LOCKS: usize = 64;
@@ -62,6 +65,8 @@ pub struct Projector {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// By a hash of the run id.
     run_locks: Vec<tokio::sync::Mutex<()>>,
+    /// Appends in progress, up to [`APPENDS_MAX`].
+    pub(crate) appends: Arc<Semaphore>,
 }
 
 impl Projector {
@@ -88,7 +93,8 @@ impl Projector {
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
         let thread = if shared.config.paused { None } else { Some(spawn(&shared, folds)?) };
         let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
-        Ok(Self { shared, thread: Mutex::new(thread), run_locks })
+        let appends = Arc::new(Semaphore::new(APPENDS_MAX));
+        Ok(Self { shared, thread: Mutex::new(thread), run_locks, appends })
     }
 
     /// Ends the loop behind its current batch and waits for it; at most a poll's wait and a commit.
@@ -140,8 +146,21 @@ impl Projector {
     }
 
     /// Waits until nobody else in this process holds the lock of this run. Other runs may share it.
-    pub async fn lock_run(&self, run_id: RunId<&str>) -> tokio::sync::MutexGuard<'_, ()> {
-        self.run_locks[murmur2(run_id.as_bytes()) as usize % self.run_locks.len()].lock().await
+    ///
+    /// Errors: `Overloaded` after `wait`.
+    pub async fn lock_run(
+        &self,
+        run_id: RunId<&str>,
+        wait: Duration,
+    ) -> Result<tokio::sync::MutexGuard<'_, ()>, Error> {
+        let lock = self.run_locks[murmur2(run_id.as_bytes()) as usize % self.run_locks.len()].lock();
+        tokio::time::timeout(wait, lock).await.map_err(|_| {
+            let message = format!(
+                "timed out after {} waiting for an earlier append to run {run_id}; nothing was appended",
+                humantime::format_duration(wait)
+            );
+            Error::new(ErrorKind::Overloaded, message)
+        })
     }
 
     /// Where `partition` is.

@@ -1,7 +1,7 @@
 //! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
 
 use crate::index::{
-    Consistency, Error, Projector, entry,
+    APPENDS_MAX, Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, OfRun, RecordContext},
     query::{self, Place},
     store::{self, Rows, runs::RunRow},
@@ -17,9 +17,15 @@ use runlog_schemas::{
     payload::{EffectResolution, Payload, RunClaim, Skip, lifetime::RetentionHorizon},
     record::JournalRecord,
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 mod batch;
+
+/// How much longer than its deadline an append is waited for, so that what it says itself comes first.
+const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
@@ -35,13 +41,13 @@ impl Projector {
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
     /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
-    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Unavailable` it is not known which landed: send them again, with the
-    /// same record ids.
+    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again,
+    /// with the same record ids.
     ///
     /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
     /// To a stopped partition nothing is appended: nobody could say what became of it.
     pub async fn append(
-        &self,
+        self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
         deadline: Duration,
@@ -50,8 +56,42 @@ impl Projector {
     }
 
     /// The same with the `traceparent` of whoever asked, which goes with every record as a header.
+    ///
+    /// Cancellation: the append goes on in a task of its own, and the run stays locked until the log has answered.
     pub async fn append_traced(
-        &self,
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        drafts: Vec<Draft>,
+        traceparent: Option<&str>,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
+            Error::new(ErrorKind::Overloaded, format!("{APPENDS_MAX} appends are in progress; nothing was appended"))
+        })?;
+        let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
+        let traceparent = traceparent.map(str::to_owned);
+        let late = format!(
+            "timed out after {} waiting for the log to acknowledge records of run {run_id}: they may be in the log; send \
+             them again with the same record ids",
+            humantime::format_duration(deadline)
+        );
+        let append = tokio::spawn(async move {
+            let _permit = permit;
+            projector.append_locked(run_id.borrow(), drafts, traceparent.as_deref(), deadline).await
+        });
+        match tokio::time::timeout(deadline.saturating_add(ANSWER_SLACK), append).await {
+            Ok(Ok(outcomes)) => outcomes,
+            Ok(Err(error)) if error.is_cancelled() => {
+                Err(Error::new(ErrorKind::Unavailable, "the server is shutting down").because(error))
+            }
+            Ok(Err(error)) => Err(Error::new(ErrorKind::Internal, "an append panicked").because(error)),
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, late)),
+        }
+    }
+
+    /// Numbers and appends records while the run is locked, if they need numbers.
+    async fn append_locked(
+        self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
         traceparent: Option<&str>,
@@ -60,14 +100,14 @@ impl Projector {
         let begun = Instant::now();
         self.running(self.partition_of(run_id))?;
         let drafts = self.stowed(drafts, deadline).await?;
-        let deadline = deadline.saturating_sub(begun.elapsed());
+        let left = || deadline.saturating_sub(begun.elapsed());
         let partition = self.partition_of(run_id);
         let numbered = drafts.iter().all(given);
-        let _guard = if numbered { None } else { Some(self.lock_run(run_id).await) };
+        let _guard = if numbered { None } else { Some(self.lock_run(run_id, left()).await?) };
         if !numbered {
-            self.wait(partition, Consistency::Latest, deadline).await?;
+            self.wait(partition, Consistency::Latest, left()).await?;
         }
-        let planned = self.plan(run_id, drafts)?;
+        let planned = self.blocking(run_id, move |projector, run_id| projector.plan(run_id, drafts)).await?;
         let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
         let mut entries = Vec::new();
         let mut ids = Vec::new();
@@ -82,21 +122,35 @@ impl Projector {
             }
         }
         if !entries.is_empty() {
-            let offsets = self.log().append(partition, entries).await?;
+            let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
             let last = offsets.last().copied().unwrap_or_default();
-            self.wait(partition, Consistency::AtLeast(partition, last), deadline).await?;
-            let mut landed = offsets.into_iter().zip(ids);
+            self.wait(partition, Consistency::AtLeast(partition, last), left()).await?;
+            let read = move |projector: &Self, run_id: RunId<&str>| -> Result<Vec<Outcome>, Error> {
+                let landed = offsets.into_iter().zip(ids);
+                landed.map(|(offset, id)| projector.outcome(run_id, partition, (offset, 0), id.borrow())).collect()
+            };
+            let mut landed = self.blocking(run_id, read).await?.into_iter();
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
-                let Some((offset, id)) = landed.next() else { break };
-                *outcome = Some(self.outcome(run_id, partition, (offset, 0), id.borrow())?);
+                *outcome = landed.next();
             }
         }
         Ok(outcomes.into_iter().flatten().collect())
     }
 
+    /// Runs a read of the index on a thread that may block.
+    async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        read: impl FnOnce(&Self, RunId<&str>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
+        let read = tokio::task::spawn_blocking(move || read(&projector, run_id.borrow()));
+        read.await.map_err(|error| Error::new(ErrorKind::Internal, "a read of the index panicked").because(error))?
+    }
+
     /// What appending would come to, without appending. Positions are those of the run's last record.
     pub async fn check(
-        &self,
+        self: &Arc<Self>,
         run_id: RunId<&str>,
         mut drafts: Vec<Draft>,
         deadline: Duration,
@@ -107,7 +161,8 @@ impl Projector {
             }
         }
         self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
-        Ok(self.plan(run_id, drafts)?.into_iter().map(|planned| planned.outcome).collect())
+        let planned = self.blocking(run_id, move |projector, run_id| projector.plan(run_id, drafts)).await?;
+        Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
 
     /// The drafts with their large payloads in the content store. One that names content itself is taken if that is there
@@ -311,7 +366,12 @@ impl Projector {
     }
 
     /// Takes a run over in the name of a new writer.
-    pub async fn claim(&self, run_id: RunId<&str>, claimed_by: &str, deadline: Duration) -> Result<Claim, Error> {
+    pub async fn claim(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        claimed_by: &str,
+        deadline: Duration,
+    ) -> Result<Claim, Error> {
         let partition = self.partition_of(run_id);
         self.wait(partition, Consistency::Latest, deadline).await?;
         let row: Option<RunRow> = self.store(partition).get(&store::runs::key(run_id))?;
@@ -339,7 +399,7 @@ impl Projector {
 
     /// Records a decision on a pending effect.
     pub async fn resolve(
-        &self,
+        self: &Arc<Self>,
         run_id: RunId<&str>,
         resolution: EffectResolution,
         deadline: Duration,
@@ -364,7 +424,12 @@ impl Projector {
         Ok(outcome)
     }
 
-    async fn append_own(&self, run_id: RunId<&str>, payload: Payload, deadline: Duration) -> Result<Outcome, Error> {
+    async fn append_own(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        payload: Payload,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let draft = Draft {
             record: JournalRecord::new(run_id, record_id, "runlog", payload),
@@ -425,7 +490,8 @@ impl Projector {
         let begun = Instant::now();
         let mut appended = Vec::with_capacity(wanted.len());
         for partition in wanted {
-            appended.push(self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await?);
+            let one = self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await;
+            appended.push(one.map_err(|error| if appended.is_empty() { error } else { error.after_a_part() })?);
         }
         let mut outcomes = Vec::with_capacity(appended.len());
         for one in appended {
@@ -455,7 +521,7 @@ impl Projector {
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
         record.place.timestamp_millis = (self.shared.config.clock)();
-        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await?;
+        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await.map_err(Error::of_append)?;
         Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
     }
 

@@ -2,15 +2,16 @@
 //!
 //! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
 
-use super::{App, unescaped};
+use super::{App, REQUESTS_MAX, Room, problem, unescaped};
+use crate::Error;
 use axum::{
     extract::{MatchedPath, Request, State},
-    http::{Method, StatusCode},
+    http::{HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::Response,
 };
 use runlog_schemas::answer::ErrorKind;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 use tracing::Level;
 
 /// What is asked every few seconds by whoever watches the server.
@@ -18,6 +19,26 @@ const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Where records are appended.
 const APPENDS: &str = "/v1/runs/{run}/records";
+
+/// Runs a request if fewer than the bound are in progress, and otherwise refuses it. Probes are always answered.
+pub(super) async fn admit(State(room): State<Arc<Room>>, request: Request, next: Next) -> Response {
+    if PROBES.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match room.requests.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => problem(&Error::new(
+            ErrorKind::Overloaded,
+            format!("{REQUESTS_MAX} requests are in progress; nothing happened, send this one again later"),
+        )),
+    }
+}
+
+/// Forbids caches to keep an answer: it is true of one moment.
+pub(super) async fn not_stored(mut response: Response) -> Response {
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
 
 /// Runs a request, counts and logs it.
 pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {

@@ -28,7 +28,7 @@ crate::symbols! {
         Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
         ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
         NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
-        MissingContent = "missing_content",
+        MissingContent = "missing_content", Overloaded = "overloaded",
     }
 }
 
@@ -40,6 +40,7 @@ impl ErrorKind {
             Self::NotFound => 404,
             Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired | Self::MissingContent => 409,
             Self::TooLarge => 413,
+            Self::Overloaded => 429,
             Self::Internal => 500,
             Self::Stale | Self::PartitionStopped | Self::Unavailable => 503,
         }
@@ -57,7 +58,7 @@ impl ErrorKind {
             | Self::ClaimLost
             | Self::ReconcileRequired
             | Self::MissingContent => 3,
-            Self::Stale | Self::PartitionStopped | Self::Unavailable => 4,
+            Self::Stale | Self::PartitionStopped | Self::Unavailable | Self::Overloaded => 4,
             Self::Internal => 5,
         }
     }

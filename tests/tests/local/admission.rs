@@ -1,0 +1,171 @@
+//! What a server does not take now it refuses as "nothing happened", and an append that nobody waits for any more is ended
+//! in order all the same.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use axum::http::header;
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use runlog_log::{
+    Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader,
+    memory::{AppendFault, MemoryLog},
+};
+use runlog_producer::{Action, Journal, Runlog, SideEffect};
+use runlog_projector::{Config, Projector, index::APPENDS_MAX, server::serve};
+use runlog_schemas::{
+    answer::{Disposition, ErrorKind, Outcome},
+    draft::Draft,
+    id::RunId,
+};
+use runlog_tests::server::client;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tempfile::TempDir;
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinHandle,
+};
+
+/// Appends that are too many.
+const BEYOND: usize = 10;
+const RUN: &str = "r";
+const DEADLINE: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_millis(200);
+
+/// A log whose appends land when they are let in.
+#[derive(Clone, Debug)]
+struct Gated {
+    log: MemoryLog,
+    gate: Arc<Semaphore>,
+    arrived: Arc<Notify>,
+}
+
+impl Log for Gated {
+    fn topic(&self) -> &str {
+        self.log.topic()
+    }
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.log.value_bytes_max()
+    }
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let Self { log, gate, arrived } = self.clone();
+        arrived.notify_one();
+        let landed = tokio::spawn(async move {
+            gate.acquire().await.unwrap().forget();
+            log.append(partition, batch).await
+        });
+        Box::pin(async { landed.await.unwrap() })
+    }
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        self.log.bounds(partition, deadline)
+    }
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        self.log.reader(from)
+    }
+}
+
+async fn projector(log: Arc<dyn Log>) -> (TempDir, Arc<Projector>) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::new(dir.path(), || 0, || "journal".into());
+    (dir, Arc::new(Projector::start(config, log).await.unwrap()))
+}
+
+/// A projector over a gated log, with the gate closed.
+async fn gated() -> (TempDir, Arc<Projector>, Gated) {
+    let log = Gated { log: MemoryLog::new(1), gate: Arc::new(Semaphore::new(1)), arrived: Arc::default() };
+    let (dir, projector) = projector(Arc::new(log.clone())).await;
+    log.arrived.notified().await;
+    (dir, projector, log)
+}
+
+fn record(id: &str) -> Value {
+    let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": id });
+    json!({ "run_id": RUN, "record_id": id, "payload": payload })
+}
+
+type Appending = JoinHandle<Result<Vec<Outcome>, runlog_projector::Error>>;
+
+fn append(projector: &Arc<Projector>, id: &str, deadline: Duration) -> Appending {
+    let (projector, draft) = (projector.clone(), Draft::parse(&record(id).to_string()).unwrap());
+    tokio::spawn(async move { projector.append(RunId::new(RUN).unwrap(), vec![draft], deadline).await })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() {
+    let (_dir, projector, log) = gated().await;
+    let first = append(&projector, "first", DEADLINE);
+    log.arrived.notified().await;
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+
+    let refused = append(&projector, "impatient", SOON).await.unwrap().unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
+    let second = append(&projector, "second", DEADLINE);
+    tokio::time::timeout(SOON, log.arrived.notified()).await.ok();
+    log.gate.add_permits(2);
+    let outcome = second.await.unwrap().unwrap().remove(0);
+    assert_eq!((outcome.outcome, outcome.reason), (Disposition::Applied.into(), None));
+    let again = append(&projector, "first", DEADLINE).await.unwrap().unwrap().remove(0);
+    assert_eq!(again.outcome, Disposition::Repeat, "the abandoned one landed first");
+    assert!(again.position.offset < outcome.position.offset);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_append_is_answered_in_its_time_although_the_log_does_not_answer() {
+    let (_dir, projector, log) = gated().await;
+    let unknown = append(&projector, "first", SOON).await.unwrap().unwrap_err();
+    assert_eq!(unknown.kind(), ErrorKind::Unavailable, "it may land: {unknown}");
+    log.gate.add_permits(1);
+    let again = append(&projector, "first", DEADLINE).await.unwrap().unwrap().remove(0);
+    assert_eq!(again.outcome, Disposition::Repeat);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn appends_beyond_the_bound_are_refused_with_nothing_done() {
+    let (_dir, projector, log) = gated().await;
+    let appending = (0..APPENDS_MAX + BEYOND).map(|nth| append(&projector, &nth.to_string(), DEADLINE));
+    let mut appending: FuturesUnordered<_> = appending.collect();
+    for _ in 0..BEYOND {
+        // The others wait for the log.
+        let refused = appending.next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
+    }
+    log.gate.add_permits(APPENDS_MAX);
+    while let Some(one) = appending.next().await {
+        assert_eq!(one.unwrap().unwrap()[0].outcome, Disposition::Applied);
+    }
+    assert_eq!(log.gate.available_permits(), 0, "every other one landed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_log_did_not_take_is_told_as_overloaded_and_a_handle_goes_on() {
+    let log = MemoryLog::new(1);
+    let (_dir, projector) = projector(Arc::new(log.clone())).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(listener, projector, std::future::pending(), DEADLINE));
+    let post = |id| client().unwrap().post(format!("{url}/v1/runs/{RUN}/records")).json(&record(id)).send();
+
+    log.fail_next(AppendFault::Refused(Kind::Retry));
+    let answer = post("one").await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.headers()[header::RETRY_AFTER].as_bytes()), (429, &b"1"[..]));
+    assert_eq!(answer.headers()[header::CACHE_CONTROL], "no-store");
+    assert_eq!(answer.json::<Value>().await.unwrap()["kind"], "overloaded");
+    log.fail_next(AppendFault::UnknownLost);
+    let answer = post("two").await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.headers().get(header::RETRY_AFTER)), (503, None));
+    assert_eq!(answer.json::<Value>().await.unwrap()["kind"], "unavailable", "it may have landed");
+
+    let journal = Journal::parse(&url, None).unwrap();
+    let runlog = Runlog::connect(runlog_producer::Config::new(journal, "test")).await.unwrap();
+    let run = runlog.open("handle").await.unwrap();
+    log.fail_next(AppendFault::Refused(Kind::Retry));
+    let error = run.turn("user", "one").await.unwrap_err();
+    let told = (error.kind(), error.action(), error.side_effect());
+    assert_eq!(told, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
+    run.turn("user", "one").await.expect("the same again");
+    run.flush().await.unwrap();
+    run.end(runlog_producer::Outcome::Completed).await.unwrap();
+}

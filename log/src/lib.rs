@@ -155,7 +155,7 @@ pub trait Reader: Send {
     /// Returns at once with what is there; empty when the time ran out, and earlier when a [`Reader::position`] moved
     /// without a record. An error leaves the reader's positions as they were: what was not returned will be delivered
     /// by a later call, except after `Kind::Fatal`, and after `OutOfRange` or `Damaged` until the partition that it names is sought
-    /// or released. Records come before an error that came after them: it is then returned by the next call.
+    /// or released: all of them where it names none. Records come before an error that came after them: it is then returned by the next call.
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error>;
 
     /// The offset at which the next delivery from `partition` is looked for; `None` where the reader does not have it.

@@ -171,8 +171,11 @@ impl KafkaReader {
                 Some(context::failed(&self.topic, "no broker is reachable", error))
             }
             Some(RDKafkaErrorCode::LogTruncation) => {
+                // librdkafka does not say of which partition.
                 let what = "the cluster lost records that were delivered";
-                Some(Error::new(Kind::Fatal, &self.topic, what).because(error))
+                let lost = |error| Error::new(Kind::OutOfRange, &self.topic, what).because(error);
+                let found = self.check(&self.places).err().filter(|found| found.kind() == Kind::OutOfRange);
+                Some(found.unwrap_or_else(|| lost(error)))
             }
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed for good").because(error))

@@ -30,7 +30,7 @@ use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
 pub struct Stop {
     /// The record that cannot be taken.
     pub offset: Offset,
-    /// `unknown_schema`, `not_a_journal`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
+    /// `unknown_schema`, `not_a_journal`, `panic`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
     pub kind: &'static str,
     /// What, and what to do.
     pub error: String,

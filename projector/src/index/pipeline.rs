@@ -5,24 +5,29 @@
 //! ```
 //!
 //! A partition that stops keeps its place; the loop goes on reading it for one thing, the skip that voids the record in
-//! the way. A partition whose store fails is tried again from its committed offset.
+//! the way. A partition whose store fails is tried again from its committed offset. A record whose fold panics stops its own
+//! partition. The loop itself begins again after a panic, and with a new reader where the log's has failed.
 
 use crate::index::{
     failpoint,
     fold::{self, Fold, Step, Stop},
     rebuild,
     shared::Shared,
-    store,
+    store::{self, Rows},
 };
-use runlog_log::{Delivery, Kind, Offset, PartitionId, Reader};
+use runlog_log::{Delivery, Kind, Log, Offset, PartitionId, Reader};
+use runlog_schemas::datum::Sha256;
 use std::{
     collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 /// Records taken by one poll; with the log's own bound on bytes it bounds the loop's memory.
 const POLL_RECORDS_MAX: usize = 4096;
+/// How long the check of a partition's last record waits for the log.
+const CHECK_WAIT: Duration = Duration::from_secs(10);
 /// Fewer records than this are folded faster than threads are started.
 const PARALLEL_RECORDS_MIN: usize = 256;
 /// How long a poll waits for records.
@@ -50,7 +55,7 @@ impl PartitionWorker {
             return Ok(StepOutcome::Stopped { stop, rest: share });
         }
         for (index, chunk) in share.iter().enumerate() {
-            match self.fold.take(chunk)? {
+            match self.take_caught(chunk)? {
                 Step::Went => {}
                 Step::Stopped(stop) => return Ok(StepOutcome::Stopped { stop, rest: share[index..].to_vec() }),
                 Step::Waiting(failing) => return Ok(StepOutcome::Waiting(failing)),
@@ -61,6 +66,39 @@ impl PartitionWorker {
         }
         Ok(StepOutcome::Went)
     }
+}
+
+impl PartitionWorker {
+    /// Folds a chunk. Where that panics, folds its records one by one and stops at the one that panics: nothing of it is
+    /// committed, and the other partitions go on.
+    fn take_caught(&mut self, chunk: &[Delivery]) -> Result<Step, store::Error> {
+        if let Ok(step) = caught(|| self.fold.take(chunk)) {
+            return step;
+        }
+        for delivery in chunk {
+            match caught(|| self.fold.take(std::slice::from_ref(delivery))) {
+                Ok(Ok(Step::Went)) => {}
+                Ok(step) => return step,
+                Err(why) => return Ok(Step::Stopped(self.panicked(delivery.offset, &why))),
+            }
+        }
+        Ok(Step::Went)
+    }
+
+    fn panicked(&self, offset: Offset, why: &str) -> Stop {
+        let partition = self.fold.partition;
+        let error = format!("applying the record at partition {partition}, offset {offset} panicked: {why}");
+        Stop { offset, kind: "panic", error }
+    }
+}
+
+/// Runs `work`; a panic's message where it panics.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // A fold changes itself and its store only after a batch is whole, so that nothing is left half done.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    })
 }
 
 /// The outcome of folding a partition's share of a poll.
@@ -118,11 +156,32 @@ fn fold_all<'d>(
     })
 }
 
+/// Why a fold cannot go on: the log no longer has the last record that it applied.
+fn lost_end(log: &dyn Log, fold: &Fold) -> Result<Option<Stop>, runlog_log::Error> {
+    let progress: Option<store::meta::Progress> = fold.store.get(&store::meta::progress()).unwrap_or_default();
+    let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
+    let found = match log.reader(&[(fold.partition, last.offset)]).and_then(|mut reader| reader.poll(1, CHECK_WAIT)) {
+        Ok(found) => found,
+        Err(error) if error.kind() == Kind::OutOfRange => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let same =
+        found.first().is_some_and(|record| record.offset == last.offset && Sha256::of(&record.value) == last.hash);
+    let stop = || Stop {
+        offset: fold.next,
+        kind: "log_diverged",
+        error: format!("the log lost the record at offset {} that the index was built from", last.offset),
+    };
+    Ok((!same).then(stop))
+}
+
 /// The loop's state.
 pub struct Pipeline {
     shared: Arc<Shared>,
     reader: Box<dyn Reader>,
     workers: BTreeMap<PartitionId, PartitionWorker>,
+    /// The reader has failed for good.
+    lost: bool,
 }
 
 impl std::fmt::Debug for Pipeline {
@@ -143,21 +202,52 @@ impl Pipeline {
             rebuild::caught_up(&shared, &mut fold);
             workers.insert(fold.partition, PartitionWorker { fold, stopped, retry_at: None });
         }
-        Ok(Self { shared, reader, workers })
+        Ok(Self { shared, reader, workers, lost: false })
     }
 
-    /// Runs until the service ends or the log is lost for good.
+    /// Runs until the service ends. After a panic every partition is read again from what it has committed.
     pub fn run(mut self) {
         while !self.shared.is_ending() {
-            match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
-                Ok(batch) => self.route(&batch),
-                Err(error) => {
-                    if !self.log_failed(error) {
-                        return;
-                    }
-                }
+            let Err(why) = caught(|| self.turn()) else { continue };
+            tracing::error!("the projection loop panicked and begins again: {why}");
+            self.all_again("panic", &format!("the projection loop panicked and begins again: {why}"));
+        }
+    }
+
+    fn turn(&mut self) {
+        if self.lost {
+            return self.reconnect();
+        }
+        match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
+            Ok(batch) => self.route(&batch),
+            Err(error) => self.log_failed(error),
+        }
+        self.retry();
+    }
+
+    /// Reports every partition that is not stopped. Each that is read, stopped or not, is read again later from what is
+    /// committed.
+    fn all_again(&mut self, kind: &'static str, error: &str) {
+        for (partition, worker) in &mut self.workers {
+            if worker.stopped.is_none() {
+                let stop = Stop { offset: worker.fold.next, kind, error: error.to_owned() };
+                self.shared.report(*partition, worker.fold.next, Some(stop));
+            } else if self.reader.position(*partition).is_none() {
+                continue;
             }
-            self.retry();
+            worker.retry_at = Some(Instant::now() + RETRY_AFTER);
+        }
+    }
+
+    /// Takes a new reader in place of one that has failed for good. Where there is none yet, the partitions stay reported.
+    fn reconnect(&mut self) {
+        std::thread::park_timeout(RETRY_AFTER);
+        match self.shared.log.reader(&[]) {
+            Ok(reader) => {
+                tracing::warn!("reading the log again with a new reader");
+                (self.reader, self.lost) = (reader, false);
+            }
+            Err(error) => tracing::error!("the log cannot be read: {error}"),
         }
     }
 
@@ -302,10 +392,11 @@ impl Pipeline {
         }
     }
 
-    /// Whether the loop can go on.
-    fn log_failed(&mut self, error: runlog_log::Error) -> bool {
+    /// Stops the partition that the log names. Where it names none, those whose last record is no longer in the log.
+    fn log_failed(&mut self, error: runlog_log::Error) {
         let at = error.subject().partition;
         match error.kind() {
+            Kind::OutOfRange if at.is_none() => self.check_all(&error),
             Kind::OutOfRange | Kind::Damaged => {
                 let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };
                 let told = crate::index::Error::from(error).problem().detail;
@@ -318,20 +409,35 @@ impl Pipeline {
                         self.reader.release(*partition).ok();
                     }
                 }
-                true
             }
             Kind::Fatal => {
-                tracing::error!("the log is lost to this process, start it again: {error}");
-                for (partition, worker) in &self.workers {
-                    let stop = Stop { offset: worker.fold.next, kind: "log", error: error.to_string() };
-                    self.shared.report(*partition, worker.fold.next, Some(stop));
-                }
-                false
+                tracing::error!("the log's reader has failed, a new one takes its place: {error}");
+                self.all_again("log", &error.to_string());
+                self.lost = true;
             }
             Kind::Retry | Kind::Invalid | Kind::Unknown => {
                 tracing::warn!("reading the log failed, trying again: {error}");
                 std::thread::park_timeout(POLL_WAIT);
-                true
+            }
+        }
+    }
+
+    /// Compares each partition's last record with the log's, stops those that differ, and reads the others again.
+    fn check_all(&mut self, error: &runlog_log::Error) {
+        tracing::error!("the log lost records; looking which partitions are affected: {error}");
+        let partitions: Vec<PartitionId> = self.workers.keys().copied().collect();
+        for partition in partitions {
+            let Some(worker) = self.workers.get_mut(&partition).filter(|worker| worker.stopped.is_none()) else {
+                continue;
+            };
+            match lost_end(&*self.shared.log, &worker.fold) {
+                Ok(None) => self.seek_back(partition),
+                Ok(Some(stop)) => {
+                    self.reader.release(partition).ok();
+                    self.stop(partition, stop);
+                }
+                // It is not known yet: the question is asked again where the partition is read again.
+                Err(error) => self.unread(partition, &error),
             }
         }
     }

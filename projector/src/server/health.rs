@@ -151,6 +151,11 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             stop.offset
         ),
         "not_a_journal" => "serve the topic that the journal was created on, or a new one".into(),
+        "panic" => format!(
+            "report the defect with the server's log; start a version without it, or void the record: \
+             runlog dead-letter skip {partition}:{} --who … --why …",
+            stop.offset
+        ),
         "store" => "make room on the disk and check its health; the partition is tried again every second".into(),
         _ => "check that the log can be reached; the partition is tried again".into(),
     }

@@ -17,6 +17,7 @@ mod http_answers;
 mod http_questions;
 mod index_changes;
 mod interleaved_polls;
+mod isolation;
 mod log_contract;
 mod openapi_describes;
 mod paused_is_stale;

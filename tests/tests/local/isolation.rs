@@ -1,0 +1,199 @@
+//! What goes wrong in one partition stops that one, visibly, and the others go on.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::{
+    Ack, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
+};
+use runlog_projector::{Config, Consistency, Projector};
+use runlog_schemas::{
+    codec::{Framing, Schemas, Unreadable},
+    payload::Skip,
+    schema::Version,
+};
+use runlog_tests::agent::{Agent, entry, run_in};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const PARTITIONS: u32 = 2;
+const DEADLINE: Duration = Duration::from_secs(30);
+const FIRST: PartitionId = PartitionId::ZERO;
+
+/// A registry whose answers panic.
+#[derive(Debug)]
+struct Panics;
+
+impl Schemas for Panics {
+    fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
+        panic!("a defect with schema {id}")
+    }
+    fn framing(&self) -> Result<Framing, String> {
+        Ok(Framing::SingleObject)
+    }
+    fn wait(&self, _: Duration) {}
+}
+
+/// What the next poll does.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Fails(Kind),
+    Panics,
+}
+
+/// A log whose reader has a fault once, and whose records of the first partition can become others.
+#[derive(Clone, Debug)]
+struct Faulty {
+    log: MemoryLog,
+    fault: Arc<Mutex<Option<Fault>>>,
+    /// The record here is another one.
+    changed: Arc<Mutex<Option<Offset>>>,
+}
+
+impl Log for Faulty {
+    fn topic(&self) -> &str {
+        self.log.topic()
+    }
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+    fn value_bytes_max(&self) -> usize {
+        self.log.value_bytes_max()
+    }
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        self.log.append(partition, batch)
+    }
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        self.log.bounds(partition, deadline)
+    }
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        Ok(Box::new(FaultyReader { reader: self.log.reader(from)?, log: self.clone() }))
+    }
+}
+
+struct FaultyReader {
+    reader: Box<dyn Reader>,
+    log: Faulty,
+}
+
+impl Reader for FaultyReader {
+    fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        let fault = self.log.fault.lock().unwrap().take();
+        match fault {
+            Some(Fault::Fails(kind)) => return Err(Error::new(kind, "t", "an injected failure")),
+            Some(Fault::Panics) => panic!("an injected defect"),
+            None => {}
+        }
+        let mut records = self.reader.poll(max, timeout)?;
+        let changed = *self.log.changed.lock().unwrap();
+        for record in &mut records {
+            if record.partition == FIRST && Some(record.offset) == changed {
+                record.value.push(0);
+            }
+        }
+        Ok(records)
+    }
+    fn position(&self, partition: PartitionId) -> Option<Offset> {
+        self.reader.position(partition)
+    }
+    fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        self.reader.seek(partition, next)
+    }
+    fn release(&mut self, partition: PartitionId) -> Result<(), Error> {
+        self.reader.release(partition)
+    }
+}
+
+async fn start(log: Arc<dyn Log>) -> (TempDir, Projector) {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config { schemas: Arc::new(Panics), ..Config::new(dir.path(), || 0, || "journal".into()) };
+    (dir, Projector::start(config, log).await.unwrap())
+}
+
+async fn faulty() -> (TempDir, Projector, Faulty) {
+    let log = Faulty { log: MemoryLog::new(PARTITIONS), fault: Arc::default(), changed: Arc::default() };
+    let (dir, projector) = start(Arc::new(log.clone())).await;
+    (dir, projector, log)
+}
+
+/// Appends a turn of a run of its own; where.
+async fn turn(log: &dyn Log, partition: PartitionId, name: &str) -> Offset {
+    let turn = Agent::new(&run_in(partition, PARTITIONS, name)).turn("hello");
+    log.append(partition, vec![entry(&turn)]).await.unwrap()[0]
+}
+
+async fn latest(projector: &Projector, partition: PartitionId) {
+    projector.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
+}
+
+/// Waits until the partition has applied the record at `offset` and goes on.
+async fn goes_on(projector: &Projector, partition: PartitionId, offset: Offset) {
+    let mut progress = projector.follow(partition);
+    let applied = progress.wait_for(|progress| progress.applied > offset && progress.stopped.is_none());
+    tokio::time::timeout(DEADLINE, applied).await.unwrap().unwrap();
+}
+
+/// Waits until the partition stops: where, and the kind.
+async fn stops(projector: &Projector, partition: PartitionId) -> (Offset, &'static str) {
+    let mut progress = projector.follow(partition);
+    let stopped = progress.wait_for(|progress| progress.stopped.is_some());
+    let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().unwrap().stopped.clone().unwrap();
+    (stop.offset, stop.kind)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skipped() {
+    let log = MemoryLog::new(PARTITIONS);
+    let (_dir, projector) = start(Arc::new(log.clone())).await;
+    // All of it in one poll.
+    log.hold(FIRST);
+    let before = turn(&log, FIRST, "before").await;
+    let named = Entry { value: [&[0, 0, 0, 0, 7][..], b"body"].concat(), ..Entry::default() };
+    let defect = log.append(FIRST, vec![named]).await.unwrap()[0];
+    let after = turn(&log, FIRST, "after").await;
+    log.release(FIRST);
+    assert_eq!(stops(&projector, FIRST).await, (defect, "panic"));
+    let progress = projector.progress(FIRST);
+    assert_eq!(progress.applied, before.saturating_add(1), "what came before it is applied");
+    let error = progress.stopped.unwrap().error;
+    assert!(error.contains("a defect with schema 7") && error.contains(&format!("offset {defect}")), "{error}");
+
+    let other = PartitionId::from(1);
+    turn(&log, other, "other").await;
+    latest(&projector, other).await;
+    let skip = Skip { offset: defect, who: "w".into(), why: "y".into() };
+    projector.skip(FIRST, skip, DEADLINE).await.unwrap();
+    goes_on(&projector, FIRST, after).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncation_that_names_no_partition_stops_the_one_that_lost_records() {
+    let (_dir, projector, log) = faulty().await;
+    let (other, lost) = (PartitionId::from(1), turn(&log, FIRST, "lost").await);
+    turn(&log, other, "kept").await;
+    latest(&projector, FIRST).await;
+    latest(&projector, other).await;
+    *log.changed.lock().unwrap() = Some(lost);
+    *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::OutOfRange));
+    assert_eq!(stops(&projector, FIRST).await, (lost.saturating_add(1), "log_diverged"));
+    let more = turn(&log, other, "more").await;
+    goes_on(&projector, other, more).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_loop_goes_on_after_a_panic_and_after_its_reader_failed_for_good() {
+    for fault in [Fault::Panics, Fault::Fails(Kind::Fatal)] {
+        let (_dir, projector, log) = faulty().await;
+        latest(&projector, FIRST).await;
+        *log.fault.lock().unwrap() = Some(fault);
+        // Visible meanwhile.
+        let kind = stops(&projector, FIRST).await.1;
+        assert_eq!(kind, if matches!(fault, Fault::Panics) { "panic" } else { "log" });
+        for partition in PartitionId::all(PARTITIONS) {
+            let offset = turn(&log, partition, "more").await;
+            goes_on(&projector, partition, offset).await;
+        }
+    }
+}

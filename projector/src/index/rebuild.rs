@@ -58,12 +58,17 @@ impl Found {
 /// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older layout;
 /// or a new one.
 pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
-    for generation in generations(index, partition) {
-        let dir = dir(index, generation, partition);
+    let found = generations(index, partition);
+    for (nth, generation) in found.iter().enumerate() {
+        let dir = dir(index, *generation, partition);
         let store = Store::open_any(&dir, budget)?;
         let older = store.layout()? != meta::LAYOUT;
-        if generation == 1 || store.row(meta::live().bytes())?.is_some() || store.row(meta::older().bytes())?.is_some()
-        {
+        let (live, beside) = (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
+        if *generation == 1 || live || beside {
+            // A process that ended while queries held the replaced store left it behind.
+            for replaced in found.iter().skip(nth + 1).filter(|_| live && !beside) {
+                std::fs::remove_dir_all(self::dir(index, *replaced, partition)).ok();
+            }
             return Ok(if older { Found::Older(store) } else { Found::Current(store) });
         }
         drop(store);
@@ -134,10 +139,7 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) {
         Ok(false) => {}
         Ok(true) => {
             tracing::warn!(%partition, next = %fold.next, "partition rebuilt");
-            let old = live.dir().to_owned();
-            drop(live);
-            // Queries under way may still hold the old store: RocksDB keeps its files open until they are done.
-            std::fs::remove_dir_all(old).ok();
+            live.remove_when_unused();
         }
         Err(error) => {
             tracing::error!(%partition, next = %fold.next, %error, "the rebuilt partition does not take over")

@@ -19,7 +19,10 @@ use runlog_schemas::{
 use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 pub mod anomalies;
@@ -203,6 +206,22 @@ pub struct Store {
     /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old write-ahead log
     /// and the new one.
     memtable: Mutex<Share>,
+    /// After `db`, which is closed first.
+    removal: Removal,
+}
+
+/// Removes a store's folder when it is dropped, if it was told to.
+struct Removal {
+    dir: PathBuf,
+    wanted: AtomicBool,
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        if self.wanted.load(Ordering::Acquire) {
+            std::fs::remove_dir_all(&self.dir).ok();
+        }
+    }
 }
 
 impl std::fmt::Debug for Store {
@@ -286,7 +305,8 @@ impl Store {
     fn open_with(options: &rocksdb::Options, dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
         std::fs::create_dir_all(dir).ok();
         let db = rocksdb::DB::open(options, dir).map_err(|source| Error::of(dir, source))?;
-        let store = Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()) };
+        let removal = Removal { dir: dir.to_owned(), wanted: AtomicBool::new(false) };
+        let store = Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()), removal };
         let key = meta::layout();
         match store.get::<u32>(&key)? {
             Some(found) if found > meta::LAYOUT => {
@@ -296,6 +316,12 @@ impl Store {
             None => store.commit(std::iter::once((key.bytes(), Some(meta::LAYOUT.to_bytes().as_slice()))))?,
         }
         Ok(store)
+    }
+
+    /// Removes the folder when the last holder lets go of the store: tables are opened lazily, so that a query in progress
+    /// may still need any of its files.
+    pub fn remove_when_unused(&self) {
+        self.removal.wanted.store(true, Ordering::Release);
     }
 
     /// The layout of its rows.

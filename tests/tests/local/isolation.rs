@@ -197,3 +197,20 @@ async fn the_loop_goes_on_after_a_panic_and_after_its_reader_failed_for_good() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
+    let log = MemoryLog::new(PARTITIONS);
+    let (_dir, projector) = start(Arc::new(log.clone())).await;
+    let voided = turn(&log, FIRST, "voided").await;
+    turn(&log, FIRST, "kept").await;
+    latest(&projector, FIRST).await;
+    let replaced = projector.store(FIRST);
+    let dir = replaced.dir().to_owned();
+    let skip = Skip { offset: voided, who: "w".into(), why: "y".into() };
+    projector.skip(FIRST, skip, DEADLINE).await.unwrap();
+    assert_ne!(projector.store(FIRST).dir(), dir, "a rebuilt store answers");
+    assert!(dir.join("CURRENT").exists(), "a query may still open its tables");
+    drop(replaced);
+    assert!(!dir.exists(), "{} is left behind", dir.display());
+}

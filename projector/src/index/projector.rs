@@ -212,7 +212,14 @@ impl Projector {
                 }
                 (partition, offset.saturating_add(1))
             }
-            Consistency::Latest => (partition, self.bounds(partition, deadline).await?.end),
+            Consistency::Latest => {
+                let before = self.progress(partition);
+                let end = self.bounds(partition, deadline).await?.end;
+                if end < before.applied && before.stopped.is_none() {
+                    return Err(Error::new(ErrorKind::Unavailable, moved_back(partition, end, before.applied)));
+                }
+                (partition, end)
+            }
         };
         let mut progress = self.shared.subscribe(partition);
         let left = until.saturating_duration_since(Instant::now());
@@ -268,6 +275,14 @@ async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budge
         return Err(older.outgrown(why)?.into());
     }
     Ok(rebuild::beside(&index, partition, &older, budget)?)
+}
+
+/// What to say of a log whose end lies before what was applied from it.
+pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> String {
+    format!(
+        "the log of partition {partition} ends at offset {end}, and records up to {applied} were applied from it: a deposed \
+         leader answered, or the topic was deleted and created again; retry, and restart the server if it stays so"
+    )
 }
 
 fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinHandle<()>, Error> {

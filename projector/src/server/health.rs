@@ -4,6 +4,7 @@ use super::{App, Nothing};
 use crate::index::{
     Error,
     fold::Stop,
+    projector::moved_back,
     query::counts::{self, Counts},
 };
 use axum::{
@@ -25,11 +26,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl App {
     async fn partition_health(&self, partition: PartitionId) -> PartitionHealth {
+        let before = self.0.progress(partition).applied;
         let end = self.0.bounds(partition, PATIENCE).await.map(|bounds| bounds.end);
         let progress = self.0.progress(partition);
         let error = match (&progress.stopped, &end) {
             (Some(stop), _) => Some(stop.error.clone()),
             (None, Err(error)) => Some(error.problem().detail),
+            (None, Ok(end)) if *end < before => Some(moved_back(partition, *end, before)),
             (None, Ok(_)) => None,
         };
         PartitionHealth {
@@ -175,7 +178,7 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
             }),
             (None, Some(error)) => findings.push(Finding {
                 severity: Severity::Error.into(),
-                what: format!("partition {} cannot be asked for its end: {error}", health.partition),
+                what: format!("the end of partition {} is not known: {error}", health.partition),
                 fix: "check that the log can be reached".into(),
             }),
             (None, None) => {}
@@ -203,8 +206,10 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
         health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()
     };
     let stopped = of(|health| health.state == PartitionState::Stopped);
-    let lagging =
-        of(|health| health.state == PartitionState::Running && health.end.is_none_or(|end| health.applied < end));
+    let lagging = of(|health| {
+        health.state == PartitionState::Running
+            && (health.error.is_some() || health.end.is_none_or(|end| health.applied < end))
+    });
     let state = match () {
         () if !lagging.is_empty() => "catching_up",
         () if stopped.len() == health.len() => "stopped",

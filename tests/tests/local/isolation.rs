@@ -30,7 +30,7 @@ impl Schemas for Panics {
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable> {
         panic!("a defect with schema {id}")
     }
-    fn framing(&self) -> Result<Framing, String> {
+    fn framing(&self, _: &'static Version) -> Result<Framing, String> {
         Ok(Framing::SingleObject)
     }
     fn wait(&self, _: Duration) {}

@@ -1,6 +1,6 @@
 //! How the clients are configured, and which of librdkafka's properties nobody may change.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
 
 use rdkafka::{ClientConfig, config::RDKafkaLogLevel};
 
@@ -56,9 +56,21 @@ const FIXED_READER: [(&str, &str); 6] = [
 /// Without this the end would be that of the committed transactions, and not the high watermark.
 const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
 
-/// Other names of fixed properties.
-const ALIASES: [&str; 5] =
-    ["bootstrap.servers", "metadata.broker.list", "request.required.acks", "message.max.bytes", "api.version.request"];
+/// Other names of fixed properties, and those that nobody may set.
+const REFUSED: [&str; 6] = [
+    "bootstrap.servers",
+    "metadata.broker.list",
+    "request.required.acks",
+    "message.max.bytes",
+    "api.version.request",
+    // A transactional producer's records are not in the log before it commits, and it never does.
+    "transactional.id",
+];
+
+/// The two names of the property that bounds how long an append may be unknown, and the range that is allowed, ms. 0 would
+/// mean for ever.
+const DELIVERY_TIMEOUT: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
+const DELIVERY_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=300_000;
 
 const DEFAULTS: [(&str, &str); 3] =
     [("socket.keepalive.enable", "true"), ("reconnect.backoff.max.ms", "2000"), ("retry.backoff.max.ms", "500")];
@@ -127,7 +139,15 @@ impl KafkaConfig {
 
     fn refuse_fixed(&self) -> Result<(), Error> {
         let fixed = FIXED.iter().chain(&FIXED_PRODUCER).chain(&FIXED_READER).map(|(name, _)| *name);
-        let mut fixed = fixed.chain(ALIASES);
+        let mut fixed = fixed.chain(REFUSED);
+        for name in DELIVERY_TIMEOUT {
+            let Some(value) = self.properties.get(name) else { continue };
+            if !value.parse().is_ok_and(|millis| DELIVERY_TIMEOUT_MS.contains(&millis)) {
+                let (min, max) = (DELIVERY_TIMEOUT_MS.start(), DELIVERY_TIMEOUT_MS.end());
+                let what = format!("the client property {name} is {value}, not within {min} to {max}");
+                return Err(Error::new(Kind::Invalid, &self.topic, what));
+            }
+        }
         match fixed.find(|name| self.properties.contains_key(*name)) {
             Some(name) => {
                 let what =
@@ -160,6 +180,19 @@ mod tests {
             let error = KafkaConfig::new("b:1", "t").with(name, "x").client(Role::Reader).unwrap_err();
             assert_eq!(error.kind(), Kind::Invalid);
             assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_append_is_neither_transactional_nor_unbounded() {
+        let made = |name: &str, value: &str| KafkaConfig::new("b:1", "t").with(name, value).client(Role::Producer);
+        assert_eq!(made("transactional.id", "x").unwrap_err().kind(), Kind::Invalid);
+        for name in DELIVERY_TIMEOUT {
+            for value in ["0", "-1", "86400000", "x"] {
+                let error = made(name, value).unwrap_err();
+                assert!(error.kind() == Kind::Invalid && error.to_string().contains(name), "{error}");
+            }
+            made(name, "60000").unwrap();
         }
     }
 

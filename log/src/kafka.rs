@@ -125,7 +125,12 @@ impl Log for KafkaLog {
 
     fn weaknesses(&self) -> Result<Vec<String>, Error> {
         let gone = || Error::new(Kind::Retry, &self.config.topic, "there is no such topic any more");
-        Ok(admin::weaknesses(&admin::describe(&self.config)?.ok_or_else(gone)?))
+        let info = admin::describe(&self.config)?.ok_or_else(gone)?;
+        if info.configs.is_empty() {
+            let what = "this user may not read the topic's settings (DescribeConfigs)";
+            return Err(Error::new(Kind::Retry, &self.config.topic, what));
+        }
+        Ok(admin::weaknesses(&info))
     }
 
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {

@@ -4,14 +4,20 @@ use crate::index::{Config, Error, Projector};
 use runlog_content::{self as content, Store};
 use runlog_log::{
     Log,
-    kafka::{KafkaConfig, KafkaLog, admin},
+    kafka::{
+        KafkaConfig, KafkaLog,
+        admin::{self, LossySetting, TopicInfo},
+    },
     local::{LocalConfig, LocalLog},
 };
 use runlog_schemas::answer::ErrorKind;
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 /// Partitions of a topic that this process creates.
 pub const KAFKA_PARTITIONS: u32 = 16;
+
+/// In the data folder: the settings of its topic that were accepted although they can lose records, `TOPIC NAME=VALUE` a line.
+const ACCEPTED: &str = "accepted-topic-settings";
 
 /// A projector over the local log in `config.dir/log`, with its content in `config.dir/content` unless another store is
 /// given. One process at a time: the folder is locked.
@@ -34,12 +40,22 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 }
 
 /// A projector over a Kafka topic. Creates the topic if it is missing, as `docs/operate.md` ("Kafka") describes, and logs
-/// each setting of an existing one that can lose records.
+/// each setting of an existing one that is weaker.
+///
+/// Errors: `Invalid` for a topic that can lose records of the journal, unless `config.accept_lossy_topic` or an earlier start
+/// of the same folder accepted the same settings.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
-    let wanted = config.partitions;
-    let opened = tokio::task::spawn_blocking(move || {
+    let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
+    let opened = tokio::task::spawn_blocking(move || -> Result<KafkaLog, Error> {
         match admin::describe(&kafka)? {
+            Some(info) if info.configs.is_empty() => {
+                tracing::warn!(
+                    topic = kafka.topic,
+                    "cannot read the topic's settings, which may lose records: allow this user DescribeConfigs"
+                );
+            }
             Some(info) => {
+                refuse_lossy(&dir, accept, &kafka, &info)?;
                 for weakness in admin::weaknesses(&info) {
                     tracing::warn!(topic = kafka.topic, "the topic is not configured for a journal: {weakness}");
                 }
@@ -50,11 +66,67 @@ pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Erro
                 admin::create_topic(&kafka, partitions)?;
             }
         }
-        KafkaLog::connect(kafka)
+        Ok(KafkaLog::connect(kafka)?)
     });
     let log = opened
         .await
         .map_err(|error| Error::new(ErrorKind::Internal, "opening the topic panicked").because(error))??;
     let log: Arc<dyn Log> = Arc::new(log);
     Projector::start(config, log).await
+}
+
+/// Refuses a topic that can lose records of the journal, unless its settings are accepted now or were accepted earlier.
+fn refuse_lossy(dir: &Path, accept: bool, kafka: &KafkaConfig, info: &TopicInfo) -> Result<(), Error> {
+    let lossy = admin::lossy(info);
+    let lines = lossy.iter().map(|setting| format!("{} {}={}", kafka.topic, setting.name, setting.value));
+    let (file, lines) = (dir.join(ACCEPTED), lines.collect::<Vec<_>>());
+    let accepted = std::fs::read_to_string(&file).unwrap_or_default();
+    if lines.iter().all(|line| accepted.lines().any(|accepted| accepted == line)) {
+        return Ok(());
+    }
+    if accept {
+        return std::fs::write(&file, lines.join("\n") + "\n").map_err(|error| {
+            let message = format!("cannot remember in {} that the topic's settings are accepted", file.display());
+            Error::new(ErrorKind::Unavailable, message).because(error)
+        });
+    }
+    let found = lossy.iter().map(|setting| {
+        let LossySetting { name, value, wanted, consequence } = setting;
+        format!("{name} is {value}, not {wanted}: {consequence}")
+    });
+    Err(Error::new(
+        ErrorKind::Invalid,
+        format!(
+            "topic {} can lose records of the journal ({}). Correct it: {}; or start once with --accept-lossy-topic, \
+             which is remembered for these settings",
+            kafka.topic,
+            found.collect::<Vec<_>>().join("; "),
+            admin::correction(kafka, &lossy)
+        ),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_topic_that_can_lose_the_journal_is_refused_until_its_settings_are_accepted() {
+        let (dir, kafka) = (tempfile::tempdir().unwrap(), KafkaConfig::new("b:1", "t"));
+        let configs = [("retention.ms".to_owned(), "1000".to_owned())].into();
+        let mut info = TopicInfo { partitions: 1, replication: 1, brokers: 1, configs };
+        let refused = refuse_lossy(dir.path(), false, &kafka, &info).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        for part in ["retention.ms is 1000", "kafka-configs.sh", "retention.ms=-1", "--accept-lossy-topic"] {
+            assert!(refused.to_string().contains(part), "{refused}");
+        }
+        refuse_lossy(dir.path(), true, &kafka, &info).unwrap();
+        refuse_lossy(dir.path(), false, &kafka, &info).expect("it is remembered");
+        info.configs.insert("retention.ms".to_owned(), "500".to_owned());
+        refuse_lossy(dir.path(), false, &kafka, &info).expect_err("another value");
+        info.configs = [("retention.ms".to_owned(), "-1".to_owned())].into();
+        refuse_lossy(dir.path(), false, &kafka, &info).unwrap();
+    }
 }

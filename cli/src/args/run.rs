@@ -82,6 +82,9 @@ pub(crate) struct Serve {
     /// Serve the indices as they are; read nothing from the log
     #[arg(long)]
     pub(crate) paused: bool,
+    /// Serve a topic whose settings can lose records of the journal; remembered for these settings
+    #[arg(long, conflicts_with = "local")]
+    pub(crate) accept_lossy_topic: bool,
     /// Format of the log lines on stderr [default: text]
     #[arg(long, env = "RUNLOG_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     pub(crate) log_format: Option<logging::Format>,

@@ -41,6 +41,7 @@ pub(crate) struct Settings {
     pub(crate) topic: String,
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
+    pub(crate) accept_lossy_topic: bool,
     /// The schema registry.
     pub(crate) registry: Option<runlog_registry::Config>,
     /// Properties of librdkafka.
@@ -77,6 +78,7 @@ impl Settings {
             topic,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
+            accept_lossy_topic: args.accept_lossy_topic,
             kafka: config.kafka,
             content,
         })
@@ -164,6 +166,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
         dir: settings.data,
         memory_bytes: MEMORY_BYTES,
         paused: settings.paused,
+        accept_lossy_topic: settings.accept_lossy_topic,
         partitions: settings.partitions,
         ids: crate::random_id,
         clock: crate::now_millis,

@@ -34,7 +34,7 @@ pub struct TopicInfo {
     pub replication: u32,
     /// How many brokers the cluster has.
     pub brokers: u32,
-    /// Its configuration, defaults included.
+    /// Its configuration, defaults included. Empty where it may not be read.
     pub configs: BTreeMap<String, String>,
 }
 
@@ -52,7 +52,45 @@ const SETTINGS: [(&str, &str, &str); 5] = [
     ("message.timestamp.type", "LogAppendTime", "clients would choose the records' timestamps"),
 ];
 
-/// Asks for the topic; `None` where there is none. Asking does not create it.
+/// How many of [`SETTINGS`], from the first on, can lose records of the journal.
+const LOSSY: usize = 4;
+
+/// A setting with which a topic can lose records of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LossySetting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub value: String,
+    /// What it must be.
+    pub wanted: &'static str,
+    /// What happens otherwise.
+    pub consequence: &'static str,
+}
+
+/// The settings with which the topic can lose records of a journal: compaction, finite retention, unclean elections. Those
+/// that could not be read are not among them.
+pub fn lossy(info: &TopicInfo) -> Vec<LossySetting> {
+    let setting = |(name, wanted, consequence): &(&'static str, &'static str, &'static str)| {
+        let value = info.configs.get(*name).filter(|value| value != wanted)?.clone();
+        Some(LossySetting { name, value, wanted, consequence })
+    };
+    SETTINGS[..LOSSY].iter().filter_map(setting).collect()
+}
+
+/// The command of Kafka that corrects these settings of the topic.
+pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
+    let settings: Vec<String> = lossy.iter().map(|setting| format!("{}={}", setting.name, setting.wanted)).collect();
+    format!(
+        "kafka-configs.sh --bootstrap-server {} --alter --entity-type topics --entity-name {} --add-config {}",
+        config.brokers,
+        config.topic,
+        settings.join(",")
+    )
+}
+
+/// Asks for the topic; `None` where there is none. Asking does not create it. Without settings where this user may not read
+/// them (`DescribeConfigs`).
 pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
     let asker = asker(config)?;
@@ -66,12 +104,16 @@ pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     let described = wait_for(admin(config)?.describe_configs(&[ResourceSpecifier::Topic(topic)], &options()));
     let described = described
         .and_then(|mut described| described.pop().ok_or(KafkaError::NoMessageReceived)?.map_err(KafkaError::AdminOp));
-    let entries = described.map_err(failed)?.entries.into_iter();
+    let entries = match described {
+        Ok(described) => described.entries,
+        Err(error) if error.rdkafka_error_code().is_some_and(context::is_forbidden) => Vec::new(),
+        Err(error) => return Err(failed(error)),
+    };
     Ok(Some(TopicInfo {
         partitions: found.partitions().len() as u32,
         replication: replicas.min().unwrap_or(0),
         brokers: metadata.brokers().len() as u32,
-        configs: entries.filter_map(|entry| Some((entry.name, entry.value?))).collect(),
+        configs: entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?))).collect(),
     }))
 }
 
@@ -222,5 +264,20 @@ mod tests {
             assert_eq!(weaknesses(&info).len(), 1, "{name} is not known");
         }
         assert_eq!(weaknesses(&TopicInfo { replication: 2, ..strong(3) }).len(), 1);
+    }
+
+    #[test]
+    fn what_can_lose_the_journal_is_named_with_the_command_that_corrects_it() {
+        assert_eq!(lossy(&strong(3)), []);
+        let mut info = strong(3);
+        info.configs.insert("cleanup.policy".into(), "compact".into());
+        info.configs.insert("retention.ms".into(), "604800000".into());
+        info.configs.insert("message.timestamp.type".into(), "CreateTime".into());
+        let found = lossy(&info);
+        assert_eq!(found.iter().map(|setting| setting.name).collect::<Vec<_>>(), ["retention.ms", "cleanup.policy"]);
+        let command = correction(&KafkaConfig::new("b:1", "t"), &found);
+        assert!(command.ends_with("--entity-name t --add-config retention.ms=-1,cleanup.policy=delete"), "{command}");
+        info.configs.clear();
+        assert_eq!(lossy(&info), [], "what may not be read");
     }
 }

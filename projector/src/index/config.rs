@@ -16,6 +16,8 @@ pub struct Config {
     pub memory_bytes: usize,
     /// Serve the index and consume nothing. Default false.
     pub paused: bool,
+    /// Serve a Kafka topic although its settings can lose records of the journal. Remembered in `dir`. Default false.
+    pub accept_lossy_topic: bool,
     /// The count that the caller expects; none takes the journal's.
     pub partitions: Option<u32>,
     /// Random ids: of the journal, if this call creates it, and of records that the projector itself writes.
@@ -38,8 +40,8 @@ impl Config {
     pub fn new(dir: impl Into<PathBuf>, clock: Clock, ids: fn() -> String) -> Self {
         let memory_bytes = MEMORY_BYTES;
         let (dir, schemas) = (dir.into(), Arc::new(NoRegistry));
-        let (paused, partitions, content) = (false, None, None);
+        let (paused, accept_lossy_topic, partitions, content) = (false, false, None, None);
         let failpoints = Failpoints::default();
-        Self { dir, memory_bytes, paused, partitions, ids, clock, content, schemas, failpoints }
+        Self { dir, memory_bytes, paused, accept_lossy_topic, partitions, ids, clock, content, schemas, failpoints }
     }
 }

@@ -74,6 +74,13 @@ fn a_topic_that_is_weakened_while_a_server_runs_is_told_when_the_doctor_is_asked
     ensure!(told, "{doctor}");
     ensure!(!server.stderr().contains("retention.ms"), "{}", server.stderr());
     server.terminate()?;
+    let refused = launch.refused()?.exits(3)?;
+    let message = refused.json()?["error"]["message"].as_str().unwrap_or_default().to_owned();
+    for part in ["retention.ms is 604800000, not -1", "kafka-configs.sh", "--add-config retention.ms=-1"] {
+        ensure!(message.contains(part), "it does not say {part:?}: {message}");
+    }
+    launch.clone().with("--accept-lossy-topic").start()?.terminate()?;
+    // It is remembered.
     let again = launch.start()?;
     let named = again.stderr().lines().any(|line| {
         line.contains("WARN") && line.contains("retention.ms is 604800000, not -1") && line.contains(&config.topic)

@@ -38,6 +38,18 @@ async fn a_batch_takes_effect_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_is_written_again_takes_no_number() {
+    let way = Way::kafka().await.expect("a server");
+    batches::a_record_that_is_written_again_takes_no_number(&way).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_of_calls_that_outlive_their_run_are_evidence() {
+    let way = Way::kafka().await.expect("a server");
+    Box::pin(reopen::results_of_calls_that_outlive_their_run_are_evidence(&way)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_checkpoint_builds_on_one_that_was_refused() {
     reopen::no_checkpoint_builds_on_one_that_was_refused(&Way::kafka().await.expect("a server")).await;
 }

@@ -2,7 +2,7 @@
 //!
 //! The statement with the latest valid time up to that time decides. At equal times an assertion wins over a retraction, then the
 //! one that is later in the log. If it retracts, there is no row. A call that has ended stays ended, whatever is stated about its
-//! request later.
+//! request later, and keeps the start that it had at its end.
 
 use super::types::{ConversationTurn, ToolCall, ToolCallDone, ToolCallReq, Validity};
 
@@ -49,15 +49,29 @@ pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall
     let until = until(statements, at);
     until.last().filter(|last| last.validity.is_valid)?;
     let asserted = || until.iter().rev().filter(|statement| statement.validity.is_valid);
-    let requested = asserted().find_map(|statement| match &statement.said {
-        OfCall::Requested(req) => Some(req.clone()),
-        _ => None,
-    })?;
+    let requests = || {
+        asserted().filter_map(|statement| match &statement.said {
+            OfCall::Requested(req) => Some(req),
+            _ => None,
+        })
+    };
+    let mut requested = requests().next()?.clone();
     let done = asserted().find_map(|statement| match &statement.said {
         OfCall::Done(done, _) => Some(done.clone()),
         _ => None,
     });
+    if let Some(done) = &done
+        && let Some(begun) = requests().find(|req| req.started_at.at <= done.ended_at.at)
+        && requested.started_at.at > done.ended_at.at
+    {
+        requested.started_at = begun.started_at;
+    }
     Some((requested, done))
+}
+
+/// Whether the statement that decides at `at` retracts.
+pub(super) fn is_retracted<T>(statements: &[Statement<T>], at: i64) -> bool {
+    until(statements, at).last().is_some_and(|last| !last.validity.is_valid)
 }
 
 /// How the call ended, at any time, and the hash of its outcome. A call ends at most once.

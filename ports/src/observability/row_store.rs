@@ -144,27 +144,27 @@ impl RowStore {
     pub(super) async fn retract_turn(&self, id: Uuid, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
         let writer = self.writers.writer(&self.run_id).await?;
         let mut statements = self.of_turn(id).await?;
-        let old = fold::turn(&statements, END).ok_or(DbError::NotThere)?;
+        fold::turn(&statements, at).ok_or(DbError::NotThere)?;
         let stated = statements.iter().rev().find(|statement| statement.said.is_some()).ok_or(DbError::NotThere)?;
         let mut record = records::retraction(&writer, &stated.record_id, at, said)?;
         record.body.turn_id = Some(id.to_string());
         record_list::add(&mut record, &[records::of_turn(self.run(), id), records::turns(self.run())]);
-        statements.push(records::about_turn(&record)?.1);
+        let (_, old, new) = state(&mut statements, records::about_turn(&record)?.1, fold::turn);
         confirmed_write::write(&writer, record).await?;
-        Ok(of_turn(Some(old), fold::turn(&statements, END)))
+        Ok(of_turn(old, new))
     }
 
     pub(super) async fn retract_call(&self, key: Key<'_>, at: i64, said: (&str, &str)) -> Result<Change, DbError> {
         let writer = self.writers.writer(&self.run_id).await?;
         let list = self.list(key);
         let mut statements = self.of_call(list.clone()).await?;
-        let old = standing(&statements, END).ok_or(DbError::NotThere)?;
+        let (req, _) = standing(&statements, at).ok_or(DbError::NotThere)?;
         let request = records::request_id(key.0, &list)?;
         let mut record = records::retraction(&writer, request.as_str(), at, said)?;
-        self.put_call(&mut record, list, &[old.0.parent_id]);
-        statements.push(records::about_call(&record)?.1);
+        self.put_call(&mut record, list, &[req.parent_id]);
+        let (_, old, new) = state(&mut statements, records::about_call(&record)?.1, standing);
         confirmed_write::write(&writer, record).await?;
-        Ok(of_call(Some(old), standing(&statements, END)))
+        Ok(of_call(old, new))
     }
 
     fn put_call(&self, record: &mut JournalRecord, list: List, parents: &[Uuid]) {
@@ -183,11 +183,9 @@ impl Group<'_> {
         let mut record = records::turn(self.writer, turn, self.rows.config.content)?;
         let run = self.rows.run();
         record_list::add(&mut record, &[records::of_turn(run, turn.id), records::turns(run)]);
-        let (old, stated) =
-            (fold::turn(statements, END), statements.iter().any(|statement| statement.said.as_ref() == Some(turn)));
-        statements.push(records::about_turn(&record)?.1);
-        let new = fold::turn(statements, END);
-        if stated && new == old {
+        let stated = statements.iter().any(|statement| statement.said.as_ref() == Some(turn));
+        let (changed, old, new) = state(statements, records::about_turn(&record)?.1, fold::turn);
+        if stated && !changed {
             statements.pop();
             return Ok(());
         }
@@ -233,11 +231,10 @@ impl Group<'_> {
         rows.put_call(&mut record, list, &parents.into_iter().flatten().collect::<Vec<_>>());
         let stated =
             statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
-        let old = standing(statements, END);
         let (validity, record_id) = (req.started_at, record.body.record_id.as_str().to_owned());
-        statements.push(Statement { validity, record_id, said: OfCall::Requested(req) });
-        let new = standing(statements, END);
-        if stated && new == old {
+        let statement = Statement { validity, record_id, said: OfCall::Requested(req) };
+        let (changed, old, new) = state(statements, statement, standing);
+        if stated && !changed {
             statements.pop();
             return Ok(());
         }
@@ -266,13 +263,31 @@ impl Group<'_> {
             let (request_id, call_id, status) = (done.request_id, done.call_id.clone(), end.0.status);
             return if again { Ok(()) } else { Err(DbError::Ended { request_id, call_id, status }) };
         }
-        let old = standing(statements, END);
-        statements.push(said);
-        let new = standing(statements, END);
+        if fold::is_retracted(statements, done.ended_at.at) {
+            let (request_id, call_id) = (done.request_id, done.call_id.clone());
+            return Err(DbError::Retracted { request_id, call_id, at: done.ended_at.at });
+        }
+        let (_, old, new) = state(statements, said, standing);
         self.records.push(record);
         self.changes.push(of_call(old, new));
         Ok(())
     }
+}
+
+/// Adds a statement: whether it changes the row at any time, and the row before and after it: as of the end of time, or, if
+/// only the past changes, as of the statement's time. A row changes at statements' times only, so between this one and the
+/// next later one it is as it is at this one.
+fn state<T, R: PartialEq>(
+    statements: &mut Vec<Statement<T>>,
+    statement: Statement<T>,
+    row: impl Fn(&[Statement<T>], i64) -> Option<R>,
+) -> (bool, Option<R>, Option<R>) {
+    let at = statement.validity.at;
+    let then = row(statements, at);
+    let last = row(statements, END);
+    statements.push(statement);
+    let (new_then, new_last) = (row(statements, at), row(statements, END));
+    if last == new_last { (then != new_then, then, new_then) } else { (true, last, new_last) }
 }
 
 /// Whether two ends are the same, apart from their times.

@@ -5,7 +5,7 @@ use runlog_ports::{
     Blocking,
     observability::{
         Change, Config, ConversationTurn, DbError, ObservabilityStore, Operation, Relation, Row, Store, ToolCallDone,
-        ToolStatus, Validity, Write,
+        ToolCallReq, ToolStatus, Validity, Write,
     },
 };
 use serde_json::json;
@@ -117,13 +117,13 @@ pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<
     ensure!(at(20)? == Some((request(1, 10), Some(done(1, 20)))) && at(29)? == at(20)?, "ended");
     ensure!(at(30)?.is_none() && store.get_tool_call(row(1), "call")?.is_none(), "retracted");
     // Asserted again at the very time: the assertion counts, and what ended stays ended.
-    let again = request(1, 30);
-    store.record_tool_call_requested(again.clone())?;
-    ensure!(at(30)? == Some((again.clone(), Some(done(1, 20)))), "{:?}", at(30)?);
+    store.record_tool_call_requested(request(1, 30))?;
+    // It does not start after its end.
+    ensure!(at(30)? == Some((request(1, 10), Some(done(1, 20)))), "{:?}", at(30)?);
     store.retract_tool_call(row(1), "call", 30, "an auditor", "too late for that time")?;
     ensure!(at(30)?.is_some(), "an assertion of the same time counts, whichever came first");
     ensure!(store.list_tool_calls_by_parent_at(row(0), 25, 9)? == [(request(1, 10), Some(done(1, 20)))], "as of 25");
-    ensure!(store.list_tool_calls_by_parent(row(0), 9)? == [(again, Some(done(1, 20)))], "now");
+    ensure!(store.list_tool_calls_by_parent(row(0), 9)? == [(request(1, 10), Some(done(1, 20)))], "now");
 
     store.upsert_conversation_turn(turn(1, 10))?;
     store.upsert_conversation_turn(ConversationTurn { content: "corrected".into(), ..turn(1, 20) })?;
@@ -138,6 +138,51 @@ pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<
     store.upsert_conversation_turn(turn(2, 10))?;
     store.upsert_conversation_turn(ConversationTurn { created_at: retracted, ..turn(2, 0) })?;
     ensure!(said(39)? == [turn(2, 10).content] && said(40)?.is_empty(), "retracted by a statement");
+    Ok(())
+}
+
+/// The claim.
+pub fn a_correction_of_the_past_is_kept(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    let says = |content: &str, at: i64| ConversationTurn { content: content.into(), ..turn(1, at) };
+    let from = |vendor: &str, at: i64| ToolCallReq { vendor: vendor.into(), ..request(1, at) };
+    // The last one says again what was said first, and changes what holds from 10 on, and nothing from 20 on.
+    for (what, at) in [("one", 10), ("two", 10), ("now", 20), ("one", 10)] {
+        store.upsert_conversation_turn(says(what, at))?;
+        store.record_tool_call_requested(from(what, at))?;
+    }
+    for (at, what, since) in [(10, "one", 10), (19, "one", 10), (20, "now", 20)] {
+        ensure!(store.list_conversation_at(0, at, 9)? == [says(what, since)], "as of {at}: {what}");
+        ensure!(store.get_tool_call_at(row(1), "call", at)? == Some((from(what, since), None)), "as of {at}: {what}");
+    }
+    let before = records(way, &store)?;
+    store.upsert_conversation_turn(says("one", 10))?;
+    store.record_tool_call_requested(from("one", 10))?;
+    ensure!(records(way, &store)? == before, "what changes nothing at any time is not written");
+    Ok(())
+}
+
+/// The claim.
+pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::Result<()> {
+    let store = opened(way, WHOLE)?;
+    store.record_tool_call_requested(request(1, 10))?;
+    store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
+    let revived = store.record_tool_call_done(done(1, 40));
+    ensure!(matches!(revived, Err(DbError::Retracted { at: 40, .. })), "{revived:?}");
+    ensure!(store.get_tool_call(row(1), "call")?.is_none(), "it stays retracted");
+    // Its end before that is a correction of the past.
+    store.record_tool_call_done(done(1, 20))?;
+    ensure!(store.get_tool_call_at(row(1), "call", 29)? == Some((request(1, 10), Some(done(1, 20)))), "it had ended");
+    ensure!(store.get_tool_call(row(1), "call")?.is_none(), "it stays retracted");
+    let early = store.retract_tool_call(row(1), "call", 9, "an auditor", "before it was there");
+    ensure!(matches!(early, Err(DbError::NotThere)), "{early:?}");
+
+    store.record_tool_call_requested(request(2, 10))?;
+    store.record_tool_call_done(done(2, 20))?;
+    let late = ToolCallReq { vendor: "anthropic".into(), ..request(2, 30) };
+    store.record_tool_call_requested(late.clone())?;
+    let corrected = ToolCallReq { started_at: request(2, 10).started_at, ..late };
+    ensure!(store.get_tool_call(row(2), "call")? == Some((corrected, Some(done(2, 20)))), "it started before it ended");
     Ok(())
 }
 

@@ -20,6 +20,17 @@ fn a_row_is_what_was_stated_of_it_up_to_a_time() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
+    port_observability::a_correction_of_the_past_is_kept(&Way::local()?)?;
+    port_observability::a_correction_of_the_past_is_kept(&Way::http()?)
+}
+
+#[test]
+fn an_end_finds_a_request_and_no_call_starts_after_it() -> anyhow::Result<()> {
+    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::local()?)
+}
+
+#[test]
 fn a_group_takes_effect_together_or_not_at_all() -> anyhow::Result<()> {
     port_observability::a_group_takes_effect_together_or_not_at_all(&Way::local()?)
 }

@@ -6,13 +6,14 @@ use crate::{
     args::{self, Deadline, Decision, EffectsAction, ReadOptions},
     client::{self, Target},
     exit::Answer,
-    render,
+    output, render,
     session::{APPEND_WAIT, Session},
     text::{Cell, Text},
     value::{self, Consistency},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, Outcome, Pending},
+    answer::{Effect, Effects, ErrorKind, Outcome, Pending},
+    id::RecordId,
     json::Json,
 };
 use serde::Serialize;
@@ -70,26 +71,55 @@ struct Resolution<'a> {
     result: Option<Json>,
     who: &'a str,
     why: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evidence: Option<&'a RecordId>,
 }
 
 async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error> {
     let (decision, result) = decided(&args.decision)?;
     let (run_id, id) = (&args.run.run, &args.id);
-    if !args.consent.yes {
-        let reading =
-            ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
-        let recovery = recover::pages(session, run_id, false, None, &reading).await?;
-        let effect = recovery.pending.into_iter().find(|effect| effect.id == *id);
+    let mut effect = pending(session, &args).await?;
+    loop {
         confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {
             plan(effect.as_ref(), decision, result.as_ref(), text);
         })?;
+        // A server that does not know revisions has 0.
+        let revision = effect.as_ref().map(|effect| effect.revision).filter(|revision| *revision > 0);
+        let shown = effect.as_ref().filter(|_| revision.is_some()).and_then(Pending::adoptable);
+        let named = shown.filter(|shown| decision == "adopt" || (decision == "not_done" && shown.happened()));
+        let evidence = named.map(|evidence| &evidence.record_id);
+        let (who, why) = (args.attribution.who.as_str(), args.attribution.why.as_str());
+        let body = Resolution { decision, result: result.clone(), who, why, revision, evidence };
+        let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
+        let wait = session.wait(&args.wait, APPEND_WAIT);
+        let refused = match session.client.post::<Outcome>(target, client::body(&body)?, wait).await {
+            Ok(outcome) => {
+                session.output.answer(&outcome, render::outcome)?;
+                return Ok(Answer::of(&outcome));
+            }
+            Err(error) if error.kind() == ErrorKind::Conflict && !args.consent.yes => error,
+            Err(error) => return Err(error),
+        };
+        // If it changed since it was shown, show it again and ask again.
+        let now = pending(session, &args).await?;
+        if now.as_ref().is_none_or(|now| Some(now.revision) == revision) {
+            return Err(refused);
+        }
+        output::note(|text| {
+            text.line([Cell::from("the effect changed since it was shown; this is what is known now").warn()])
+        });
+        effect = now;
     }
-    let body = Resolution { decision, result, who: &args.attribution.who, why: &args.attribution.why };
-    let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
-    let wait = session.wait(&args.wait, APPEND_WAIT);
-    let outcome: Outcome = session.client.post(target, client::body(&body)?, wait).await?;
-    session.output.answer(&outcome, render::outcome)?;
-    Ok(Answer::of(&outcome))
+}
+
+/// The effect to decide about, as it is now; none where it is not pending.
+async fn pending(session: &Session, args: &args::Resolve) -> Result<Option<Pending>, Error> {
+    let reading =
+        ReadOptions { consistency: Some(Consistency::Latest), wait: Deadline { deadline: args.wait.deadline } };
+    let recovery = recover::pages(session, &args.run.run, false, None, &reading).await?;
+    Ok(recovery.pending.into_iter().find(|effect| effect.id == args.id))
 }
 
 /// What a decision changes, for the confirmation.
@@ -148,7 +178,8 @@ mod tests {
             decided(&Decision { done: done.map(str::to_owned), adopt, not_done, give_up }).unwrap()
         };
         let (decision, result) = flags(Some(r#"{"n": 12345678901234567890, "a": 1.50}"#), false, false, false);
-        let body = client::body(&Resolution { decision, result, who: "w", why: "t" }).unwrap();
+        let body =
+            client::body(&Resolution { decision, result, who: "w", why: "t", revision: None, evidence: None }).unwrap();
         assert_eq!(body, r#"{"decision":"done","result":{"n":12345678901234567890,"a":1.50},"who":"w","why":"t"}"#);
         assert_eq!(flags(None, true, false, false), ("adopt", None));
         assert_eq!(flags(None, false, true, false), ("not_done", None));

@@ -292,6 +292,10 @@ impl RunAppender {
             if kind.unclaimed() { (WriterSeq::ZERO, None) } else { (self.next_writer_seq, self.prev_hash) };
         place.journal_seq = if kind.numbered() { self.next_journal_seq } else { JournalSeq::ZERO };
         place.timestamp_millis = (self.config.clock)();
+        if let Some(epoch) = &mut record.body.facts.epoch {
+            // A decision of this writer's, sent again under another epoch.
+            *epoch = self.epoch;
+        }
         if let Payload::Batch(batch) = &mut record.payload {
             numbering::number_batch(batch, place, self.next_journal_seq);
         }

@@ -251,9 +251,14 @@ async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &
         };
         let key = pending.idempotency_key.clone().map(|key| (pending.tool_name.clone(), key));
         if key.is_none() {
-            let id = state.appender.config.record_id()?;
-            let record = state.appender.build_record(id, state.not_done(&call.id), None).await?;
-            state.appender.send(record).await?;
+            if !pending.evidence.is_empty() {
+                // An earlier start of it came to something: that is for somebody else to decide.
+                state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+                continue;
+            }
+            let record = state.not_done(&call.id).await?;
+            // Only once it is applied may the effect run: evidence may have come since the journal was read.
+            state.appender.send_record(record).await?;
             done.not_done += 1;
         }
         state.restore_never_started(Some(call), key, &intent.record_id);

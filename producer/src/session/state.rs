@@ -82,7 +82,8 @@ impl SessionState {
                 }
             }
             if key.is_none() {
-                self.appender.append(self.appender.config.record_id()?, self.not_done(&request), None).await?;
+                let record = self.not_done(&request).await?;
+                self.appender.append_record(record).await?;
             }
             self.restore_never_started(call, key, &record_id);
         }
@@ -98,8 +99,9 @@ impl SessionState {
         self.outbox.lock().never_started.retain(|other| other.record_id != *record_id);
     }
 
-    /// The decision, in this process's own name, that the effect of `request` did not happen.
-    pub(crate) fn not_done(&self, request: &RecordId) -> Payload {
+    /// The decision, in this process's own name, that the effect of `request` did not happen. It holds only as long as this
+    /// process has the run: another one may have started the effect since.
+    pub(crate) async fn not_done(&self, request: &RecordId) -> Result<JournalRecord, Error> {
         let config = &self.appender.config;
         let resolution = EffectResolution {
             request_record_id: request.clone(),
@@ -108,7 +110,10 @@ impl SessionState {
             who: format!("{}, {}", config.agent_id, config.claimed_by),
             why: "this process recorded the intent and never started the effect".into(),
         };
-        Payload::EffectResolution(resolution)
+        let payload = Payload::EffectResolution(resolution);
+        let mut record = self.appender.build_record(config.record_id()?, payload, None).await?;
+        record.body.facts.epoch = Some(self.appender.epoch);
+        Ok(record)
     }
 
     /// Appends one result as evidence, and returns whether it is kept; see [`RunAppender::append_evidence`].

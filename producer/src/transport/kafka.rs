@@ -27,6 +27,8 @@ use std::{collections::BTreeMap, time::Duration};
 pub(crate) struct Kafka {
     log: KafkaLog,
     partitions: u32,
+    /// Fingerprints of the schema's versions that the journal's server reads.
+    schemas: Vec<String>,
     /// The ids that the journal's registry gave to the schema's versions, by fingerprint.
     schema_ids: BTreeMap<String, u32>,
     /// Answers the queries.
@@ -67,18 +69,25 @@ impl Kafka {
         let http = Http::connect(server, config.deadline, config.content_store()?).await?;
         let journal = http.journal().await?;
         // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
-        let schema_ids = journal.schema_ids;
+        let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);
         let kafka = KafkaConfig::new(brokers, journal.topic);
         let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
         let log = opened.await.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
         })?;
         let log = log.map_err(|error| log_failed(&error).error)?;
-        Ok(Self { log, partitions: journal.partitions, schema_ids, http, deadline: config.deadline })
+        Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
     }
 
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
-        let id = self.schema_ids.get(&hex(&record.version().fingerprint)).copied();
+        let fingerprint = hex(&record.version().fingerprint);
+        if !self.schemas.contains(&fingerprint) {
+            // Its partition would stop at the record.
+            let message = format!("the server does not read schema {}; upgrade it first", record.version());
+            let error = Error::new(ErrorKind::Unavailable, Action::Operator, message);
+            return Err(AppendFailed { error, untouched: true });
+        }
+        let id = self.schema_ids.get(&fingerprint).copied();
         let entry = entry(record, id.map_or(Framing::SingleObject, Framing::Confluent), trace)?;
         let partition = partition_of(run_of(record)?, self.partitions);
         let ack = self.log.append(partition, vec![entry]);

@@ -13,7 +13,7 @@ use runlog_schemas::{
     draft::{self, Draft},
     headers,
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
-    judge::Head,
+    judge::{Head, Reason},
     payload::{EffectResolution, Payload, RunClaim, Skip, lifetime::RetentionHorizon},
     record::JournalRecord,
 };
@@ -29,6 +29,15 @@ const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
+
+/// What the author of a decision saw of the effect.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Its revision; none from a client that does not know revisions.
+    pub revision: Option<u64>,
+    /// The evidence that is adopted, or decided against.
+    pub evidence: Option<RecordId>,
+}
 
 impl Projector {
     /// A framed record, ready for the log.
@@ -294,6 +303,10 @@ impl Projector {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let known = has_id(&changes, run_id, &draft)?;
             let record = self.number(draft, &row.head, known)?;
+            if record.body.facts.principal.is_some() && !known {
+                let message = format!("record {} names a principal; only a server may", record.body.record_id);
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
             if record.body.run_id.borrow() != Some(run_id) {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
                 return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
@@ -397,11 +410,14 @@ impl Projector {
         })
     }
 
-    /// Records a decision on a pending effect.
+    /// Records a decision on a pending effect, made at what was `seen` of it.
+    ///
+    /// Errors: `Conflict` where the effect is not pending, or changed since.
     pub async fn resolve(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         resolution: EffectResolution,
+        seen: Seen,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
@@ -414,11 +430,21 @@ impl Projector {
         let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
             return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
         };
-        let outcome = self.append_own(run_id, Payload::EffectResolution(resolution), deadline).await?;
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
+        let revision = seen.revision;
+        (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
+        let outcome = self.append_made(run_id, record, deadline).await?;
         if outcome.outcome == Disposition::Refused {
-            let message = format!(
-                "effect {id} of run {run_id} is {status}; only a pending one is resolved, and only one with evidence adopted"
-            );
+            let message = if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::StaleDecision) {
+                let revision = revision.unwrap_or_default();
+                format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew")
+            } else {
+                format!(
+                    "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
+                     and evidence that it happened is named"
+                )
+            };
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         Ok(outcome)
@@ -431,8 +457,17 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let record_id = RecordId::new((self.shared.config.ids)())?;
+        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), deadline).await
+    }
+
+    async fn append_made(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        record: JournalRecord,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
         let draft = Draft {
-            record: JournalRecord::new(run_id, record_id, "runlog", payload),
+            record,
             has_record_id: true,
             has_journal_seq: false,
             has_writer_seq: false,

@@ -1,6 +1,13 @@
 //! One run, or a page of runs.
 
-use super::{App, Ask, append::RECORDS_MAX, events::terms, limit, moment::Asked, parsed};
+use super::{
+    App, Ask,
+    append::{RECORDS_MAX, Seen},
+    events::terms,
+    limit,
+    moment::Asked,
+    parsed,
+};
 use crate::index::{
     Consistency, Error,
     query::{self, checkpoint, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
@@ -386,6 +393,10 @@ pub(super) struct ResolutionBody {
     who: String,
     #[serde(default)]
     why: String,
+    #[serde(default)]
+    revision: Option<u64>,
+    #[serde(default)]
+    evidence: Option<RecordId>,
 }
 
 pub(super) async fn resolve(
@@ -408,5 +419,6 @@ pub(super) async fn resolve(
         who: body.who,
         why: body.why,
     };
-    app.0.resolve(run_id.borrow(), resolution, ask.deadline()).await.map(Json)
+    let seen = Seen { revision: body.revision, evidence: body.evidence };
+    app.0.resolve(run_id.borrow(), resolution, seen, ask.deadline()).await.map(Json)
 }

@@ -133,6 +133,22 @@ pub struct Pending {
     pub idempotency_key: Option<String>,
 }
 
+impl Pending {
+    /// The evidence that a decision to adopt adopts, and must name; so must a decision that the effect did not happen, if
+    /// this says that it did.
+    pub fn adoptable(&self) -> Option<&Evidence> {
+        let happened = |evidence: &&Evidence| evidence.happened();
+        self.evidence.iter().rfind(happened).or_else(|| self.evidence.last())
+    }
+}
+
+impl Evidence {
+    /// Whether it says that the effect happened.
+    pub fn happened(&self) -> bool {
+        self.status.known().is_some_and(|status| status.happened())
+    }
+}
+
 /// One effect, across all runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effect {

@@ -57,6 +57,14 @@ symbols! {
     }
 }
 
+impl EffectStatus {
+    /// Whether it says that the effect happened: a delivery is `deduped` by one that was made, and what is rewritten is the
+    /// result of a tool that ran.
+    pub fn happened(self) -> bool {
+        matches!(self, Self::Completed | Self::Deduped | Self::ResultRewritten)
+    }
+}
+
 impl Family {
     /// Those whose open states are effects that may have happened.
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];

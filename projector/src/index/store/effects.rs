@@ -50,10 +50,9 @@ pub fn prefix(ended: bool) -> Key {
 /// Evidence kept per effect.
 pub const EVIDENCE_MAX: usize = 16;
 
-/// Whether a result says that the effect happened: a delivery is `deduped` by one that was made, and what is rewritten is the
-/// result of a tool that ran.
+/// Whether a result says that the effect happened.
 fn happened(status: &str) -> bool {
-    matches!(status.parse(), Ok(EffectStatus::Completed | EffectStatus::Deduped | EffectStatus::ResultRewritten))
+    status.parse().is_ok_and(EffectStatus::happened)
 }
 
 /// The status of an effect that is pending, where nothing more is known of it.

@@ -1,0 +1,114 @@
+//! Appending records of a partition: skips and retention horizons.
+
+use crate::index::{Error, Projector, query};
+use runlog_schemas::{
+    answer::{Disposition, ErrorKind, Outcome},
+    id::{Offset, PartitionId, RecordId},
+    payload::{Payload, Skip, lifetime::RetentionHorizon},
+    record::JournalRecord,
+};
+use std::time::{Duration, Instant};
+
+impl Projector {
+    /// Refuses an offset that the partition does not have, and its genesis.
+    pub(in crate::server) async fn can_skip(
+        &self,
+        partition: PartitionId,
+        voided: Offset,
+        deadline: Duration,
+    ) -> Result<(), Error> {
+        if partition.get() >= self.journal().partitions {
+            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+        }
+        let bounds = self.bounds(partition, deadline).await?;
+        if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
+            let message = format!(
+                "cannot skip offset {voided}: partition {partition} holds offsets {} to below {}, and offset 0 is the \
+                     genesis, which cannot be skipped",
+                bounds.start, bounds.end
+            );
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
+        Ok(())
+    }
+
+    /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
+    pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        self.can_skip(partition, skip.offset, deadline).await?;
+        let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
+        self.past(appended, deadline).await
+    }
+
+    /// Takes content away from a partition, or from all of them, and waits until each is past its horizon. What was
+    /// appended before, again is harmless.
+    ///
+    /// Errors: `Usage` for a partition that there is none of; `Invalid` for a family that has no content; `PartitionStopped`
+    /// where one of them stands still: nothing is appended then. After any other error some may have it.
+    pub async fn retain(
+        &self,
+        partition: Option<PartitionId>,
+        horizon: RetentionHorizon,
+        deadline: Duration,
+    ) -> Result<Vec<Outcome>, Error> {
+        query::horizons::check(&horizon.family)?;
+        let wanted = self.wanted(partition)?;
+        wanted.iter().try_for_each(|partition| self.running(*partition))?;
+        let begun = Instant::now();
+        let mut appended = Vec::with_capacity(wanted.len());
+        for partition in wanted {
+            let one = self.append_of_partition(partition, Payload::RetentionHorizon(horizon.clone())).await;
+            appended.push(one.map_err(|error| if appended.is_empty() { error } else { error.after_a_part() })?);
+        }
+        let mut outcomes = Vec::with_capacity(appended.len());
+        for one in appended {
+            outcomes.push(self.past(one, deadline.saturating_sub(begun.elapsed())).await?);
+        }
+        Ok(outcomes)
+    }
+
+    /// The partition, or all of them where none is named.
+    ///
+    /// Errors: `Usage` for a partition that there is none of.
+    pub(in crate::server) fn wanted(&self, partition: Option<PartitionId>) -> Result<Vec<PartitionId>, Error> {
+        let all = PartitionId::all(self.journal().partitions);
+        let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
+        match partition.filter(|_| wanted.is_empty()) {
+            Some(partition) => Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}"))),
+            None => Ok(wanted),
+        }
+    }
+
+    /// Appends a record of a partition: where, and its id.
+    async fn append_of_partition(
+        &self,
+        partition: PartitionId,
+        payload: Payload,
+    ) -> Result<(PartitionId, Offset, RecordId), Error> {
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let mut record = JournalRecord::of_partition(record_id, "runlog", payload);
+        record.place.timestamp_millis = (self.shared.config.clock)();
+        let offsets = self.log().append(partition, vec![self.entry(&record)?]).await.map_err(Error::of_append)?;
+        Ok((partition, offsets.first().copied().unwrap_or_default(), record.body.record_id))
+    }
+
+    /// Waits until a partition is past a record of its own.
+    async fn past(
+        &self,
+        (partition, at, record_id): (PartitionId, Offset, RecordId),
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        let mut progress = self.shared.subscribe(partition);
+        let past = progress.wait_for(|progress| progress.applied > at);
+        match tokio::time::timeout(deadline, past).await {
+            Ok(Ok(_)) => {}
+            _ => return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1))),
+        }
+        Ok(Outcome {
+            position: self.position(partition, at, 0),
+            outcome: Disposition::Applied.into(),
+            reason: None,
+            record_id: record_id.into(),
+            journal_seq: None,
+        })
+    }
+}

@@ -50,6 +50,20 @@ pub(crate) const RULES: &[Rule] = &[
         attempt_starts,
     ),
     Rule::new(
+        "stale_decision",
+        "Judgement",
+        "a decision made at an earlier revision of its effect is refused",
+        stale_decision,
+    ),
+    Rule::new("adopt_names_evidence", "Judgement", "a decision at a revision names what it adopts", adopt_names),
+    Rule::new(
+        "not_done_names_evidence",
+        "Judgement",
+        "not done, at a revision, names the evidence that it happened",
+        not_done_names,
+    ),
+    Rule::new("decision_fenced", "Judgement", "a writer's own decision holds in its epoch only", decision_fenced),
+    Rule::new(
         "resolution_served",
         SECTION,
         "a server takes a decision once; on what is not pending it is a conflict",
@@ -201,6 +215,60 @@ fn attempt_starts(scenario: &mut Scenario<'_>) -> Checked {
     decide(scenario, &mut run, &asked, "not_done")?;
     scenario.say(&mut run, attempt(&asked))?;
     class(scenario, &run, "reconcile_required")?.has("/pending/0/attempts", 2)
+}
+
+fn stale_decision(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let before = scenario.recovery(&run)?;
+    before.has("/pending/0/revision", 1)?;
+    decide(scenario, &mut run, &asked, "not_done")?;
+    let made_at = |run: &mut Run, revision: u64| {
+        run.unclaimed(resolution(&asked, "not_done")).with("facts", json!({"revision": revision}))
+    };
+    let stale = made_at(&mut run, 1);
+    scenario.send(&mut run, &stale)?.refused("stale_decision")?;
+    // Later than any revision that there is: a skip took a record away.
+    let later = made_at(&mut run, 3);
+    scenario.send(&mut run, &later)?.applied()?;
+    scenario.recovery(&run)?.has("/pending/0/revision", 3)
+}
+
+/// Sends a decision that names no evidence, then one that names it.
+fn names(scenario: &mut Scenario<'_>, decision: &str) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "not_done")?;
+    let late = scenario.evidence(&mut run, completed(&asked, &json!("done")))?;
+    let told = scenario.recovery(&run)?;
+    told.that(told.at("/pending/0/evidence/0").is_object(), "evidence").needs("evidence_fenced")?;
+    let unnamed = run.unclaimed(resolution(&asked, decision)).with("facts", json!({"revision": 3}));
+    scenario.send(&mut run, &unnamed)?.refused("transition")?;
+    let facts = json!({"revision": 3, "evidence": late});
+    let named = run.unclaimed(resolution(&asked, decision)).with("facts", facts);
+    scenario.send(&mut run, &named)?.applied().map(drop)
+}
+
+fn adopt_names(scenario: &mut Scenario<'_>) -> Checked {
+    names(scenario, "adopt")
+}
+
+fn not_done_names(scenario: &mut Scenario<'_>) -> Checked {
+    names(scenario, "not_done")
+}
+
+fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    decide(scenario, &mut run, &asked, "not_done")?;
+    let of_epoch = |run: &mut Run, epoch: u64| {
+        let decision = run.unclaimed(resolution(&asked, "not_done")).with("facts", json!({"epoch": epoch}));
+        decision.with("writer_epoch", epoch)
+    };
+    let other = of_epoch(&mut run, 7);
+    scenario.send(&mut run, &other)?.refused("fenced")?;
+    let own = of_epoch(&mut run, 0);
+    scenario.send(&mut run, &own)?.applied().map(drop)
 }
 
 fn served(scenario: &mut Scenario<'_>) -> Checked {

@@ -2,7 +2,8 @@
 //!
 //! The statement with the latest valid time up to that time decides. At equal times an assertion wins over a retraction, then the
 //! one that is later in the log. If it retracts, there is no row. A call that has ended stays ended, whatever is stated about its
-//! request later, and keeps the start that it had at its end.
+//! request later, and keeps the start that it had at its end. The end itself neither asserts nor
+//! retracts the call.
 
 use super::types::{ConversationTurn, ToolCall, ToolCallDone, ToolCallReq, Validity};
 
@@ -47,7 +48,7 @@ pub(super) fn turn(statements: &[Statement<OfTurn>], at: i64) -> Option<Conversa
 /// The call as of a time.
 pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall> {
     let until = until(statements, at);
-    until.last().filter(|last| last.validity.is_valid)?;
+    decides(&until).filter(|last| last.validity.is_valid)?;
     let asserted = || until.iter().rev().filter(|statement| statement.validity.is_valid);
     let requests = || {
         asserted().filter_map(|statement| match &statement.said {
@@ -69,9 +70,14 @@ pub(super) fn call(statements: &[Statement<OfCall>], at: i64) -> Option<ToolCall
     Some((requested, done))
 }
 
+/// The statement that decides whether the call exists. Its end does not: an end asserts only that the call ended.
+fn decides<'a>(until: &[&'a Statement<OfCall>]) -> Option<&'a Statement<OfCall>> {
+    until.iter().rev().find(|statement| !matches!(statement.said, OfCall::Done(..))).copied()
+}
+
 /// Whether the statement that decides at `at` retracts.
-pub(super) fn is_retracted<T>(statements: &[Statement<T>], at: i64) -> bool {
-    until(statements, at).last().is_some_and(|last| !last.validity.is_valid)
+pub(super) fn is_retracted(statements: &[Statement<OfCall>], at: i64) -> bool {
+    decides(&until(statements, at)).is_some_and(|last| !last.validity.is_valid)
 }
 
 /// How the call ended, at any time, and the hash of its outcome. A call ends at most once.

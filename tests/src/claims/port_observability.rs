@@ -177,6 +177,15 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::
     let early = store.retract_tool_call(row(1), "call", 9, "an auditor", "before it was there");
     ensure!(matches!(early, Err(DbError::NotThere)), "{early:?}");
 
+    // A retraction from a time before the end: the end does not revive the call.
+    store.record_tool_call_requested(request(3, 10))?;
+    store.record_tool_call_done(done(3, 40))?;
+    store.retract_tool_call(row(3), "call", 30, "an auditor", "it was a drill")?;
+    for at in [30, 40] {
+        let call = store.get_tool_call_at(row(3), "call", at)?;
+        ensure!(call.is_none(), "retracted from 30, and as of {at} it is {call:?}");
+    }
+
     store.record_tool_call_requested(request(2, 10))?;
     store.record_tool_call_done(done(2, 20))?;
     let late = ToolCallReq { vendor: "anthropic".into(), ..request(2, 30) };

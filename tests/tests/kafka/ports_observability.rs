@@ -26,3 +26,13 @@ fn what_a_killed_process_wrote_is_found_by_the_next() -> anyhow::Result<()> {
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
     port_observability::of_two_processes_the_one_that_took_over_writes(&Way::kafka()?)
 }
+
+#[test]
+fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
+    port_observability::a_correction_of_the_past_is_kept(&Way::kafka()?)
+}
+
+#[test]
+fn an_end_finds_a_request_and_no_call_starts_after_it() -> anyhow::Result<()> {
+    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::kafka()?)
+}

@@ -27,7 +27,8 @@ fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
 
 #[test]
 fn an_end_finds_a_request_and_no_call_starts_after_it() -> anyhow::Result<()> {
-    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::local()?)
+    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::local()?)?;
+    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::http()?)
 }
 
 #[test]

@@ -233,8 +233,10 @@ impl Group<'_> {
             statements.iter().any(|statement| matches!(&statement.said, OfCall::Requested(said) if *said == req));
         let (validity, record_id) = (req.started_at, record.body.record_id.as_str().to_owned());
         let statement = Statement { validity, record_id, said: OfCall::Requested(req) };
+        // Nothing can change in an ended call but other fields: a repeat with a later start is the same request.
+        let ended = validity.is_valid && fold::end(statements).is_some_and(|(end, _)| end.ended_at.at < validity.at);
         let (changed, old, new) = state(statements, statement, standing);
-        if stated && !changed {
+        if (stated || ended) && !changed {
             statements.pop();
             return Ok(());
         }

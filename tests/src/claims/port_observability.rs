@@ -188,6 +188,9 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::
 
     store.record_tool_call_requested(request(2, 10))?;
     store.record_tool_call_done(done(2, 20))?;
+    let before = records(way, &store)?;
+    store.record_tool_call_requested(request(2, 30))?;
+    ensure!(records(way, &store)? == before, "a repeat after the end changes nothing, and is not written");
     let late = ToolCallReq { vendor: "anthropic".into(), ..request(2, 30) };
     store.record_tool_call_requested(late.clone())?;
     let corrected = ToolCallReq { started_at: request(2, 10).started_at, ..late };

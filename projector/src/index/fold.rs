@@ -22,17 +22,27 @@ use runlog_schemas::{
     id::{Offset, PartitionId},
     payload::{Genesis, Payload, Skip},
     record::RecordKind,
+    symbols,
 };
 use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
 
-/// Why a partition stands still until somebody acts.
+symbols! {
+    /// Why the index of a partition does not advance. `store`, `log`, `registry` and `index_damaged` are retried.
+    StopKind {
+        UnknownSchema = "unknown_schema", NotAJournal = "not_a_journal", LogTruncated = "log_truncated",
+        LogDiverged = "log_diverged", LogDamaged = "log_damaged", CannotRebuild = "cannot_rebuild",
+        IndexDamaged = "index_damaged", Panic = "panic", Store = "store", Log = "log", Registry = "registry",
+    }
+}
+
+/// Why a partition stopped, and at which record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// The record that cannot be taken.
+    /// The offset of the record that was not applied.
     pub offset: Offset,
-    /// `unknown_schema`, `not_a_journal`, `panic`, `log_truncated`, `log_diverged`, `cannot_rebuild`, `store`, `log`.
-    pub kind: &'static str,
-    /// What, and what to do.
+    /// Why, as an operator acts on it.
+    pub kind: StopKind,
+    /// What failed, on what, and what to do.
     pub error: String,
 }
 
@@ -193,7 +203,11 @@ impl<S: Commit> Fold<S> {
 
     fn stop(&self, offset: Offset, why: &Unreadable) -> Stop {
         let error = format!("record at partition {}, offset {offset}: {why}", self.partition);
-        Stop { offset, kind: why.reason(), error }
+        let kind = match why {
+            Unreadable::Unresolved { .. } => StopKind::Registry,
+            _ => StopKind::UnknownSchema,
+        };
+        Stop { offset, kind, error }
     }
 
     /// The first record must be this journal's genesis.
@@ -211,7 +225,7 @@ impl<S: Commit> Fold<S> {
     fn not_a_journal(&self, offset: Offset, found: &str) -> Step {
         Step::Stopped(Stop {
             offset,
-            kind: "not_a_journal",
+            kind: StopKind::NotAJournal,
             error: format!(
                 "partition {} begins at offset {offset} with {found}, expected the genesis of journal {}; \
                  serve the topic that the journal was created on",

@@ -10,7 +10,7 @@
 
 use crate::index::{
     failpoint,
-    fold::{self, Fold, Step, Stop},
+    fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
     store::{self, Rows},
@@ -88,7 +88,7 @@ impl PartitionWorker {
     fn panicked(&self, offset: Offset, why: &str) -> Stop {
         let partition = self.fold.partition;
         let error = format!("applying the record at partition {partition}, offset {offset} panicked: {why}");
-        Stop { offset, kind: "panic", error }
+        Stop { offset, kind: StopKind::Panic, error }
     }
 }
 
@@ -169,7 +169,7 @@ fn lost_end(log: &dyn Log, fold: &Fold) -> Result<Option<Stop>, runlog_log::Erro
         found.first().is_some_and(|record| record.offset == last.offset && Sha256::of(&record.value) == last.hash);
     let stop = || Stop {
         offset: fold.next,
-        kind: "log_diverged",
+        kind: StopKind::LogDiverged,
         error: format!("the log lost the record at offset {} that the index was built from", last.offset),
     };
     Ok((!same).then(stop))
@@ -210,7 +210,7 @@ impl Pipeline {
         while !self.shared.is_ending() {
             let Err(why) = caught(|| self.turn()) else { continue };
             tracing::error!("the projection loop panicked and begins again: {why}");
-            self.all_again("panic", &format!("the projection loop panicked and begins again: {why}"));
+            self.all_again(StopKind::Panic, &format!("the projection loop panicked and begins again: {why}"));
         }
     }
 
@@ -227,7 +227,7 @@ impl Pipeline {
 
     /// Reports every partition that is not stopped. Each that is read, stopped or not, is read again later from what is
     /// committed.
-    fn all_again(&mut self, kind: &'static str, error: &str) {
+    fn all_again(&mut self, kind: StopKind, error: &str) {
         for (partition, worker) in &mut self.workers {
             if worker.stopped.is_none() {
                 let stop = Stop { offset: worker.fold.next, kind, error: error.to_owned() };
@@ -332,7 +332,7 @@ impl Pipeline {
                     "cannot rebuild: the log no longer starts at offset 0 ({error}). The skip at partition {partition}, offset \
                      {at} voids the applied record at offset {offset}; skip that skip to keep the record and go on"
                 );
-                return Some(Stop { offset: at, kind: "cannot_rebuild", error });
+                return Some(Stop { offset: at, kind: StopKind::CannotRebuild, error });
             }
             Err(error) => self.unread(partition, &error),
         }
@@ -343,7 +343,7 @@ impl Pipeline {
     fn stop(&mut self, partition: PartitionId, stop: Stop) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
         if worker.stopped.as_ref() != Some(&stop) {
-            tracing::error!(%partition, offset = %stop.offset, kind = stop.kind, "{}", stop.error);
+            tracing::error!(%partition, offset = %stop.offset, kind = stop.kind.as_str(), "{}", stop.error);
             self.shared.report(partition, worker.fold.next, Some(stop.clone()));
             worker.stopped = Some(stop);
             self.shared.config.failpoints.at(failpoint::STOP_TOLD);
@@ -361,14 +361,14 @@ impl Pipeline {
     /// The partition is tried again later from what is committed.
     fn unread(&mut self, partition: PartitionId, error: &runlog_log::Error) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
-        let stop = Stop { offset: worker.fold.next, kind: "log", error: error.to_string() };
+        let stop = Stop { offset: worker.fold.next, kind: StopKind::Log, error: error.to_string() };
         self.shared.report(partition, worker.fold.next, Some(stop));
         worker.retry_at = Some(Instant::now() + RETRY_AFTER);
     }
 
     fn store_failed(&mut self, partition: PartitionId, error: store::Error) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
-        let kind = if error.damaged() { "index_damaged" } else { "store" };
+        let kind = if error.damaged() { StopKind::IndexDamaged } else { StopKind::Store };
         let error = crate::index::Error::from(error).problem().detail;
         tracing::error!(%partition, next = %worker.fold.next, "{error}");
         let stop = Stop { offset: worker.fold.next, kind, error };
@@ -398,7 +398,7 @@ impl Pipeline {
         match error.kind() {
             Kind::OutOfRange if at.is_none() => self.check_all(&error),
             Kind::OutOfRange | Kind::Damaged => {
-                let kind = if error.kind() == Kind::Damaged { "log_damaged" } else { "log_truncated" };
+                let kind = if error.kind() == Kind::Damaged { StopKind::LogDamaged } else { StopKind::LogTruncated };
                 let told = crate::index::Error::from(error).problem().detail;
                 for (partition, worker) in &mut self.workers {
                     if at.is_none_or(|at| at == *partition) {
@@ -412,7 +412,7 @@ impl Pipeline {
             }
             Kind::Fatal => {
                 tracing::error!("the log's reader has failed, a new one takes its place: {error}");
-                self.all_again("log", &error.to_string());
+                self.all_again(StopKind::Log, &error.to_string());
                 self.lost = true;
             }
             Kind::Retry | Kind::Invalid | Kind::Unknown => {

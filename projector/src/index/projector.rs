@@ -5,7 +5,7 @@ use crate::index::{
     content::Contents,
     error::Error,
     failpoint,
-    fold::{Fold, Stop},
+    fold::{Fold, Stop, StopKind},
     journal,
     pipeline::Pipeline,
     query,
@@ -304,7 +304,7 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
     let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
     if fold.next < bounds.start {
         return stop(
-            "log_truncated",
+            StopKind::LogTruncated,
             format!(
                 "the index ends at offset {}, the log now starts at {}: records between are lost",
                 fold.next, bounds.start
@@ -313,7 +313,7 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
     }
     if fold.next > bounds.end {
         return stop(
-            "log_diverged",
+            StopKind::LogDiverged,
             format!(
                 "the index ends at offset {}, the log already at {}: this is another log, or one that lost its end",
                 fold.next, bounds.end
@@ -323,7 +323,7 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
     let journal: Option<meta::Journal> = fold.store.get(&meta::journal())?;
     if let Some(other) = journal.filter(|journal| *journal != fold.journal) {
         return stop(
-            "log_diverged",
+            StopKind::LogDiverged,
             format!("the index is of journal {}, the log of {}", other.journal_id, fold.journal.journal_id),
         );
     }
@@ -349,7 +349,7 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
             Err(Error::new(ErrorKind::Unavailable, message))
         }
         _ => stop(
-            "log_diverged",
+            StopKind::LogDiverged,
             format!("the record at offset {} is not the one that the index was built from", last.offset),
         ),
     }

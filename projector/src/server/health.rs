@@ -3,7 +3,7 @@
 use super::{App, Nothing};
 use crate::index::{
     Error,
-    fold::Stop,
+    fold::{Stop, StopKind},
     projector::moved_back,
     query::counts::{self, Counts},
 };
@@ -124,43 +124,43 @@ fn many(count: u64, what: &str) -> String {
 /// What to do about a stop.
 fn fix(partition: PartitionId, stop: &Stop) -> String {
     match stop.kind {
-        "unknown_schema" => format!(
+        StopKind::UnknownSchema => format!(
             "start a version that knows the schema, or void the record: \
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
-        "registry" => {
+        StopKind::Registry => {
             "check that the schema registry can be reached and takes the credentials; the partition goes on by itself"
                 .into()
         }
-        "log_truncated" => {
+        StopKind::LogTruncated => {
             "the log has no longer what comes next here, so an index cannot be built from it either: keep the index, which \
              answers at eventual; bring back a copy of the topic, or an index that had come further, and find out what \
              removes records: retention.ms and retention.bytes have to be -1"
                 .into()
         }
-        "log_diverged" => {
+        StopKind::LogDiverged => {
             "check that this is the log that the index was built from; if so, it lost acknowledged records that the index may \
              still have: look at them at eventual, then stop, delete the index folder and start again, which builds it from \
              what the log has now"
                 .into()
         }
-        "log_damaged" => "stop the server and bring the log's folder back from a copy".into(),
-        "index_damaged" => format!(
+        StopKind::LogDamaged => "stop the server and bring the log's folder back from a copy".into(),
+        StopKind::IndexDamaged => format!(
             "stop the server, delete the folder that is named, and start again: partition {partition} is built from the log"
         ),
-        "cannot_rebuild" => format!(
+        StopKind::CannotRebuild => format!(
             "take the skip back: runlog dead-letter skip {partition}:{} --who … --why …; what it voids stays as it is",
             stop.offset
         ),
-        "not_a_journal" => "serve the topic that the journal was created on, or a new one".into(),
-        "panic" => format!(
+        StopKind::NotAJournal => "serve the topic that the journal was created on, or a new one".into(),
+        StopKind::Panic => format!(
             "report the defect with the server's log; start a version without it, or void the record: \
              runlog dead-letter skip {partition}:{} --who … --why …",
             stop.offset
         ),
-        "store" => "make room on the disk and check its health; the partition is tried again every second".into(),
-        _ => "check that the log can be reached; the partition is tried again".into(),
+        StopKind::Store => "make room on the disk and check its health; the partition is tried again every second".into(),
+        StopKind::Log => "check that the log can be reached; the partition is tried again".into(),
     }
 }
 

@@ -88,7 +88,7 @@ impl<R: Rows> Answers for Asked<'_, R> {
     fn partitions(&self) -> anyhow::Result<Value> {
         let row = |(partition, part): (usize, &Part)| {
             let state = if part.stopped.is_some() { "stopped" } else { "running" };
-            let error = part.stopped.as_ref().map(|stop| stop.kind);
+            let error = part.stopped.as_ref().map(|stop| stop.kind.as_str());
             let stopped_at = part.stopped.as_ref().map(|stop| stop.offset);
             json!({"partition": partition, "applied": part.applied, "state": state, "error": error, "stopped_at": stopped_at})
         };

@@ -371,7 +371,9 @@ impl World {
             let applied = Offset::new(row["applied"].as_u64().context("an offset")?)?;
             let there = |progress: &Progress| match (&progress.stopped, row["error"].as_str()) {
                 (None, None) => progress.applied >= applied,
-                (Some(Stop { kind, offset, .. }), Some(error)) => *kind == error && row["stopped_at"] == offset.get(),
+                (Some(Stop { kind, offset, .. }), Some(error)) => {
+                    kind.as_str() == error && row["stopped_at"] == offset.get()
+                }
                 _ => false,
             };
             let mut progress = projector.follow(partition);

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
 use runlog_projector::index::{
-    fold::{self, Fold, Step, Stop},
+    fold::{self, Fold, Step, Stop, StopKind},
     store::{Memory, meta},
 };
 use runlog_schemas::codec::NoRegistry;
@@ -57,7 +57,7 @@ impl Product {
         lane.settle()?;
         lane.start = start;
         if lane.fold.next < start && lane.stopped.is_none() {
-            lane.stopped = Some(Stop { offset: lane.fold.next, kind: "log_truncated", error: String::new() });
+            lane.stopped = Some(Stop { offset: lane.fold.next, kind: StopKind::LogTruncated, error: String::new() });
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Lane {
 
     /// The skip of the record that the partition stands at.
     fn skip(&self, stop: &Stop) -> anyhow::Result<Option<meta::SkipRow>> {
-        if stop.kind == "log_truncated" {
+        if stop.kind == StopKind::LogTruncated {
             return Ok(None);
         }
         Ok(fold::skip_for(stop.offset, &self.log, &NoRegistry)?)
@@ -139,7 +139,7 @@ impl Lane {
             }
             Step::Waiting(_) => anyhow::bail!("nothing is asked of a registry here"),
             Step::Rebuild { at, .. } if self.start > Offset::ZERO => {
-                self.stopped = Some(Stop { offset: at, kind: "cannot_rebuild", error: String::new() });
+                self.stopped = Some(Stop { offset: at, kind: StopKind::CannotRebuild, error: String::new() });
             }
             Step::Rebuild { offset, row, .. } => {
                 let mut fresh = empty(self.fold.partition, &self.fold.journal);

@@ -140,7 +140,7 @@ async fn stops(projector: &Projector, partition: PartitionId) -> (Offset, &'stat
     let mut progress = projector.follow(partition);
     let stopped = progress.wait_for(|progress| progress.stopped.is_some());
     let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().unwrap().stopped.clone().unwrap();
-    (stop.offset, stop.kind)
+    (stop.offset, stop.kind.as_str())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,8 @@
 //!
 //! Fields may be added, and none is renamed. An absent value is null.
 
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
     id::{Epoch, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
@@ -49,6 +51,7 @@ pub use standing::{Standing, Standings};
 
 /// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Position {
     /// The topic.
     pub topic: String,
@@ -68,6 +71,7 @@ symbols! {
 
 /// What became of an appended record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Outcome {
     /// Its position; for a repeat, the position of the first one.
     pub position: Position,
@@ -87,6 +91,7 @@ pub struct Outcome {
 ///
 /// A record can be applied although its writer has lost the run: a later claim gave the run to another writer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct ReadBack {
     /// The record's outcome.
     #[serde(flatten)]
@@ -99,8 +104,10 @@ pub struct ReadBack {
 
 /// One line of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Line {
     /// Resumes a tail after this line (exclusive).
+    #[cfg_attr(feature = "openapi", schemars(with = "form::LineCursor"))]
     pub cursor: String,
     /// The record's position.
     pub position: Position,
@@ -119,10 +126,12 @@ pub struct Line {
     /// The writer's epoch.
     pub epoch: Epoch,
     /// The writer's clock, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
     /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
     /// claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
     /// `{"dropped": POSITION}` alone, the horizon's; where it nests too deep to be shown, `{"unreadable": WHY}` alone.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
     /// Raw was asked for, and the payload could not be had: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,12 +141,14 @@ pub struct Line {
     pub unreadable: Option<String>,
     /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is appended. Absent
     /// where its content could not be had, was taken away or cannot be shown.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Record>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Json>,
 }
 
 /// A page of a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Lines {
     /// The page, in log order.
     pub records: Vec<Line>,
@@ -153,12 +164,14 @@ symbols! {
 
 /// Content that a record names and that could not be read. What the record did is known without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct MissingContent {
     /// The record's id.
     pub record_id: RecordId,
     /// The type of the payload that is missing.
     pub payload_type: String,
     /// The content's SHA-256, hexadecimal: its name in the content store.
+    #[cfg_attr(feature = "openapi", schemars(with = "crate::datum::Sha256"))]
     pub sha256: String,
     /// Its length, bytes.
     pub bytes: u64,

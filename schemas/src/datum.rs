@@ -404,9 +404,11 @@ macro_rules! symbols {
         });
     };
     (@type $(#[$doc:meta])* $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $(#[doc = concat!("`", $symbol, "`")] #[serde(rename = $symbol)] $variant,)* }
+        $crate::described! {
+            $(#[$doc])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+            pub enum $name { $(#[doc = concat!("`", $symbol, "`")] #[serde(rename = $symbol)] $variant,)* }
+        }
 
         impl $name {
             /// Every symbol, in the schema's order.
@@ -449,5 +451,23 @@ macro_rules! symbols {
                 Self::ALL.get(index).copied().ok_or_else(|| input.malformed("no such symbol"))
             }
         }
+    };
+}
+
+/// An enum of symbols as it is.
+#[cfg(not(feature = "openapi"))]
+#[macro_export]
+macro_rules! described {
+    ($($item:tt)*) => { $($item)* };
+}
+
+/// An enum of symbols, with its JSON Schema.
+#[cfg(feature = "openapi")]
+#[macro_export]
+macro_rules! described {
+    ($($item:tt)*) => {
+        #[derive(schemars::JsonSchema)]
+        #[schemars(transform = $crate::openapi::symbols)]
+        $($item)*
     };
 }

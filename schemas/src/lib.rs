@@ -19,6 +19,8 @@ pub mod id;
 pub mod json;
 pub mod judge;
 pub mod messages;
+#[cfg(feature = "openapi")]
+pub mod openapi;
 pub mod original;
 pub mod partition;
 pub mod payload;

@@ -57,6 +57,7 @@ datum!(Validity { at, is_valid });
 
 /// The contract's summary of a record for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EventIndexProjection {
     /// The run.
     pub run_id: String,

@@ -76,6 +76,7 @@ symbols! {
 
 /// A key and a value that tie records of several systems together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CorrelationEntry {
     /// The key.
     pub key: String,
@@ -86,6 +87,7 @@ datum!(CorrelationEntry { key, value });
 
 /// Where something came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SourceRef {
     /// The source's kind.
     pub kind: SourceKind,
@@ -120,6 +122,7 @@ impl SourceRef {
 
 /// Where something goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DestinationRef {
     /// The destination's kind.
     pub kind: DestinationKind,
@@ -140,6 +143,7 @@ datum!(DestinationRef { kind, id, privacy, retention, correlation, redacted_summ
 
 /// A typed reference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EntityRef {
     /// What it points at.
     pub kind: EntityKind,

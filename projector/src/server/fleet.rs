@@ -14,6 +14,7 @@ use runlog_schemas::{
     datum::hex,
     id::{Offset, PartitionId, RunId},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
@@ -165,11 +166,16 @@ pub(super) async fn dead_letters(
     .await
 }
 
-#[derive(Debug, Serialize)]
+/// A dead letter with its first bytes.
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "ShownDeadLetter")]
 pub(super) struct Shown {
     #[serde(flatten)]
     letter: runlog_schemas::answer::DeadLetter,
+    /// What was wrong.
     detail: String,
+    /// The first 4096 bytes, hexadecimal; empty where the log does not have them any more.
+    #[schemars(regex(pattern = "^[0-9a-f]*$"), length(max = SHOWN_BYTES_MAX * 2))]
     hex: String,
 }
 

@@ -17,8 +17,10 @@ use futures_util::future::{join, join_all};
 use runlog_schemas::{
     answer::{Doctor, Finding, PartitionHealth, PartitionState, Severity},
     id::PartitionId,
+    symbols,
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use std::time::Duration;
 
 /// How long the doctor waits for the log.
@@ -198,6 +200,24 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
 }
 
+symbols! {
+    /// Whether the indices follow the log: `catching_up` where a partition is behind, `stopped` where all are.
+    ReadyState { Ready = "ready", CatchingUp = "catching_up", Stopped = "stopped" }
+}
+
+/// Whether a server is ready.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct Readiness {
+    /// Whether every partition is caught up or stopped, and not all are stopped.
+    ready: bool,
+    /// The same in a word.
+    state: ReadyState,
+    /// Partitions that are stopped.
+    stopped: Vec<PartitionId>,
+    /// Partitions that are behind the log's end, or whose log could not be asked.
+    lagging: Vec<PartitionId>,
+}
+
 /// 200 when every partition is caught up or stopped, 503 while one is behind or when all are stopped. Names the stopped
 /// and the lagging.
 pub(super) async fn ready(State(app): State<App>) -> Response {
@@ -211,11 +231,11 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
             && (health.error.is_some() || health.end.is_none_or(|end| health.applied < end))
     });
     let state = match () {
-        () if !lagging.is_empty() => "catching_up",
-        () if stopped.len() == health.len() => "stopped",
-        () => "ready",
+        () if !lagging.is_empty() => ReadyState::CatchingUp,
+        () if stopped.len() == health.len() => ReadyState::Stopped,
+        () => ReadyState::Ready,
     };
-    let ready = state == "ready";
+    let ready = state == ReadyState::Ready;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": ready, "state": state, "stopped": stopped, "lagging": lagging }))).into_response()
+    (status, Json(Readiness { ready, state, stopped, lagging })).into_response()
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// What became of a record that was posted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Appended {
     /// The outcome. Its `journal_seq` is that of the record at `position`, 0 where its kind has none; null where the record
     /// was refused.
@@ -21,6 +22,7 @@ pub struct Appended {
     #[serde(default)]
     pub detail: Option<String>,
     /// Who may write to the run, once this record was judged.
+    #[cfg_attr(feature = "openapi", schemars(with = "CurrentWriter"))]
     #[serde(default)]
     pub writer: Option<CurrentWriter>,
     /// Members, statuses and kinds of the record that have no effect, because nobody knows them.
@@ -30,6 +32,7 @@ pub struct Appended {
 
 /// The writer of the run's last claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CurrentWriter {
     /// Its id; empty where the run was never claimed.
     pub writer_id: OrEmpty<WriterId>,
@@ -39,6 +42,7 @@ pub struct CurrentWriter {
 
 /// Something in a record that was taken and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Warning {
     /// JSON pointer into the record.
     pub pointer: String,

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CallError {
     /// The kind of failure, as the tool named it.
     pub kind: String,
@@ -38,12 +39,14 @@ impl From<CallStatus> for LookupStatus {
 
 /// The recorded state of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Lookup {
     /// Its status.
     pub status: OrOther<LookupStatus>,
     /// The fingerprint asked for.
     pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     pub occurrence: Option<u32>,
     /// How many requests of the fingerprint the run has.
     pub occurrences: u32,
@@ -67,14 +70,17 @@ pub struct Lookup {
 
 /// A completed or failed call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Done {
     /// The tool.
     pub tool_name: String,
     /// The fingerprint.
     pub fingerprint: Fingerprint,
     /// Which request of the fingerprint, from 1.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub occurrence: u32,
     /// `completed` or `failed`.
+    #[cfg_attr(feature = "openapi", schemars(extend("enum" = ["completed", "failed"])))]
     pub status: OrOther<CallStatus>,
     /// The record that set the status.
     pub position: Position,
@@ -89,10 +95,12 @@ pub struct Done {
 
 /// A refused result, kept as evidence for a decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Evidence {
     /// The refused record.
     pub record_id: RecordId,
     /// The status that it says: that of an effect that ended.
+    #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
     /// Why it was refused.
     pub reason: OrOther<Reason>,
@@ -102,6 +110,7 @@ pub struct Evidence {
 
 /// An effect without a recorded end: it may have happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Pending {
     /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
     pub kind: OrOther<EffectKind>,
@@ -112,6 +121,7 @@ pub struct Pending {
     /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
     /// Which request of the fingerprint, from 1; null (0 here) unless it is one of Runlog's own tool calls.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
     /// Whether it may run again without a decision. Where it is not known, it may not.
@@ -122,6 +132,7 @@ pub struct Pending {
     pub evidence: Vec<Evidence>,
     /// How many records were applied to it or kept as its evidence: what a decision says that it was made at. 0 from a
     /// server that does not know revisions.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: u64,
     /// How often the effect was started.
@@ -151,6 +162,7 @@ impl Evidence {
 
 /// One effect, across all runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Effect {
     /// The run.
     pub run_id: RunId,
@@ -163,6 +175,7 @@ pub struct Effect {
 
 /// As in [`Pending`], for effects that may have ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EffectState {
     /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
     pub kind: OrOther<EffectKind>,
@@ -173,9 +186,11 @@ pub struct EffectState {
     /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
     /// Which request of the fingerprint, from 1; null (0 here) unless it is one of Runlog's own tool calls.
+    #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
     /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
+    #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
     /// While pending: whether it may run again without a decision.
     pub class: Option<OrOther<Class>>,
@@ -184,12 +199,14 @@ pub struct EffectState {
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
     /// While pending: as in [`Pending`].
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: Option<u64>,
 }
 
 /// A page of effects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Effects {
     /// The page.
     pub effects: Vec<Effect>,

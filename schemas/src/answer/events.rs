@@ -1,6 +1,8 @@
 //! Records that carry a summary for event streams.
 
 use super::Position;
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
     id::{JournalSeq, PartitionId, RecordId, RunId},
     record::EventIndexProjection,
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A record that carries a summary for event streams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Event {
     /// The record's position.
     pub position: Position,
@@ -21,6 +24,7 @@ pub struct Event {
     /// The type of its payload.
     pub payload_type: String,
     /// The writer's clock, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
     /// The summary, as it was recorded.
     pub event: EventIndexProjection,
@@ -28,6 +32,7 @@ pub struct Event {
 
 /// A page of events. It may hold fewer than the limit although a next page exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Events {
     /// The page, ordered by partition, then by the index that answered.
     pub events: Vec<Event>,

@@ -2,16 +2,21 @@
 
 use super::Position;
 use crate::id::{JournalSeq, RecordId, RunId};
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use serde::{Deserialize, Serialize};
 
 /// A fact that holds, and the record that states it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Fact {
     /// What it is about: `tool_call`, `conversation_turn`, `code_edit_proposal`.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::FactFamily"))]
     pub family: String,
     /// Its key within the run: the request's record id, the message id, the proposal's request id.
     pub key: String,
     /// The time from which it holds, inclusive: RFC 3339, within the years 1970 to 9999.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub at: String,
     /// The same time in milliseconds since the Unix epoch, as the writer gave it.
     pub at_millis: i64,
@@ -29,10 +34,12 @@ pub struct Fact {
 
 /// A page of the facts of a run that hold at a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Facts {
     /// The run.
     pub run_id: RunId,
     /// The time that was asked about, RFC 3339, inclusive.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub at: String,
     /// The position of the run's last record that this answer covers (inclusive).
     pub position: Position,

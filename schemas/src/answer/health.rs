@@ -1,6 +1,8 @@
 //! The health of a journal's indices, and what to do about a problem.
 
 use super::OrOther;
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
     id::{Offset, PartitionId},
     symbols,
@@ -19,6 +21,7 @@ symbols! {
 
 /// One partition's health.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PartitionHealth {
     /// The partition.
     pub partition: PartitionId,
@@ -34,6 +37,7 @@ pub struct PartitionHealth {
 
 /// A problem, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// How bad it is.
     pub severity: OrOther<Severity>,
@@ -45,6 +49,7 @@ pub struct Finding {
 
 /// The answer of `doctor`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Doctor {
     /// Whether there is no finding of severity `error`.
     pub healthy: bool,
@@ -62,19 +67,23 @@ pub struct Doctor {
 
 /// One index in a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct IndexDigest {
     /// The index.
     pub name: String,
     /// Rows in the live index.
     pub rows: u64,
     /// `sha256:…` over the live rows in key order.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::IndexHash"))]
     pub live_digest: String,
     /// The same, rebuilt from the log.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::IndexHash"))]
     pub rebuilt_digest: String,
 }
 
 /// One partition in a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct PartitionDigest {
     /// The partition.
     pub partition: PartitionId,
@@ -86,6 +95,7 @@ pub struct PartitionDigest {
 
 /// Whether the indices equal a rebuild from the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Verification {
     /// Whether every digest is equal.
     pub equal: bool,
@@ -94,5 +104,6 @@ pub struct Verification {
     /// Every partition.
     pub partitions: Vec<PartitionDigest>,
     /// How long it took.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 0)))]
     pub seconds: f64,
 }

@@ -2,10 +2,13 @@
 
 use super::{Outcome, Position};
 use crate::id::{PartitionId, RecordId};
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use serde::{Deserialize, Serialize};
 
 /// Content of a record that a retention horizon deleted. What the record did is known without it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Dropped {
     /// The record.
     pub record_id: RecordId,
@@ -19,10 +22,12 @@ pub struct Dropped {
 
 /// A retention horizon of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizon {
     /// The payload type whose content it deletes, from records before it in the log.
     pub family: String,
     /// It covers records appended before this time (exclusive): RFC 3339, within the years 1970 to 9999.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub until: String,
     /// The same, milliseconds since the Unix epoch.
     pub until_millis: i64,
@@ -37,6 +42,7 @@ pub struct Horizon {
 /// A page of horizons: by partition, there by family and in log order. One that takes away nothing that another one does not
 /// is not among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizons {
     /// The page.
     pub horizons: Vec<Horizon>,
@@ -49,6 +55,7 @@ pub struct Horizons {
 
 /// What was appended to several partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Outcomes {
     /// One each, by partition.
     pub outcomes: Vec<Outcome>,

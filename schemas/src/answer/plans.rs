@@ -1,6 +1,8 @@
 //! Answers to dry runs: what a request that voids or deletes something would do.
 
 use super::{OrOther, Position};
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
     id::{OrEmpty, PartitionId, RecordId, RunId},
     symbols,
@@ -15,6 +17,7 @@ symbols! {
 
 /// What a skip would void.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SkipPlan {
     /// Always true: nothing happened.
     pub dry_run: bool,
@@ -34,12 +37,14 @@ pub struct SkipPlan {
 
 /// What a retention horizon would delete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RetentionPlan {
     /// Always true: nothing happened.
     pub dry_run: bool,
     /// The payload type.
     pub family: String,
     /// The log received what it deletes before this time, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub until: String,
     /// Each partition.
     pub partitions: Vec<RetentionOfPartition>,
@@ -51,6 +56,7 @@ pub struct RetentionPlan {
 
 /// What a retention horizon would delete in one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RetentionOfPartition {
     /// The partition.
     pub partition: PartitionId,

@@ -5,6 +5,7 @@ use std::error::Error;
 
 /// An error, in the command's form and as RFC 9457 problem details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// `about:blank#KIND`.
     #[serde(rename = "type")]
@@ -12,6 +13,7 @@ pub struct Problem {
     /// The kind's name.
     pub title: String,
     /// The HTTP status.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 400, max = 599)))]
     pub status: u16,
     /// What, where, and what to do.
     pub detail: String,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A refused record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Anomaly {
     /// Its position.
     pub position: Position,
@@ -27,6 +28,7 @@ pub struct Anomaly {
 
 /// A page of anomalies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Anomalies {
     /// The page.
     pub anomalies: Vec<Anomaly>,
@@ -44,12 +46,14 @@ symbols! {
 
 /// Bytes that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DeadLetter {
     /// Their position.
     pub position: Position,
     /// Why they could not be read.
     pub reason: OrOther<DeadLetterReason>,
     /// Their SHA-256, hexadecimal.
+    #[cfg_attr(feature = "openapi", schemars(with = "crate::datum::Sha256"))]
     pub sha256: String,
     /// Their length.
     pub bytes: u64,
@@ -57,6 +61,7 @@ pub struct DeadLetter {
 
 /// A page of dead letters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct DeadLetters {
     /// The page.
     pub records: Vec<DeadLetter>,

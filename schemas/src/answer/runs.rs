@@ -1,6 +1,8 @@
 //! Runs, their checkpoints, and what a process needs to resume one.
 
 use super::{Done, MissingContent, OrOther, Pending, Position, Standing};
+#[cfg(feature = "openapi")]
+use crate::openapi::form;
 use crate::{
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunHash, RunId, WriterId, WriterSeq},
     json::Json,
@@ -10,18 +12,21 @@ use serde::{Deserialize, Serialize};
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Run {
     /// Its id.
     pub run_id: RunId,
     /// Its status.
     pub status: OrOther<RunStatus>,
     /// Records applied.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub records: u64,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,
     /// The next `writer_seq` of the epoch.
     pub next_writer_seq: WriterSeq,
     /// The next `checkpoint_seq` of the run's loop checkpoints.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub next_checkpoint_seq: u64,
     /// The epoch; 0 when never claimed.
@@ -29,6 +34,7 @@ pub struct Run {
     /// The epoch's writer; empty when never claimed.
     pub writer_id: OrEmpty<WriterId>,
     /// When the log took its last record, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
     /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it, otherwise
     /// by its own.
@@ -42,6 +48,7 @@ pub struct Run {
 
 /// A page of runs, ordered by run id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Runs {
     /// The page.
     pub runs: Vec<Run>,
@@ -51,6 +58,7 @@ pub struct Runs {
 
 /// A claim that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// The writer.
     pub writer_id: WriterId,
@@ -66,6 +74,7 @@ pub struct Claim {
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Checkpoint {
     /// Its id.
     pub checkpoint_id: String,
@@ -89,6 +98,7 @@ pub struct Checkpoint {
 
 /// A run at one log position: everything that a process needs to resume it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Recovery {
     /// The run.
     pub run_id: RunId,
@@ -122,6 +132,7 @@ pub struct Recovery {
     /// The next `writer_seq` of the epoch.
     pub next_writer_seq: WriterSeq,
     /// The next `checkpoint_seq`.
+    #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     pub next_checkpoint_seq: u64,
     /// The epoch.
     pub epoch: Epoch,

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// An approval, wake condition, message or write-back of a run, and its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Standing {
     /// Its id within the run; of a write-back the transaction.
     pub id: String,
@@ -25,6 +26,7 @@ pub struct Standing {
 
 /// A page of the approvals, wake conditions, messages or write-backs of one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Standings {
     /// The page, by id.
     pub standing: Vec<Standing>,

@@ -23,7 +23,16 @@ pub struct Shows<'a> {
 
 /// The index with this name, as `verify` prints it; none for an index whose rows do not follow from single runs.
 pub fn index(name: &str) -> Option<Index> {
-    INDICES.into_iter().find(|index| index.name == name && !index.families.is_empty())
+    followed().find(|index| index.name == name)
+}
+
+/// The names of those.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    followed().map(|index| index.name)
+}
+
+fn followed() -> impl Iterator<Item = Index> {
+    INDICES.into_iter().filter(|index| !index.families.is_empty())
 }
 
 /// A key as JSON.

@@ -1,0 +1,133 @@
+//! JSON Schemas of what has its JSON by hand, for the OpenAPI document of a server. The other answers derive theirs: their doc
+//! comments are the descriptions.
+
+use crate::{
+    answer::OrOther,
+    datum::Sha256,
+    id::{
+        Epoch, FINGERPRINT_BYTES_MAX, Fingerprint, ID_BYTES_MAX, JournalSeq, Offset, OrEmpty, PartitionId, PrevHash,
+        RecordId, RunHash, RunId, WriterId, WriterSeq,
+    },
+    json::Json,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+
+pub mod form;
+
+macro_rules! named {
+    ($($type:ty as $name:literal = $schema:expr;)*) => {$(
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
+        }
+    )*};
+}
+use named;
+
+fn text(description: &str, bytes_max: usize) -> Schema {
+    json_schema!({ "type": "string", "description": description, "minLength": 1, "maxLength": bytes_max })
+}
+
+fn number(description: &str, max: u64) -> Schema {
+    json_schema!({ "type": "integer", "description": description, "minimum": 0, "maximum": max })
+}
+
+named! {
+    RunId as "RunId" = {
+        let about = "A run: at most 1024 bytes of UTF-8. Its records are in one partition, which follows from the id.";
+        text(about, ID_BYTES_MAX)
+    };
+    RecordId as "RecordId" = {
+        text("A record, unique within its run: at most 1024 bytes of UTF-8. A request's names its call.", ID_BYTES_MAX)
+    };
+    WriterId as "WriterId" = text("A writer, random per claim: at most 1024 bytes of UTF-8.", ID_BYTES_MAX);
+    Fingerprint as "Fingerprint" = {
+        let about = "What a call is recognised by: `v1:` and the lower-case hexadecimal SHA-256 of tool name, a zero byte \
+            and the SHA-256 of the arguments in canonical JSON (RFC 8785); or a host's own, as it gave it. At most 1024 \
+            bytes.";
+        text(about, FINGERPRINT_BYTES_MAX)
+    };
+    Epoch as "Epoch" = number("The claims of a run, counted; 0 before any.", Self::MAX.get());
+    WriterSeq as "WriterSeq" = {
+        let about = "The number of a record within its writer's epoch: 1, 2, 3 …; 0 for claims and for records that need none.";
+        number(about, Self::MAX.get())
+    };
+    JournalSeq as "JournalSeq" = {
+        let about = "The number of a record within its run, for the kinds that are numbered: 1, 2, 3 … without gaps. 0 for \
+            the others.";
+        number(about, Self::MAX.get())
+    };
+    Offset as "Offset" = number("A record's place in its partition: growing, gaps allowed.", Self::MAX.get());
+    PartitionId as "Partition" = number("A partition, from 0.", Self::MAX.get().into());
+    Sha256 as "Sha256" = {
+        json_schema!({ "type": "string", "description": "A SHA-256, lower-case hexadecimal.", "pattern": "^[0-9a-f]{64}$" })
+    };
+    Json as "Json" = json_schema!({ "description": "Any JSON value." });
+}
+
+/// As another type's.
+macro_rules! same {
+    ($([$($of:tt)*] $type:ty = $other:ty;)*) => {$(
+        impl<$($of)*> JsonSchema for $type {
+            fn inline_schema() -> bool {
+                <$other>::inline_schema()
+            }
+            fn schema_name() -> Cow<'static, str> {
+                <$other>::schema_name()
+            }
+            fn schema_id() -> Cow<'static, str> {
+                <$other>::schema_id()
+            }
+            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                <$other>::json_schema(generator)
+            }
+        }
+    )*};
+}
+
+same! {
+    [] RunHash = Sha256;
+    [] PrevHash = Sha256;
+    [T: JsonSchema] OrOther<T> = T;
+}
+
+/// The id's, and the empty text.
+impl<T: JsonSchema> JsonSchema for OrEmpty<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        format!("{}OrEmpty", T::schema_name()).into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let mut schema = T::json_schema(generator);
+        schema.remove("minLength");
+        schema
+    }
+}
+
+/// The symbols of an enum in one list. One that keeps what it does not know has none: any text may come.
+pub fn symbols(schema: &mut Schema) {
+    let found = |schema: &Schema| -> Vec<Value> {
+        let each = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();
+        let each = each.flat_map(|one| match one.get("enum").and_then(Value::as_array) {
+            Some(several) => several.clone(),
+            None => one.get("const").cloned().into_iter().collect(),
+        });
+        each.collect()
+    };
+    let symbols = found(schema);
+    if !symbols.is_empty() {
+        schema.remove("oneOf");
+        schema.insert("type".into(), json!("string"));
+        if !symbols.contains(&json!("unrecognized")) {
+            schema.insert("enum".into(), symbols.into());
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What a text or a JSON value looks like that has no type of its own: `#[schemars(with = "form::Time")]`.
+
+use super::named;
+use schemars::json_schema;
+
+macro_rules! forms {
+    ($($name:ident as $title:literal = $schema:expr;)*) => {$(
+        #[doc = concat!("A JSON Schema: `", $title, "`.")]
+        #[derive(Debug)]
+        pub enum $name {}
+        named! { $name as $title = $schema; }
+    )*};
+}
+
+forms! {
+    Time as "Time" = json_schema!({
+        "type": "string",
+        "format": "date-time",
+        "description": "RFC 3339 in UTC with milliseconds.",
+        "examples": ["2026-11-22T02:00:01.000Z"],
+    });
+    LineCursor as "LineCursor" = json_schema!({
+        "type": "string",
+        "description": "Where a timeline goes on: of one run, or, with `at:`, of all runs in the partitions' order. It \
+            survives writes.",
+        "pattern": "^(([0-9a-f]{2})+|at:[0-9]+(\\.[0-9]+)?(,[0-9]+(\\.[0-9]+)?)*)$",
+    });
+    IndexHash as "IndexHash" = json_schema!({ "type": "string", "pattern": "^sha256:[0-9a-f]{64}$" });
+    RowKey as "RowKey" = json_schema!({
+        "type": "object",
+        "description": "What names the row within its partition: which of the index's rows it is one of, and the parts of \
+            its key.",
+        "required": ["rows"],
+        "properties": { "rows": { "type": "string" } },
+        "additionalProperties": true,
+    });
+    LinePayload as "LinePayload" = json_schema!({
+        "description": "The payload, or why it is not shown.",
+        "anyOf": [
+            { "$ref": "#/components/schemas/Payload" },
+            {
+                "type": "object",
+                "description": "In place of a payload that a retention horizon deleted.",
+                "required": ["dropped"],
+                "properties": { "dropped": { "$ref": "#/components/schemas/Position" } },
+                "additionalProperties": false,
+            },
+            {
+                "type": "object",
+                "description": "In place of a payload that nests too deep to be shown: where, how deep, and how deep it may be.",
+                "required": ["unreadable"],
+                "properties": { "unreadable": { "type": "string" } },
+                "additionalProperties": false,
+            },
+        ],
+    });
+    // Whoever writes the document knows them.
+    IndexName as "IndexName" = json_schema!({ "type": "string" });
+    FactFamily as "FactFamily" = json_schema!({ "type": "string" });
+    Record as "Record" = json_schema!({ "type": "object" });
+}

@@ -15,4 +15,4 @@ pub mod index;
 pub mod open;
 pub mod server;
 
-pub use index::{Clock, Config, Consistency, Contents, Error, Projector, error::kind_of};
+pub use index::{Clock, Config, Consistency, Contents, Error, Executor, Projector, error::kind_of};

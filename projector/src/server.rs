@@ -352,7 +352,7 @@ impl App {
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let app = self.clone();
-        tokio::task::spawn_blocking(move || read(&app)).await.map_err(|error| match error.is_cancelled() {
+        self.0.shared.config.executor.run(move || read(&app)).await.map_err(|error| match error.is_cancelled() {
             true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
             false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
         })?

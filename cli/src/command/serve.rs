@@ -163,16 +163,13 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
 /// The projector over the log that was named.
 async fn projector(settings: Settings) -> Result<Projector, Error> {
     let config = runlog_projector::Config {
-        dir: settings.data,
         memory_bytes: MEMORY_BYTES,
         paused: settings.paused,
         accept_lossy_topic: settings.accept_lossy_topic,
         partitions: settings.partitions,
-        ids: crate::random_id,
-        clock: crate::now_millis,
         content: settings.content.as_ref().map(content::Store::open).transpose()?,
         schemas: registry::schemas(settings.registry).await?,
-        failpoints: runlog_projector::index::failpoint::Failpoints::default(),
+        ..runlog_projector::Config::new(settings.data, crate::now_millis, crate::random_id)
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,

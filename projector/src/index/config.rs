@@ -1,6 +1,6 @@
 //! What a projector is made of.
 
-use crate::index::failpoint::Failpoints;
+use crate::index::{executor::Executor, failpoint::Failpoints};
 use runlog_schemas::codec::{NoRegistry, Schemas};
 use std::{path::PathBuf, sync::Arc};
 
@@ -30,6 +30,8 @@ pub struct Config {
     pub schemas: Arc<dyn Schemas>,
     /// Called at the points that [`failpoint`](crate::index::failpoint) names. Default: does nothing.
     pub failpoints: Failpoints,
+    /// Who runs the loop, the reads and the appends. Default: threads.
+    pub executor: Executor,
 }
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
@@ -41,7 +43,19 @@ impl Config {
         let memory_bytes = MEMORY_BYTES;
         let (dir, schemas) = (dir.into(), Arc::new(NoRegistry));
         let (paused, accept_lossy_topic, partitions, content) = (false, false, None, None);
-        let failpoints = Failpoints::default();
-        Self { dir, memory_bytes, paused, accept_lossy_topic, partitions, ids, clock, content, schemas, failpoints }
+        let (failpoints, executor) = (Failpoints::default(), Executor::default());
+        Self {
+            dir,
+            memory_bytes,
+            paused,
+            accept_lossy_topic,
+            partitions,
+            ids,
+            clock,
+            content,
+            schemas,
+            failpoints,
+            executor,
+        }
     }
 }

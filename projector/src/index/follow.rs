@@ -95,7 +95,7 @@ impl Follower {
         };
         let next = from.clone();
         let (log, places) = (shared.log.clone(), partitions.into_iter().zip(from).collect::<Vec<_>>());
-        let reader = blocking(move || log.reader(&places).map_err(|error| gone(&error))).await??;
+        let reader = blocking(&shared, move || log.reader(&places).map_err(|error| gone(&error))).await??;
         let (ahead, until) = (BTreeMap::new(), until_end.then_some(applied));
         Ok(Self { shared, reader: Some(reader), next, ahead, until, _place: place })
     }
@@ -175,15 +175,19 @@ impl Follower {
             .filter(|(partition, _)| reader.position(*partition).is_none())
             .filter(|(partition, next)| self.shared.progress(*partition).applied > *next)
             .collect();
-        let (reader, read) = blocking(move || {
+        let wait = self.shared.config.executor.blocking_wait(POLL_WAIT);
+        let (reader, read) = blocking(&self.shared, move || {
             let sought = back.into_iter().try_for_each(|(partition, next)| reader.seek(partition, next));
-            let read = sought.and_then(|()| reader.poll(RECORDS_MAX, POLL_WAIT));
+            let read = sought.and_then(|()| reader.poll(RECORDS_MAX, wait));
             (reader, read)
         })
         .await?;
         self.reader = Some(reader);
         match read {
             Ok(records) => {
+                if records.is_empty() && wait.is_zero() {
+                    tokio::time::sleep(POLL_WAIT).await;
+                }
                 for record in records {
                     // A log may deliver a record again.
                     let next = &mut self.next[record.partition.index()];
@@ -212,6 +216,9 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
+        if self.shared.config.executor.is_caller() {
+            return;
+        }
         // A consumer takes its time to close.
         let reader = self.reader.take();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -220,8 +227,8 @@ impl Drop for Follower {
     }
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| match error.is_cancelled() {
+async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+    shared.config.executor.run(work).await.map_err(|error| match error.is_cancelled() {
         true => ending(),
         false => Error::new(ErrorKind::Internal, "reading the log panicked").because(error),
     })

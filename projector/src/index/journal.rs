@@ -16,7 +16,7 @@ use crate::index::{
 use runlog_log::{Log, Offset, PartitionId};
 use runlog_schemas::{
     answer::ErrorKind,
-    codec::{self, Schemas, Unreadable},
+    codec::{self, Unreadable},
     id::RecordId,
     payload::{Genesis, Payload},
     record::JournalRecord,
@@ -53,7 +53,7 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
         append(log, PartitionId::ZERO, &(config.ids)(), live, config).await?;
     }
     let journal = if bounds.start == Offset::ZERO {
-        first(log, PartitionId::ZERO, &config.schemas).await?
+        first(log, PartitionId::ZERO, config).await?
     } else {
         known(log, config).await?
     };
@@ -98,7 +98,7 @@ async fn append(
 /// still begins with.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.dir.join("index"), log.partitions());
-    let read = tokio::task::spawn_blocking(move || -> Result<Option<Journal>, Error> {
+    let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
         for partition in PartitionId::all(partitions) {
             if !rebuild::generations(&index, partition).is_empty()
@@ -115,7 +115,7 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     }
     for partition in PartitionId::all(partitions).skip(1) {
         if log.bounds(partition, DEADLINE).await?.start == Offset::ZERO {
-            return first(log, partition, &config.schemas).await;
+            return first(log, partition, config).await;
         }
     }
     Err(Error::new(
@@ -129,10 +129,10 @@ async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
 }
 
 /// The journal named by the first record of `partition`.
-async fn first(log: &Arc<dyn Log>, partition: PartitionId, schemas: &Arc<dyn Schemas>) -> Result<Journal, Error> {
+async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> Result<Journal, Error> {
     let start = log.bounds(partition, DEADLINE).await?.start;
-    let shared = log.clone();
-    let read = tokio::task::spawn_blocking(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, DEADLINE));
+    let (shared, wait) = (log.clone(), config.executor.blocking_wait(DEADLINE));
+    let read = config.executor.run(move || shared.reader(&[(partition, start)])?.poll(FIRST_RECORDS, wait));
     let records =
         read.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))??;
     let not = |found: String| {
@@ -148,7 +148,7 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, schemas: &Arc<dyn Sch
     let Some(record) = records.first() else {
         return Err(Error::new(ErrorKind::Unavailable, "the log did not give its first record in time; retry"));
     };
-    let framed = match resolved(record.value.clone(), schemas).await? {
+    let framed = match resolved(record.value.clone(), config).await? {
         Ok(framed) => framed,
         Err(why @ Unreadable::Unresolved { .. }) => {
             let message = format!("the first record of topic {} cannot be read yet: {why}; retry", log.topic());
@@ -167,9 +167,9 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, schemas: &Arc<dyn Sch
 }
 
 /// Restates a record, waiting for the registry where it has to say what the id names.
-async fn resolved(value: Vec<u8>, schemas: &Arc<dyn Schemas>) -> Result<Result<Vec<u8>, Unreadable>, Error> {
-    let schemas = schemas.clone();
-    let restated = tokio::task::spawn_blocking(move || {
+async fn resolved(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
+    let schemas = config.schemas.clone();
+    let restated = config.executor.run(move || {
         let until = Instant::now() + DEADLINE;
         loop {
             match codec::restate(&value, &*schemas) {

@@ -9,6 +9,7 @@
 //! partition. The loop itself begins again after a panic, and with a new reader where the log's has failed.
 
 use crate::index::{
+    executor::Executor,
     failpoint,
     fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
@@ -126,6 +127,7 @@ type Folded<'d> = Vec<(PartitionId, Result<StepOutcome<'d>, store::Error>)>;
 
 /// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
 fn fold_all<'d>(
+    executor: &Executor,
     workers: &mut BTreeMap<PartitionId, PartitionWorker>,
     mut shares: BTreeMap<PartitionId, Vec<&'d [Delivery]>>,
 ) -> Folded<'d> {
@@ -135,7 +137,7 @@ fn fold_all<'d>(
         .filter_map(|(partition, worker)| shares.remove(partition).map(|share| (*partition, worker, share)))
         .collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    if threads < 2 || records < PARALLEL_RECORDS_MIN {
+    if threads < 2 || records < PARALLEL_RECORDS_MIN || executor.is_caller() {
         return jobs.into_iter().map(|(partition, worker, share)| (partition, worker.take(share))).collect();
     }
     let jobs = Mutex::new(jobs.into_iter());
@@ -157,10 +159,10 @@ fn fold_all<'d>(
 }
 
 /// Why a fold cannot go on: the log no longer has the last record that it applied.
-fn lost_end(log: &dyn Log, fold: &Fold) -> Result<Option<Stop>, runlog_log::Error> {
+fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, runlog_log::Error> {
     let progress: Option<store::meta::Progress> = fold.store.get(&store::meta::progress()).unwrap_or_default();
     let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
-    let found = match log.reader(&[(fold.partition, last.offset)]).and_then(|mut reader| reader.poll(1, CHECK_WAIT)) {
+    let found = match log.reader(&[(fold.partition, last.offset)]).and_then(|mut reader| reader.poll(1, wait)) {
         Ok(found) => found,
         Err(error) if error.kind() == Kind::OutOfRange => Vec::new(),
         Err(error) => return Err(error),
@@ -208,21 +210,36 @@ impl Pipeline {
     /// Runs until the service ends. After a panic every partition is read again from what it has committed.
     pub fn run(mut self) {
         while !self.shared.is_ending() {
-            let Err(why) = caught(|| self.turn()) else { continue };
-            tracing::error!("the projection loop panicked and begins again: {why}");
-            self.all_again(StopKind::Panic, &format!("the projection loop panicked and begins again: {why}"));
+            self.turn(POLL_RECORDS_MAX);
         }
     }
 
-    fn turn(&mut self) {
+    /// Applies the next records, at most `records_max`, and says how many it read.
+    pub(crate) fn turn(&mut self, records_max: usize) -> usize {
+        caught(|| self.turn_uncaught(records_max)).unwrap_or_else(|why| {
+            tracing::error!("the projection loop panicked and begins again: {why}");
+            self.all_again(StopKind::Panic, &format!("the projection loop panicked and begins again: {why}"));
+            0
+        })
+    }
+
+    fn turn_uncaught(&mut self, records_max: usize) -> usize {
         if self.lost {
-            return self.reconnect();
+            self.reconnect();
+            return 0;
         }
-        match self.reader.poll(POLL_RECORDS_MAX, POLL_WAIT) {
-            Ok(batch) => self.route(&batch),
-            Err(error) => self.log_failed(error),
-        }
+        let read = match self.reader.poll(records_max, self.shared.config.executor.blocking_wait(POLL_WAIT)) {
+            Ok(batch) => {
+                self.route(&batch);
+                batch.len()
+            }
+            Err(error) => {
+                self.log_failed(error);
+                0
+            }
+        };
         self.retry();
+        read
     }
 
     /// Reports every partition that is not stopped. Each that is read, stopped or not, is read again later from what is
@@ -241,7 +258,7 @@ impl Pipeline {
 
     /// Takes a new reader in place of one that has failed for good. Where there is none yet, the partitions stay reported.
     fn reconnect(&mut self) {
-        std::thread::park_timeout(RETRY_AFTER);
+        self.shared.config.executor.block(RETRY_AFTER);
         match self.shared.log.reader(&[]) {
             Ok(reader) => {
                 tracing::warn!("reading the log again with a new reader");
@@ -254,7 +271,7 @@ impl Pipeline {
     /// Hands each partition its share, in order, and settles what came of it. Partitions have nothing in common, so the
     /// cores share them.
     fn route(&mut self, batch: &[Delivery]) {
-        for (partition, outcome) in fold_all(&mut self.workers, shares(batch)) {
+        for (partition, outcome) in fold_all(&self.shared.config.executor, &mut self.workers, shares(batch)) {
             self.settle(partition, outcome);
         }
         for (partition, worker) in &mut self.workers {
@@ -417,7 +434,7 @@ impl Pipeline {
             }
             Kind::Retry | Kind::Invalid | Kind::Unknown => {
                 tracing::warn!("reading the log failed, trying again: {error}");
-                std::thread::park_timeout(POLL_WAIT);
+                self.shared.config.executor.block(POLL_WAIT);
             }
         }
     }
@@ -430,7 +447,7 @@ impl Pipeline {
             let Some(worker) = self.workers.get_mut(&partition).filter(|worker| worker.stopped.is_none()) else {
                 continue;
             };
-            match lost_end(&*self.shared.log, &worker.fold) {
+            match lost_end(&*self.shared.log, &worker.fold, self.shared.config.executor.blocking_wait(CHECK_WAIT)) {
                 Ok(None) => self.seek_back(partition),
                 Ok(Some(stop)) => {
                     self.reader.release(partition).ok();

@@ -4,6 +4,7 @@ use crate::index::{
     config::Config,
     content::Contents,
     error::Error,
+    executor::Executor,
     failpoint,
     fold::{Fold, Stop, StopKind},
     journal,
@@ -21,7 +22,7 @@ use runlog_schemas::{
     partition::{murmur2, partition_of},
 };
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -58,11 +59,22 @@ impl Consistency {
     }
 }
 
+/// Who runs the loop.
+#[derive(Debug)]
+enum Runner {
+    /// A thread.
+    Thread(JoinHandle<()>),
+    /// The caller, by [`Projector::step`].
+    Caller(Box<Pipeline>),
+    /// Nobody: it is paused or has ended.
+    Nobody,
+}
+
 /// A running projector. Dropping it ends the loop; what it had committed stays.
 #[derive(Debug)]
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    runner: Mutex<Runner>,
     /// By a hash of the run id.
     run_locks: Vec<tokio::sync::Mutex<()>>,
     /// Appends in progress, up to [`APPENDS_MAX`].
@@ -84,28 +96,45 @@ impl Projector {
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
-            let stop = if config.paused { None } else { check_against_log(&log, &fold).await? };
+            let stop = if config.paused { None } else { check_against_log(&log, &fold, &config.executor).await? };
             let progress = Progress { applied: fold.next, stopped: stop.clone() };
             let older = store.get(&meta::older())?;
             partitions.push(Start { store, progress, older });
             folds.push((fold, stop));
         }
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
-        let thread = if shared.config.paused { None } else { Some(spawn(&shared, folds)?) };
+        let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
         let appends = Arc::new(Semaphore::new(APPENDS_MAX));
-        Ok(Self { shared, thread: Mutex::new(thread), run_locks, appends })
+        Ok(Self { shared, runner, run_locks, appends })
     }
 
     /// Ends the loop behind its current batch and waits for it; at most a poll's wait and a commit.
     pub fn end(&self) {
         self.shared.ending.store(true, Ordering::Release);
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
+        let runner = std::mem::replace(&mut *self.runner(), Runner::Nobody);
+        if let Runner::Thread(thread) = runner
             && thread.join().is_err()
         {
             tracing::error!("the projection loop had panicked; its committed state is intact");
         }
+    }
+
+    /// Runs one turn of the loop on this thread, for a caller that runs the projector itself ([`Executor::Caller`]): reads at
+    /// most `records_max` records that are in the log, applies and commits them, and lets those go on that wait for them.
+    /// Waits for nothing. Partitions that failed for now are tried again in the first turn after their pause.
+    ///
+    /// Returns how many records it read; 0 where there are none, where the log failed, and where no loop runs or a thread
+    /// runs it.
+    pub fn step(&self, records_max: usize) -> usize {
+        match &mut *self.runner() {
+            Runner::Caller(pipeline) if !self.shared.is_ending() => pipeline.turn(records_max),
+            _ => 0,
+        }
+    }
+
+    fn runner(&self) -> MutexGuard<'_, Runner> {
+        self.runner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The log.
@@ -285,11 +314,15 @@ pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -
     )
 }
 
-fn spawn(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<JoinHandle<()>, Error> {
+fn runner(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Runner, Error> {
     let pipeline = Pipeline::new(shared.clone(), folds)?;
+    if shared.config.executor.is_caller() {
+        return Ok(Runner::Caller(Box::new(pipeline)));
+    }
     std::thread::Builder::new()
         .name("runlog-project".into())
         .spawn(move || pipeline.run())
+        .map(Runner::Thread)
         .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
 }
 
@@ -299,7 +332,7 @@ const FIRST_READ: Duration = Duration::from_secs(30);
 /// Why a fold cannot go on against this log, if it cannot.
 ///
 /// Errors: `Unavailable` if the log did not answer in time, which says nothing about its records.
-async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Stop>, Error> {
+async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold, executor: &Executor) -> Result<Option<Stop>, Error> {
     let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
     let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
     if fold.next < bounds.start {
@@ -329,11 +362,11 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold) -> Result<Option<Sto
     }
     let progress: meta::Progress = fold.store.get(&meta::progress())?.unwrap_or_default();
     let Some(last) = progress.last.filter(|last| last.offset >= bounds.start) else { return Ok(None) };
-    let (log, partition) = (log.clone(), fold.partition);
+    let (log, partition, wait) = (log.clone(), fold.partition, executor.blocking_wait(FIRST_READ));
     let topic = log.topic().to_owned();
-    let read = tokio::task::spawn_blocking(move || {
+    let read = executor.run(move || {
         let mut reader = log.reader(&[(partition, last.offset)])?;
-        let found = reader.poll(1, FIRST_READ)?.into_iter().next();
+        let found = reader.poll(1, wait)?.into_iter().next();
         // An empty poll either stepped over offsets without a record, or ran out of time.
         let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
         Ok::<_, runlog_log::Error>((found, is_read))

@@ -101,7 +101,7 @@ fn replay(shared: &Shared, fold: &mut Fold, end: Offset) -> Result<u64, Error> {
         if shared.is_ending() {
             return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down; verify again"));
         }
-        let mut batch = reader.poll(BATCH, READ_WAIT)?;
+        let mut batch = reader.poll(BATCH, shared.config.executor.blocking_wait(READ_WAIT))?;
         if batch.is_empty() && reader.position(partition).is_none_or(|position| position < end) {
             let message = format!("partition {partition} gave nothing from offset {} in time; retry", fold.next);
             return Err(Error::new(ErrorKind::Unavailable, message));

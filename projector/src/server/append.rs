@@ -85,7 +85,7 @@ impl Projector {
              them again with the same record ids",
             humantime::format_duration(deadline)
         );
-        let append = tokio::spawn(async move {
+        let append = self.shared.config.executor.spawn(async move {
             let _permit = permit;
             projector.append_locked(run_id.borrow(), drafts, traceparent.as_deref(), deadline).await
         });
@@ -154,7 +154,7 @@ impl Projector {
         read: impl FnOnce(&Self, RunId<&str>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
-        let read = tokio::task::spawn_blocking(move || read(&projector, run_id.borrow()));
+        let read = self.shared.config.executor.run(move || read(&projector, run_id.borrow()));
         read.await.map_err(|error| Error::new(ErrorKind::Internal, "a read of the index panicked").because(error))?
     }
 

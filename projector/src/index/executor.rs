@@ -1,0 +1,109 @@
+//! Who runs the projector's loop, its reads and its appends: threads, or the caller, one step at a time.
+//!
+//! ```text
+//!              Threads                        Caller
+//!   loop       a thread of its own            Projector::step
+//!   reads      tokio's blocking threads       the task that asks, after one yield
+//!   appends    tokio::spawn                   the function that the caller gave
+//!   waits      block the thread               none; what has to wait sleeps on tokio's clock
+//! ```
+
+use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+use tokio::{sync::oneshot, task::JoinError};
+
+/// A future that its executor runs to its end.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Who runs the work of a projector, and of the server over it. Default: threads.
+#[derive(Clone, Default)]
+pub enum Executor {
+    /// Threads of its own, and those of the tokio runtime.
+    #[default]
+    Threads,
+    /// The caller, so that one thread can run several servers in an order that it chooses: the projector starts no thread
+    /// and blocks none. The caller calls [`Projector::step`](crate::Projector::step) whenever the loop is to go on, and
+    /// polls each task that is given to the function. To drop such a task is to kill the process in the middle of it.
+    ///
+    /// With tokio's `current_thread` runtime and its clock paused, the same calls give the same answers. This needs a log
+    /// that does not block (`MemoryLog`), no registry and no content store.
+    Caller(Arc<dyn Fn(Task) + Send + Sync>),
+}
+
+impl fmt::Debug for Executor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_caller() { "Caller" } else { "Threads" })
+    }
+}
+
+/// Why work that was started gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum NoResult {
+    /// The runtime ended it, or it panicked.
+    #[error(transparent)]
+    Joined(#[from] JoinError),
+    /// The caller dropped its task.
+    #[error("the task was dropped before its end")]
+    Dropped,
+}
+
+impl NoResult {
+    /// Whether it was ended from outside; otherwise it panicked.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        match self {
+            Self::Joined(error) => error.is_cancelled(),
+            Self::Dropped => true,
+        }
+    }
+}
+
+impl Executor {
+    /// Whether the caller runs everything.
+    pub(crate) fn is_caller(&self) -> bool {
+        matches!(self, Self::Caller(_))
+    }
+
+    /// Runs a read that may block a thread. Cancelled, it is not run or runs to its end unseen.
+    pub async fn run<T: Send + 'static>(&self, read: impl FnOnce() -> T + Send + 'static) -> Result<T, NoResult> {
+        match self {
+            Self::Threads => Ok(tokio::task::spawn_blocking(read).await?),
+            Self::Caller(_) => {
+                // Others may act here, as they may while a thread reads.
+                tokio::task::yield_now().await;
+                Ok(read())
+            }
+        }
+    }
+
+    /// Starts a task that goes on when the returned future is dropped.
+    pub(crate) fn spawn<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+        &self,
+        task: F,
+    ) -> impl Future<Output = Result<T, NoResult>> + Send + use<T, F> {
+        let started = match self {
+            Self::Threads => Ok(tokio::spawn(task)),
+            Self::Caller(spawn) => {
+                let (send, result) = oneshot::channel();
+                spawn(Box::pin(async move { drop(send.send(task.await)) }));
+                Err(result)
+            }
+        };
+        async move {
+            match started {
+                Ok(task) => Ok(task.await?),
+                Err(result) => result.await.map_err(|_| NoResult::Dropped),
+            }
+        }
+    }
+
+    /// How long a thread may be blocked that would wait for `wait`.
+    pub(crate) fn blocking_wait(&self, wait: Duration) -> Duration {
+        if self.is_caller() { Duration::ZERO } else { wait }
+    }
+
+    /// Blocks the thread for at most `pause`.
+    pub(crate) fn block(&self, pause: Duration) {
+        if !self.is_caller() {
+            std::thread::park_timeout(pause);
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use crate::{
     error::{Action, Error, SideEffect},
+    http_sender::HttpSender,
     metrics::Meter,
     redact::Redaction,
 };
@@ -95,6 +96,9 @@ pub struct Config {
     /// Called at the points named in [`failpoint`], so that a test can stop this process there, or let another one go first. It
     /// blocks the operation that calls it. Default does nothing.
     pub failpoints: fn(&'static str),
+    /// Sends requests in place of TCP. Default none.
+    #[doc(hidden)]
+    pub http: Option<HttpSender>,
 }
 
 /// The points at which [`Config::failpoints`] is called.
@@ -190,6 +194,7 @@ impl Config {
             meter: None,
             traceparent: || None,
             failpoints: |_| {},
+            http: None,
         }
     }
 }

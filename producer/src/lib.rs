@@ -25,7 +25,7 @@
 //!     appender  checkpoint  outbox    number and send, build on the last checkpoint, results still to be recorded
 //!     claim  read_back  replay        who writes, what was applied, which recorded call answers a call
 //!   transport                       http, kafka, local
-//!   config  redact  metrics  error
+//!   config  redact  metrics  http_sender  error
 //! ```
 
 #![deny(missing_docs)]
@@ -33,6 +33,7 @@
 mod config;
 mod connection;
 mod error;
+mod http_sender;
 mod metrics;
 mod read;
 mod redact;
@@ -45,6 +46,8 @@ mod writer;
 pub use config::{Config, Journal, failpoint};
 pub use connection::Runlog;
 pub use error::{Action, ActiveWriter, Error, SideEffect, Subject};
+#[doc(hidden)]
+pub use http_sender::{HttpSender, NoResponse, Sending};
 pub use metrics::{Meter, metric};
 pub use read::{Page, Read};
 pub use redact::{REDACTED, Redaction};

@@ -57,9 +57,7 @@ macro_rules! query {
 impl Transport {
     pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
         let backend = match &config.journal {
-            Journal::Http(server) => {
-                http::Http::connect(server, config.deadline, config.content_store()?).await.map(Backend::Http)
-            }
+            Journal::Http(server) => http::Http::connect(server, config).await.map(Backend::Http),
             #[cfg(feature = "kafka")]
             Journal::Kafka { brokers, server } => {
                 kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Backend::Kafka(Box::new(kafka)))

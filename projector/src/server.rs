@@ -155,8 +155,14 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
     routes().into_iter().map(|route| (route.method, route.path))
 }
 
-/// The routes over `projector`.
-fn router(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
+/// The routes over `projector`, without a socket: a tower service, for a test or a simulation that calls it itself. It
+/// never shuts down; to drop the future of an answer is what a client does that disconnects.
+pub fn router(projector: Arc<Projector>) -> Router {
+    router_until(projector, Shutdown::new(Duration::ZERO).1)
+}
+
+/// The routes over `projector`, which answer in time once `shutdown` begins.
+fn router_until(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
     let app = App(projector, Arc::new(Room::new()), shutdown, Arc::new(Metrics::new()));
     let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
     let router = routes().into_iter().fold(Router::new(), add);
@@ -411,7 +417,7 @@ pub async fn serve(
     };
     // An answer is small and complete when it is written: nothing is gained by holding it back for more.
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
-    let server = axum::serve(listener, router(projector, shutdown)).with_graceful_shutdown(signal);
+    let server = axum::serve(listener, router_until(projector, shutdown)).with_graceful_shutdown(signal);
     tokio::select! {
         result = server => result,
         // A client that does not read its answer must not delay the end.

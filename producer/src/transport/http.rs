@@ -1,9 +1,13 @@
 //! Append and query through a server.
 
 use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
-use crate::error::{Action, Error};
+use crate::{
+    config::Config,
+    error::{Action, Error},
+    http_sender::{HttpSender, NoResponse},
+};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use reqwest::{StatusCode, header::RETRY_AFTER};
+use reqwest::{RequestBuilder, Response, StatusCode, header::RETRY_AFTER};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
@@ -22,7 +26,7 @@ const SLACK: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// How long to wait before the request is sent again, if it was refused for now. A date instead of seconds is not used.
-fn retry_after(response: &reqwest::Response) -> Option<Duration> {
+fn retry_after(response: &Response) -> Option<Duration> {
     let after = response.headers().get(RETRY_AFTER).filter(|_| response.status() == StatusCode::TOO_MANY_REQUESTS)?;
     let seconds = after.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds).max(PAUSE_MIN))
@@ -32,6 +36,8 @@ fn retry_after(response: &reqwest::Response) -> Option<Duration> {
 #[derive(Debug)]
 pub(crate) struct Http {
     client: reqwest::Client,
+    /// Sends in place of the client.
+    sender: Option<HttpSender>,
     server: String,
     deadline: Duration,
     content: Option<Store>,
@@ -46,12 +52,13 @@ fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
 }
 
 impl Http {
-    pub(crate) async fn connect(server: &str, deadline: Duration, content: Option<Store>) -> Result<Self, Error> {
+    pub(crate) async fn connect(server: &str, config: &Config) -> Result<Self, Error> {
+        let (deadline, sender, content) = (config.deadline, config.http.clone(), config.content_store()?);
         let built = reqwest::Client::builder().connect_timeout(deadline).no_proxy().build();
         let client = built.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
         })?;
-        let http = Self { client, server: server.to_owned(), deadline, content };
+        let http = Self { client, sender, server: server.to_owned(), deadline, content };
         http.journal().await?;
         Ok(http)
     }
@@ -64,14 +71,23 @@ impl Http {
         self.get("/v1/journal").await
     }
 
-    fn unreachable(&self, error: &reqwest::Error) -> Error {
-        let message = format!("no answer from {}: {error:#}; is `runlog serve` running there?", self.server);
+    async fn send(&self, request: RequestBuilder) -> Result<Response, NoResponse> {
+        let wait = self.deadline + SLACK;
+        let request = request.timeout(wait);
+        let Some(sender) = &self.sender else { return Ok(request.send().await?) };
+        let late = |_| Err(NoResponse { sent: true, why: "timed out".to_owned() });
+        tokio::time::timeout(wait, sender.send(request.build()?)).await.unwrap_or_else(late)
+    }
+
+    fn unreachable(&self, error: &NoResponse) -> Error {
+        let why = &error.why;
+        let message = format!("no answer from {}: {why}; is `runlog serve` running there?", self.server);
         Error::new(ErrorKind::Unavailable, Action::Retry, message)
     }
 
-    async fn answer<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, Error> {
+    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Error> {
         let status = response.status();
-        let body = response.text().await.map_err(|error| self.unreachable(&error))?;
+        let body = response.text().await.map_err(|error| self.unreachable(&error.into()))?;
         let not_ours = if status.is_success() {
             match serde_json::from_str(&body) {
                 Ok(answer) => return Ok(answer),
@@ -113,8 +129,7 @@ impl Http {
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let (url, begun) = (self.url(path)?, Instant::now());
         loop {
-            let request = self.client.get(&url).timeout(self.deadline + SLACK);
-            let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+            let response = self.send(self.client.get(&url)).await.map_err(|error| self.unreachable(&error))?;
             match retry_after(&response).filter(|pause| begun.elapsed().saturating_add(*pause) < self.deadline) {
                 Some(pause) => tokio::time::sleep(pause).await,
                 None => return self.answer(response).await,
@@ -146,11 +161,11 @@ impl Http {
         let run = segment(record.body.run_id.as_str());
         let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={}", self.deadline.as_millis()));
         let url = url.map_err(|error| failed(error, true))?;
-        let request = self.client.post(url).timeout(self.deadline + SLACK).body(body);
+        let request = self.client.post(url).body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
-        let response = request.send().await.map_err(|error| {
+        let response = self.send(request).await.map_err(|error| {
             // Without a connection nothing was sent; after that the record may be in the log.
-            failed(self.unreachable(&error), error.is_connect())
+            failed(self.unreachable(&error), !error.sent)
         })?;
         let outcome: Outcome = self.answer(response).await.map_err(|error| {
             let refused = matches!(

@@ -66,7 +66,7 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
 
 impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
-        let http = Http::connect(server, config.deadline, config.content_store()?).await?;
+        let http = Http::connect(server, config).await?;
         let journal = http.journal().await?;
         // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
         let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);

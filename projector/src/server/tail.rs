@@ -105,6 +105,7 @@ pub(super) fn events(shutdown: Shutdown, source: impl Source) -> Sse<impl Stream
     let events = stream::unfold(Some((shutdown, source)), |state| async move {
         let (shutdown, mut source) = state?;
         let next = tokio::select! {
+            biased;
             () = shutdown.begins() => Err(ending()),
             next = source.next() => next,
         };

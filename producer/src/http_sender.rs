@@ -1,0 +1,46 @@
+//! How requests reach a server: over TCP, or by a function in this process.
+
+use std::{fmt, pin::Pin, sync::Arc};
+
+/// A response, or why there is none.
+pub type Sending = Pin<Box<dyn Future<Output = Result<reqwest::Response, NoResponse>> + Send>>;
+
+/// Sends HTTP requests to servers without a socket, for tests and simulations.
+///
+/// The function gets the whole request (its URL names the server) and resolves to the whole response:
+/// `http::Response<Vec<u8>>` converts into a `reqwest::Response`. A future that never resolves is dropped at the request's
+/// timeout, which then counts as sent.
+#[derive(Clone)]
+pub struct HttpSender(Arc<dyn Fn(reqwest::Request) -> Sending + Send + Sync>);
+
+impl HttpSender {
+    /// Sends by `send`.
+    pub fn new(send: impl Fn(reqwest::Request) -> Sending + Send + Sync + 'static) -> Self {
+        Self(Arc::new(send))
+    }
+
+    pub(crate) fn send(&self, request: reqwest::Request) -> Sending {
+        (self.0)(request)
+    }
+}
+
+impl fmt::Debug for HttpSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HttpSender")
+    }
+}
+
+/// Why a request has no response.
+#[derive(Clone, Debug)]
+pub struct NoResponse {
+    /// Whether the server may have received any of the request. False only where there was no connection.
+    pub sent: bool,
+    /// What failed.
+    pub why: String,
+}
+
+impl From<reqwest::Error> for NoResponse {
+    fn from(error: reqwest::Error) -> Self {
+        Self { sent: !error.is_connect(), why: format!("{error:#}") }
+    }
+}

@@ -127,7 +127,7 @@ impl Config {
         }
     }
 
-    pub(crate) fn observe(&self, name: &'static str, since: std::time::Instant) {
+    pub(crate) fn observe(&self, name: &'static str, since: tokio::time::Instant) {
         if let Some(meter) = &self.meter {
             meter.observe(name, since.elapsed().as_secs_f64());
         }

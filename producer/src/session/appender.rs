@@ -26,10 +26,8 @@ use runlog_schemas::{
     payload::Payload,
     record::{JournalRecord, RecordKind},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Appends records to one run as its writer.
 #[derive(Debug)]

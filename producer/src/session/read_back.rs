@@ -11,7 +11,8 @@ use runlog_schemas::{
     id::{JournalSeq, OrEmpty, RecordId, RunId},
     judge::Reason,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A record that the log has acknowledged.
 #[derive(Clone, Debug)]

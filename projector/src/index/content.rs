@@ -11,8 +11,9 @@ use runlog_schemas::{
     id::{Offset, RecordId},
     payload::{Payload, StoredPayload},
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// Where a query's content comes from.
 #[derive(Debug)]

@@ -21,10 +21,8 @@ use runlog_schemas::{
     payload::{Genesis, Payload},
     record::JournalRecord,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -27,7 +27,8 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{Offset, PartitionId, RunId},
 };
-use std::{collections::VecDeque, ops::ControlFlow, time::Instant};
+use std::{collections::VecDeque, ops::ControlFlow};
+use tokio::time::Instant;
 
 /// What a past may take, bytes of its keys and rows.
 pub const BYTES_MAX: usize = 256 << 20;

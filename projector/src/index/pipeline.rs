@@ -22,8 +22,9 @@ use std::{
     collections::BTreeMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// Records taken by one poll; with the log's own bound on bytes it bounds the loop's memory.
 const POLL_RECORDS_MAX: usize = 4096;

@@ -24,9 +24,10 @@ use runlog_schemas::{
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread::JoinHandle,
-    time::{Duration, Instant},
+    time::Duration,
 };
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 /// Appends in progress at the same time; further ones are refused as `Overloaded`.
 pub const APPENDS_MAX: usize = 512;

@@ -13,11 +13,8 @@ use runlog_schemas::{
     answer::{ErrorKind, IndexDigest, PartitionDigest, Verification},
     id::{Offset, PartitionId},
 };
-use std::{
-    path::Path,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{path::Path, sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Records read at once.
 const BATCH: usize = 4096;

@@ -17,10 +17,8 @@ use runlog_schemas::{
     payload::{EffectResolution, Payload, RunClaim},
     record::JournalRecord,
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 mod batch;
 mod of_partition;

@@ -16,7 +16,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Bytes of a dead letter that are shown.
 const SHOWN_BYTES_MAX: usize = 4096;

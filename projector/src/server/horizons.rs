@@ -16,7 +16,8 @@ use runlog_schemas::{
     payload::lifetime::RetentionHorizon,
 };
 use serde::Deserialize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

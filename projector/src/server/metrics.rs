@@ -31,8 +31,9 @@ use std::{
     fmt,
     hash::Hash,
     sync::{Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// How long counts of the indices are kept.
 const COUNTS_KEPT: Duration = Duration::from_secs(5);

@@ -11,8 +11,9 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{Offset, PartitionId, RunId},
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 
 /// Where and when a run is asked about.
 #[derive(Debug)]

@@ -11,7 +11,8 @@ use axum::{
     response::Response,
 };
 use runlog_schemas::answer::ErrorKind;
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+use tokio::time::Instant;
 use tracing::Level;
 
 /// What is asked every few seconds by whoever watches the server.

@@ -7,7 +7,8 @@ use runlog_schemas::{
     payload::{Payload, Skip, lifetime::RetentionHorizon},
     record::JournalRecord,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 impl Projector {
     /// Refuses an offset that the partition does not have, and its genesis.

@@ -189,7 +189,7 @@ impl Config {
             buffer_records: 4096,
             buffer_bytes: 32 << 20,
             clock: system_millis,
-            ids: || uuid::Uuid::new_v4().to_string(),
+            ids: random_id,
             redaction: None,
             meter: None,
             traceparent: || None,
@@ -197,6 +197,11 @@ impl Config {
             http: None,
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the default of a constructor argument; tests give their own")]
+fn random_id() -> String {
+    uuid::Uuid::new_v4().to_string()
 }
 
 #[allow(clippy::disallowed_methods, reason = "the default of a constructor argument; tests give their own")]

@@ -32,8 +32,7 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
     }
     let partitions = config.partitions;
     let dir = config.dir.join("log");
-    let opened =
-        tokio::task::spawn_blocking(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
+    let opened = config.executor.run(move || LocalLog::open(LocalConfig { partitions, ..LocalConfig::new(dir) }));
     let log =
         opened.await.map_err(|error| Error::new(ErrorKind::Internal, "opening the log panicked").because(error))?;
     Projector::start(config, Arc::new(log?)).await
@@ -46,7 +45,7 @@ pub async fn local(mut config: Config) -> Result<Projector, Error> {
 /// of the same folder accepted the same settings.
 pub async fn kafka(config: Config, kafka: KafkaConfig) -> Result<Projector, Error> {
     let (wanted, accept, dir) = (config.partitions, config.accept_lossy_topic, config.dir.clone());
-    let opened = tokio::task::spawn_blocking(move || -> Result<KafkaLog, Error> {
+    let opened = config.executor.run(move || -> Result<KafkaLog, Error> {
         match admin::describe(&kafka)? {
             Some(info) if info.configs.is_empty() => {
                 tracing::warn!(

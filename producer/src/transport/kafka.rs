@@ -71,6 +71,7 @@ impl Kafka {
         // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
         let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);
         let kafka = KafkaConfig::new(brokers, journal.topic);
+        #[allow(clippy::disallowed_methods, reason = "the Kafka client blocks, and has threads of its own")]
         let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
         let log = opened.await.map_err(|error| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))

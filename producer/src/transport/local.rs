@@ -109,7 +109,7 @@ impl Local {
         query: impl FnOnce(&Projector) -> Result<T, runlog_projector::Error> + Send + 'static,
     ) -> Result<T, Error> {
         let projector = self.projector.clone();
-        let answered = tokio::task::spawn_blocking(move || query(&projector)).await;
+        let answered = self.projector.executor().run(move || query(&projector)).await;
         let answered = answered.map_err(|failed| {
             Error::new(ErrorKind::Internal, Action::Operator, format!("a query panicked: {failed}"))
         })?;

@@ -8,7 +8,9 @@
 //!   waits      block the thread               none; what has to wait sleeps on tokio's clock
 //! ```
 
-use std::{fmt, pin::Pin, sync::Arc, time::Duration};
+#![allow(clippy::disallowed_methods, reason = "this is where threads and tasks are started")]
+
+use std::{fmt, io, pin::Pin, sync::Arc, thread::JoinHandle, time::Duration};
 use tokio::{sync::oneshot, task::JoinError};
 
 /// A future that its executor runs to its end.
@@ -93,6 +95,19 @@ impl Executor {
                 Err(result) => result.await.map_err(|_| NoResult::Dropped),
             }
         }
+    }
+
+    /// Runs work that may block a thread and that nobody waits for.
+    pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
+        match (self, tokio::runtime::Handle::try_current()) {
+            (Self::Threads, Ok(runtime)) => drop(runtime.spawn_blocking(work)),
+            (Self::Threads, Err(_)) | (Self::Caller(_), _) => work(),
+        }
+    }
+
+    /// Runs `work` on a thread named `name`.
+    pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+        std::thread::Builder::new().name(name.into()).spawn(work)
     }
 
     /// How long a thread may be blocked that would wait for `wait`.

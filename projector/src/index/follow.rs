@@ -216,14 +216,9 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if self.shared.config.executor.is_caller() {
-            return;
-        }
         // A consumer takes its time to close.
         let reader = self.reader.take();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || drop(reader));
-        }
+        self.shared.config.executor.detach(move || drop(reader));
     }
 }
 

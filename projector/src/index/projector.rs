@@ -155,6 +155,11 @@ impl Projector {
         self.shared.log.clock_millis().unwrap_or_else(own)
     }
 
+    /// Who runs its reads.
+    pub fn executor(&self) -> &Executor {
+        &self.shared.config.executor
+    }
+
     /// Whether it consumes nothing.
     pub fn paused(&self) -> bool {
         self.shared.config.paused
@@ -320,9 +325,8 @@ fn runner(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Runn
     if shared.config.executor.is_caller() {
         return Ok(Runner::Caller(Box::new(pipeline)));
     }
-    std::thread::Builder::new()
-        .name("runlog-project".into())
-        .spawn(move || pipeline.run())
+    let thread = Executor::thread("runlog-project", move || pipeline.run());
+    thread
         .map(Runner::Thread)
         .map_err(|error| Error::new(ErrorKind::Internal, "the projection thread did not start").because(error))
 }

@@ -30,6 +30,7 @@ mod projector_kill;
 mod publish_batch;
 mod recorded_runs;
 mod retention;
+mod same_again;
 mod slow_first_read;
 mod tail_all;
 mod takeover;

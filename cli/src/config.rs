@@ -84,6 +84,12 @@ pub(crate) struct Serve {
     pub(crate) data: Option<PathBuf>,
     /// Where HTTP is served; default `127.0.0.1:7070`.
     pub(crate) listen: Option<String>,
+    /// Names of the server besides localhost and IP addresses; default none.
+    pub(crate) allow_hosts: Vec<String>,
+    /// As `--insecure-no-tls`; default false.
+    pub(crate) insecure_no_tls: bool,
+    /// As `--insecure-no-auth`; default false.
+    pub(crate) insecure_no_auth: bool,
     /// The journal's topic, for `import --brokers` too; default `runlog.journal`.
     pub(crate) topic: Option<String>,
     /// The journal's partition count; default the journal's own, or that of a new one.

@@ -115,7 +115,12 @@ async fn play(args: &args::Demo, folder: &Folder, output: &Output) -> Result<(An
     let seed = args.seed.unwrap_or_else(|| dice::Dice::of(&crate::random_id()).below(1_000_000_000).into());
     if let Some(address) = &args.listen {
         // Fail now rather than after the demo; the port is taken again at its end.
-        drop(listen::bind(address).await?);
+        let listener = listen::bind(address).await?;
+        if !listener.local_addr().is_ok_and(|address| address.ip().is_loopback()) {
+            return Err(Error::usage(format!(
+                "the demo is for this machine only: {address} is not a loopback address, such as 127.0.0.1:7071"
+            )));
+        }
     }
     let mut story = Story::new(output);
     let stays = if folder.stays() { "stays" } else { "goes in the end; --keep leaves it" };

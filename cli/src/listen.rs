@@ -18,6 +18,28 @@ pub(crate) async fn bind(address: &str) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| unusable(address, &error))
 }
 
+/// What an operator accepted of a server that other machines reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    /// Whoever is on the way can read and change requests.
+    pub(crate) no_tls: bool,
+    /// Whoever reaches the server may do everything.
+    pub(crate) no_auth: bool,
+}
+
+/// Refuses to serve where other machines may ask, unless that is accepted: there is neither TLS nor authentication yet.
+///
+/// Errors: `Usage`.
+pub(crate) fn check(address: SocketAddr, accepted: Accepted) -> Result<(), Error> {
+    if address.ip().is_loopback() || accepted == (Accepted { no_tls: true, no_auth: true }) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "other machines reach {address}, and this version has neither TLS nor authentication: listen at a loopback address and \
+         put a proxy before it that has both, or accept it with --insecure-no-tls and --insecure-no-auth"
+    )))
+}
+
 pub(crate) fn unusable(address: &str, error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
@@ -51,6 +73,20 @@ mod tests {
     fn the_url_that_is_printed_can_be_asked() {
         for (bound, url) in [("0.0.0.0:1", "127.0.0.1:1"), ("[::]:2", "[::1]:2"), ("10.0.0.1:3", "10.0.0.1:3")] {
             assert_eq!(reachable(bound.parse().unwrap()).to_string(), url);
+        }
+    }
+
+    #[test]
+    fn other_machines_are_served_only_where_both_risks_are_accepted() {
+        let checked = |address: &str, no_tls, no_auth| check(address.parse().unwrap(), Accepted { no_tls, no_auth });
+        for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1"] {
+            assert!(checked(address, false, false).is_ok(), "{address}");
+        }
+        for address in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
+            for (no_tls, no_auth) in [(false, false), (true, false), (false, true)] {
+                assert_eq!(checked(address, no_tls, no_auth).unwrap_err().kind(), ErrorKind::Usage, "{address}");
+            }
+            assert!(checked(address, true, true).is_ok(), "{address}");
         }
     }
 

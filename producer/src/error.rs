@@ -162,7 +162,11 @@ impl From<Problem> for Error {
             | ErrorKind::Internal
             | ErrorKind::ReconcileRequired
             | ErrorKind::MissingContent => Action::Operator,
-            ErrorKind::Usage | ErrorKind::Invalid | ErrorKind::TooLarge | ErrorKind::NotFound => Action::FixTheInput,
+            ErrorKind::Usage
+            | ErrorKind::Invalid
+            | ErrorKind::TooLarge
+            | ErrorKind::NotFound
+            | ErrorKind::Forbidden => Action::FixTheInput,
         };
         Self::new(problem.kind, action, problem.detail)
     }

@@ -7,6 +7,7 @@ use crate::index::{
     Consistency, Error, Projector,
     query::{LIMIT, LIMIT_MAX, Place},
 };
+use access::AllowedHosts;
 use axum::{
     Extension, Json, Router,
     extract::{DefaultBodyLimit, Query, Request, State},
@@ -36,6 +37,7 @@ use std::{
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+pub mod access;
 mod append;
 mod changes;
 mod events;
@@ -158,11 +160,11 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The routes over `projector`, without a socket: a tower service, for a test or a simulation that calls it itself. It
 /// never shuts down; to drop the future of an answer is what a client does that disconnects.
 pub fn router(projector: Arc<Projector>) -> Router {
-    router_until(projector, Shutdown::new(Duration::ZERO).1)
+    router_until(projector, AllowedHosts::default(), Shutdown::new(Duration::ZERO).1)
 }
 
-/// The routes over `projector`, which answer in time once `shutdown` begins.
-fn router_until(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
+/// The routes over `projector`, which answer in time once `shutdown` begins. A request for another host than `hosts` is refused.
+fn router_until(projector: Arc<Projector>, hosts: AllowedHosts, shutdown: Shutdown) -> Router {
     let app = App(projector, Arc::new(Room::new()), shutdown, Arc::new(Metrics::new()));
     let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
     let router = routes().into_iter().fold(Router::new(), add);
@@ -174,6 +176,7 @@ fn router_until(projector: Arc<Projector>, shutdown: Shutdown) -> Router {
         .layer(middleware::from_fn(legible))
         .layer(middleware::from_fn_with_state(app.1.clone(), requests::admit))
         .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
+        .layer(middleware::from_fn_with_state(hosts, access::guard))
         .layer(middleware::map_response(requests::not_stored))
         .layer(middleware::from_fn_with_state(app.clone(), requests::observe))
         .with_state(app)
@@ -402,10 +405,11 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
 }
 
 /// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
-/// their answer.
+/// their answer. A request whose host is none of `hosts` is refused.
 pub async fn serve(
     listener: tokio::net::TcpListener,
     projector: Arc<Projector>,
+    hosts: AllowedHosts,
     end: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
 ) -> std::io::Result<()> {
@@ -417,7 +421,7 @@ pub async fn serve(
     };
     // An answer is small and complete when it is written: nothing is gained by holding it back for more.
     let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
-    let server = axum::serve(listener, router_until(projector, shutdown)).with_graceful_shutdown(signal);
+    let server = axum::serve(listener, router_until(projector, hosts, shutdown)).with_graceful_shutdown(signal);
     tokio::select! {
         result = server => result,
         // A client that does not read its answer must not delay the end.

@@ -67,6 +67,15 @@ pub(crate) struct Serve {
     /// Address to serve HTTP at; port 0 picks a free one [default: 127.0.0.1:7070]
     #[arg(long, env = "RUNLOG_LISTEN", value_name = "ADDR")]
     pub(crate) listen: Option<String>,
+    /// A name of this server, besides localhost and IP addresses; requests for another host are refused. May be repeated
+    #[arg(long = "allow-host", env = "RUNLOG_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) allow_hosts: Vec<String>,
+    /// Accept that other machines ask without TLS: for a private network, or where a proxy ends TLS
+    #[arg(long)]
+    pub(crate) insecure_no_tls: bool,
+    /// Accept that whoever reaches the server may do everything
+    #[arg(long)]
+    pub(crate) insecure_no_auth: bool,
     /// Kafka topic of the journal [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,

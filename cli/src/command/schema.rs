@@ -151,9 +151,10 @@ mod tests {
 
     #[test]
     fn a_version_is_named_in_several_ways() {
-        for which in ["JournalRecord", "JournalRecord/v1", "JournalRecord/1", "v1", "1"] {
+        for which in ["JournalRecord/v1", "JournalRecord/1", "v1", "1"] {
             assert_eq!(named(which).map(|version| version.number), Some(1), "{which}");
         }
+        assert_eq!(named("JournalRecord").map(|version| version.number), Some(schema::current().number), "the newest");
         for which in ["JournalRecord/v99", "Other/v1", "v", ""] {
             assert!(named(which).is_none(), "{which}");
         }

@@ -3,7 +3,10 @@
 use crate::{Error, args, config::Config, exit::Answer, limits, listen, output, registry};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
-use runlog_projector::{Projector, open, server::serve};
+use runlog_projector::{
+    Projector, open,
+    server::{access::AllowedHosts, serve},
+};
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
@@ -38,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) log: Log,
     pub(crate) data: PathBuf,
     pub(crate) listen: String,
+    pub(crate) allowed_hosts: Vec<String>,
+    pub(crate) accepted: listen::Accepted,
     pub(crate) topic: String,
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
@@ -75,6 +80,11 @@ impl Settings {
             registry: registry::settings(args.registry.registry.as_deref(), &config.registry, &topic, Some(kept))?,
             data,
             listen: args.listen.or(file.listen).unwrap_or_else(|| listen::DEFAULT.to_owned()),
+            allowed_hosts: if args.allow_hosts.is_empty() { file.allow_hosts } else { args.allow_hosts },
+            accepted: listen::Accepted {
+                no_tls: args.insecure_no_tls || file.insecure_no_tls,
+                no_auth: args.insecure_no_auth || file.insecure_no_auth,
+            },
             topic,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
@@ -134,6 +144,8 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // First, since an address that is taken is the mistake that is made most.
     let listener = listen::bind(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
+    listen::check(address, settings.accepted)?;
+    let hosts = AllowedHosts::new(settings.allowed_hosts.iter().cloned());
     let data = settings.data.clone();
     let projector = Arc::new(projector(settings).await?);
     let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
@@ -145,7 +157,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    let served = serve(listener, Arc::clone(&projector), end, GRACE).await;
+    let served = serve(listener, Arc::clone(&projector), hosts, end, GRACE).await;
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();

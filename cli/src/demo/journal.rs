@@ -1,7 +1,10 @@
 //! The demo's journal: local log, projector and HTTP server in this process.
 
 use crate::Error;
-use runlog_projector::{Config, Consistency, Projector, open, server::serve};
+use runlog_projector::{
+    Config, Consistency, Projector, open,
+    server::{access::AllowedHosts, serve},
+};
 use runlog_schemas::{
     answer::{ErrorKind, Verification},
     id::PartitionId,
@@ -41,7 +44,7 @@ impl Journal {
             // An error means that the sender is gone: end as well.
             let _ = ended.await;
         };
-        let server = tokio::spawn(serve(listener, Arc::clone(&projector), until, GRACE));
+        let server = tokio::spawn(serve(listener, Arc::clone(&projector), AllowedHosts::default(), until, GRACE));
         Ok(Self { dir: dir.to_owned(), address, projector, end, server })
     }
 

@@ -7,7 +7,10 @@ use crate::{
     http_sender::{HttpSender, NoResponse},
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use reqwest::{RequestBuilder, Response, StatusCode, header::RETRY_AFTER};
+use reqwest::{
+    RequestBuilder, Response, StatusCode,
+    header::{CONTENT_TYPE, RETRY_AFTER},
+};
 use runlog_content::Store;
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
@@ -161,7 +164,7 @@ impl Http {
         let run = segment(record.body.run_id.as_str());
         let url = self.url(&format!("/v1/runs/{run}/records?deadline_ms={}", self.deadline.as_millis()));
         let url = url.map_err(|error| failed(error, true))?;
-        let request = self.client.post(url).body(body);
+        let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
         let response = self.send(request).await.map_err(|error| {
             // Without a connection nothing was sent; after that the record may be in the log.
@@ -175,6 +178,7 @@ impl Http {
                     | ErrorKind::Usage
                     | ErrorKind::MissingContent
                     | ErrorKind::Overloaded
+                    | ErrorKind::Forbidden
             );
             failed(error, refused)
         })?;

@@ -35,9 +35,10 @@ pub(super) async fn admit(State(room): State<Arc<Room>>, request: Request, next:
     }
 }
 
-/// Forbids caches to keep an answer: it is true of one moment.
+/// Forbids caches to keep an answer, which is true of one moment, and browsers to take it for something else than it says.
 pub(super) async fn not_stored(mut response: Response) -> Response {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

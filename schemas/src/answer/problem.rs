@@ -30,7 +30,7 @@ crate::symbols! {
         Usage = "usage", Invalid = "invalid", Stale = "stale", PartitionStopped = "partition_stopped",
         ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
         NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
-        MissingContent = "missing_content", Overloaded = "overloaded",
+        MissingContent = "missing_content", Overloaded = "overloaded", Forbidden = "forbidden",
     }
 }
 
@@ -39,6 +39,7 @@ impl ErrorKind {
     pub fn http_status(self) -> u16 {
         match self {
             Self::Usage | Self::Invalid => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired | Self::MissingContent => 409,
             Self::TooLarge => 413,
@@ -52,7 +53,7 @@ impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::NotFound => 1,
-            Self::Usage => 2,
+            Self::Usage | Self::Forbidden => 2,
             Self::Invalid
             | Self::TooLarge
             | Self::Conflict

@@ -10,7 +10,11 @@ use runlog_log::{
     memory::{AppendFault, MemoryLog},
 };
 use runlog_producer::{Action, Journal, Runlog, SideEffect};
-use runlog_projector::{Config, Projector, index::APPENDS_MAX, server::serve};
+use runlog_projector::{
+    Config, Projector,
+    index::APPENDS_MAX,
+    server::{access::AllowedHosts, serve},
+};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     draft::Draft,
@@ -145,7 +149,7 @@ async fn what_the_log_did_not_take_is_told_as_overloaded_and_a_handle_goes_on() 
     let (_dir, projector) = projector(Arc::new(log.clone())).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, projector, std::future::pending(), DEADLINE));
+    tokio::spawn(serve(listener, projector, AllowedHosts::default(), std::future::pending(), DEADLINE));
     let post = |id| client().unwrap().post(format!("{url}/v1/runs/{RUN}/records")).json(&record(id)).send();
 
     log.fail_next(AppendFault::Refused(Kind::Retry));

@@ -7,6 +7,7 @@ mod batches_and_states;
 mod checkpoint_cost;
 mod conformance;
 mod content_elsewhere;
+mod cross_site;
 mod disk_full;
 mod documents;
 mod foreign_golden;

@@ -63,6 +63,10 @@ from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a ne
 model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
 	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace --test model_agrees -- --nocapture
 
+.PHONY: sim
+sim: build ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
+	@cargo run --release --quiet --package runlog-sim --bin sim -- --seeds $(or $(SEEDS),10000) --from $(or $(FROM),0)
+
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
 	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka -- connections_cut:: --nocapture

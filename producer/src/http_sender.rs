@@ -11,16 +11,24 @@ pub type Sending = Pin<Box<dyn Future<Output = Result<reqwest::Response, NoRespo
 /// `http::Response<Vec<u8>>` converts into a `reqwest::Response`. A future that never resolves is dropped at the request's
 /// timeout, which then counts as sent.
 #[derive(Clone)]
-pub struct HttpSender(Arc<dyn Fn(reqwest::Request) -> Sending + Send + Sync>);
+pub struct HttpSender {
+    client: reqwest::Client,
+    send: Arc<dyn Fn(reqwest::Request) -> Sending + Send + Sync>,
+}
 
 impl HttpSender {
-    /// Sends by `send`.
-    pub fn new(send: impl Fn(reqwest::Request) -> Sending + Send + Sync + 'static) -> Self {
-        Self(Arc::new(send))
+    /// Sends by `send` requests that `client` builds: with TLS, to make a client for each connection takes longer than all
+    /// that it asks.
+    pub fn new(client: reqwest::Client, send: impl Fn(reqwest::Request) -> Sending + Send + Sync + 'static) -> Self {
+        Self { client, send: Arc::new(send) }
+    }
+
+    pub(crate) fn client(&self) -> reqwest::Client {
+        self.client.clone()
     }
 
     pub(crate) fn send(&self, request: reqwest::Request) -> Sending {
-        (self.0)(request)
+        (self.send)(request)
     }
 }
 

@@ -57,10 +57,12 @@ fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
 impl Http {
     pub(crate) async fn connect(server: &str, config: &Config) -> Result<Self, Error> {
         let (deadline, sender, content) = (config.deadline, config.http.clone(), config.content_store()?);
-        let built = reqwest::Client::builder().connect_timeout(deadline).no_proxy().build();
-        let client = built.map_err(|error| {
-            Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
-        })?;
+        let client = match &sender {
+            Some(sender) => sender.client(),
+            None => reqwest::Client::builder().connect_timeout(deadline).no_proxy().build().map_err(|error| {
+                Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
+            })?,
+        };
         let http = Self { client, sender, server: server.to_owned(), deadline, content };
         http.journal().await?;
         Ok(http)

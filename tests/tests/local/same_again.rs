@@ -45,7 +45,7 @@ type Transcript = Arc<Mutex<Vec<String>>>;
 /// A network that takes five milliseconds each way.
 fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
     let router = server::router(projector);
-    HttpSender::new(move |request| {
+    HttpSender::new(reqwest::Client::new(), move |request| {
         let (router, transcript) = (router.clone(), transcript.clone());
         Box::pin(async move {
             let asked = format!("{} {}", request.method(), request.url());

@@ -1,0 +1,63 @@
+//! An operation as its process runs it: cut off, or resumed late, at any of its awaits.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::time::{Sleep, sleep};
+
+/// An operation's future between its process and the operation.
+pub(crate) struct Guard<'a, T> {
+    /// None once it is dropped.
+    inner: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
+    polls: u32,
+    cut: Option<u32>,
+    pauses: Vec<(u32, u64)>,
+    pause: Option<Pin<Box<Sleep>>>,
+    /// How long its process stood still, milliseconds.
+    pub(crate) paused: u64,
+}
+
+impl<'a, T> Guard<'a, T> {
+    /// Drops the operation where it waits after `cut` polls; stands still for so many milliseconds before each of these polls,
+    /// counted from 0.
+    pub(crate) fn new(
+        operation: impl Future<Output = T> + Send + 'a,
+        cut: Option<u32>,
+        pauses: Vec<(u32, u64)>,
+    ) -> Self {
+        Self { inner: Some(Box::pin(operation)), polls: 0, cut, pauses, pause: None, paused: 0 }
+    }
+}
+
+impl<T> Future for Guard<'_, T> {
+    /// None where it was dropped.
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let now = self.polls;
+        if let Some(at) = self.pauses.iter().position(|(polls, _)| *polls == now) {
+            let (_, ms) = self.pauses.swap_remove(at);
+            self.paused += ms;
+            self.pause = Some(Box::pin(sleep(Duration::from_millis(ms))));
+        }
+        if let Some(pause) = &mut self.pause {
+            if pause.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+        self.polls += 1;
+        let cut = self.cut == Some(self.polls);
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        match inner.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if cut => {
+                self.inner = None;
+                Poll::Ready(None)
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! A process: opens a run and goes through its agent's steps, whatever happens to it.
+
+use crate::{
+    ambient,
+    dice::Dice,
+    guard::Guard,
+    ledger::{failure, run_id},
+    network::{ADDRESS, Network},
+    plan::{Ends, Event, Life, OPEN, REOPEN, Step, What},
+    stage::Stage,
+};
+use runlog_producer::{Action, Answer, Config, Ended, Error, Failure, Journal, Json, Outcome, Run, Runlog};
+use runlog_schemas::{
+    answer::ErrorKind,
+    payload::{ConversationTurn, Payload},
+};
+use serde_json::json;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::{Instant, sleep};
+
+/// How long an append waits, or a query.
+const DEADLINE: Duration = Duration::from_secs(6);
+/// How long an intent may take to be read back.
+pub(crate) const READ_BACK: Duration = Duration::from_secs(4);
+/// How long an operation may take.
+const OPERATION: Duration = Duration::from_secs(40);
+/// How often a step is tried, and how often an opening.
+const TRIES_MAX: u32 = 60;
+
+/// A process with what it needs.
+pub(crate) struct Process {
+    stage: Arc<Stage>,
+    network: Arc<Network>,
+    life: Life,
+    /// Whether it must come to the end of its steps.
+    last: bool,
+    opens: AtomicU32,
+    reopens: AtomicU32,
+}
+
+/// What follows from how a step ended.
+enum Next {
+    Done,
+    Again,
+    /// The process is done with the run.
+    Leave,
+}
+
+impl Process {
+    pub(crate) fn new(stage: &Arc<Stage>, network: &Arc<Network>, life: Life, last: bool) -> Arc<Self> {
+        let (stage, network) = (stage.clone(), network.clone());
+        Arc::new(Self { stage, network, life, last, opens: AtomicU32::new(OPEN), reopens: AtomicU32::new(REOPEN) })
+    }
+
+    fn tell(&self, line: impl FnOnce() -> String) {
+        self.stage.tell(|| format!("life {} (run {}): {}", self.life.id, self.life.run, line()));
+    }
+
+    fn fail(&self, what: String) {
+        let line = format!("life {} (run {}): {what}", self.life.id, self.life.run);
+        self.stage.ledger().fail(line);
+    }
+
+    /// Lives until its steps are done, or its run is lost or ended. Says whether its steps are done.
+    pub(crate) async fn live(self: Arc<Self>) -> bool {
+        let Some(run) = self.open().await else { return false };
+        let done = self.steps(&run).await;
+        self.drain(&run).await;
+        self.tell(|| "leaves".to_owned());
+        self.stage.ledger().left(self.life.id);
+        done
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new(Journal::Http(ADDRESS.to_owned()), "agent");
+        config.claimed_by = format!("life-{}", self.life.id);
+        (config.deadline, config.read_back, config.operation) = (DEADLINE, READ_BACK, OPERATION);
+        (config.clock, config.ids) = (ambient::millis, ambient::id);
+        config.http = Some(self.network.sender());
+        config
+    }
+
+    async fn open(&self) -> Option<Run> {
+        for _ in 0..TRIES_MAX {
+            let step = self.opens.fetch_add(1, Ordering::Relaxed);
+            let opening = async {
+                let runlog = Runlog::connect(self.config()).await?;
+                runlog.open(run_id(self.life.run).as_str()).await
+            };
+            let Some(opened) = self.guarded("open", step, 0, opening).await else { continue };
+            match opened {
+                Ok(run) => {
+                    let recovery = run.recovery();
+                    self.tell(|| {
+                        let (epoch, status) = (recovery.epoch, &recovery.status);
+                        format!("open → epoch {epoch}, {status}, {} pending", recovery.pending.len())
+                    });
+                    return Some(run);
+                }
+                Err(error) => {
+                    self.tell(|| format!("open → {:?} {error}", error.kind()));
+                    if error.action() == Action::Stop && !self.last {
+                        return None;
+                    }
+                    sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+        if self.last {
+            self.fail("the run cannot be opened".to_owned());
+        }
+        None
+    }
+
+    async fn steps(&self, run: &Run) -> bool {
+        let mut dice = Dice::new(self.stage.seed(), 1_000 + u64::from(self.life.id));
+        let mut group: Vec<Step> = Vec::new();
+        let mut steps = self.stage.plan.steps(self.life.run).into_iter().peekable();
+        while let Some(step) = steps.next() {
+            group.push(step);
+            if step.with_next && steps.peek().is_some_and(|next| matches!(next.what, What::Call { .. })) {
+                continue;
+            }
+            let share = dice.between(0, 100);
+            sleep(Duration::from_millis(step.think * share / 100)).await;
+            let all = std::mem::take(&mut group).into_iter().map(|step| self.step(run, step));
+            let all = futures_util::future::join_all(all).await;
+            if all.contains(&false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether the process goes on.
+    async fn step(&self, run: &Run, step: Step) -> bool {
+        for tried in 0..TRIES_MAX {
+            let next = match step.what {
+                What::Call { key, ms, ends } => self.call(run, step, tried, (key, ms, ends)).await,
+                _ => self.write(run, step, tried).await,
+            };
+            match next {
+                Next::Done => return true,
+                Next::Leave => return false,
+                Next::Again => {}
+            }
+        }
+        if self.last {
+            self.fail(format!("step {} does not come to its end", step.id));
+        }
+        false
+    }
+
+    async fn call(&self, run: &Run, step: Step, tried: u32, (key, ms, ends): (bool, u64, Ends)) -> Next {
+        let started = std::sync::Mutex::new(None);
+        let effect = |call: runlog_producer::Call| {
+            let stage = self.stage.clone();
+            let (life, of, id) = (self.life.id, step.run, step.id);
+            // A receiver that recognises the key tells it the next time.
+            let ends = if ends == Ends::Unknown && call.attempt > 1 { Ends::Done } else { ends };
+            let number = {
+                let mut ledger = stage.ledger();
+                let number = ledger.starts(life, of, id, key, call.id.as_str(), ends != Ends::Failed);
+                let known = if key { ledger.known_result(of, id) } else { None };
+                let result = known.unwrap_or_else(|| match ends {
+                    Ends::Failed => failure("refused", &format!("by the receiver, {number}")),
+                    _ => json!({ "effect": number }).to_string(),
+                });
+                ledger.results_in(of, id, &result);
+                *started.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(number);
+                (number, result)
+            };
+            self.tell(|| format!("the effect of step {id} runs: call {} attempt {}", call.id, call.attempt));
+            self.stage.count("effects");
+            async move {
+                sleep(Duration::from_millis(ms)).await;
+                let (number, result) = number;
+                match ends {
+                    Ends::Unknown => Ended::Unknown("the receiver did not answer".to_owned()),
+                    Ends::Failed => {
+                        let message = result.strip_prefix("refused: ").unwrap_or_default().to_owned();
+                        stage.ledger().ends(number, result.clone());
+                        Ended::Failed(Failure { kind: "refused".to_owned(), message })
+                    }
+                    Ends::Done => {
+                        stage.ledger().ends(number, result.clone());
+                        Ended::Done(Json::parse(&result).unwrap_or_else(|_| Json::from(json!(null))))
+                    }
+                }
+            }
+        };
+        let mut tool = run.tool("book", &json!({ "step": step.id }));
+        if key {
+            tool = tool.idempotency_key(format!("key-{}", step.id));
+        }
+        let at = if tried == 0 { step.id } else { u32::MAX };
+        self.stage.ledger().works(self.life.id, step.run, step.id, true);
+        let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
+        self.stage.ledger().works(self.life.id, step.run, step.id, false);
+        let effect = *started.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match came {
+            None => {
+                self.stage.count("call cancelled");
+                self.tell(|| format!("step {}: the call is dropped", step.id));
+                Next::Again
+            }
+            Some(Ok(answer)) => {
+                self.tell(|| format!("step {}: {}", step.id, shown(&answer)));
+                self.stage.ledger().answered(self.life.id, self.life.run, step.id, effect, &answer);
+                Next::Done
+            }
+            Some(Err(error)) => {
+                self.stage.ledger().call_failed(effect, &error);
+                self.failed(run, step.id, &error).await
+            }
+        }
+    }
+
+    async fn write(&self, run: &Run, step: Step, tried: u32) -> Next {
+        let at = if tried == 0 { step.id } else { u32::MAX };
+        let (life, id) = (self.life.id, step.id);
+        let said = json!({ "step": id, "by": life, "try": tried });
+        let operation = async {
+            match step.what {
+                What::Turn => run.turn("user", &said).await.map(Some),
+                What::Record => {
+                    let turn = ConversationTurn {
+                        message_id: format!("m-{id}"),
+                        parent_id: None,
+                        thread_id: None,
+                        kind: "user".to_owned(),
+                        content: Json::from(json!({ "step": id })),
+                    };
+                    let mut record = run.draft(turn)?;
+                    record.body.record_id = runlog_schemas::id::RecordId::new(format!("record-{id}"))?;
+                    run.record(record).await.map(Some)
+                }
+                What::End => run.end(Outcome::Completed).await.map(Some),
+                What::Flush | What::Call { .. } => run.flush().await.map(|()| None),
+            }
+        };
+        match self.guarded("write", at, 0, operation).await {
+            None => {
+                self.stage.count("write cancelled");
+                self.tell(|| format!("step {id}: the write is dropped"));
+                Next::Again
+            }
+            Some(Ok(position)) => {
+                self.tell(|| format!("step {id}: {:?} → Ok {position:?}", step.what));
+                if let Some(position) = position {
+                    let what = format!("step {id} of run {} in life {life}", self.life.run);
+                    self.stage.ledger().acknowledged(&what, &position, |record| match (&record.payload, step.what) {
+                        (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == said,
+                        (Payload::ConversationTurn(turn), What::Record) => {
+                            turn.content.to_value() == json!({ "step": id })
+                        }
+                        (Payload::RunLifecycle(_), What::End) => true,
+                        _ => false,
+                    });
+                }
+                Next::Done
+            }
+            Some(Err(error)) => self.failed(run, id, &error).await,
+        }
+    }
+
+    /// Does what an error says can be done.
+    async fn failed(&self, run: &Run, step: u32, error: &Error) -> Next {
+        let (kind, action, effect) = (error.kind(), error.action(), error.side_effect());
+        self.tell(|| format!("step {step}: {kind:?} {action:?} {effect:?}: {error}"));
+        match action {
+            Action::Retry => sleep(Duration::from_millis(700)).await,
+            Action::Reopen => return self.reopen(run).await,
+            Action::Stop => {
+                self.stage.ledger().told_lost(self.life.run, self.life.id, error);
+                return Next::Leave;
+            }
+            Action::Operator => {
+                self.stage.count("waits for an operator");
+                sleep(Duration::from_secs(4)).await;
+            }
+            Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
+            Action::FixTheInput => {
+                self.fail(format!("step {step} is refused: {error}"));
+                return Next::Leave;
+            }
+        }
+        Next::Again
+    }
+
+    async fn reopen(&self, run: &Run) -> Next {
+        for _ in 0..TRIES_MAX {
+            let step = self.reopens.fetch_add(1, Ordering::Relaxed);
+            self.stage.count("reopen");
+            match self.guarded("reopen", step, 0, run.reopen()).await {
+                None => {
+                    self.stage.count("reopen cancelled");
+                    self.tell(|| "the reopening is dropped".to_owned());
+                }
+                Some(Ok(done)) => {
+                    self.tell(|| format!("reopened: {done:?}"));
+                    return Next::Again;
+                }
+                Some(Err(error)) => {
+                    self.tell(|| format!("reopen: {:?} {:?}: {error}", error.kind(), error.action()));
+                    match error.action() {
+                        Action::Stop => {
+                            self.stage.ledger().told_lost(self.life.run, self.life.id, &error);
+                            return Next::Leave;
+                        }
+                        Action::FixTheInput => return Next::Leave,
+                        _ => sleep(Duration::from_secs(1)).await,
+                    }
+                }
+            }
+        }
+        if self.last {
+            self.fail("the handle cannot be reopened".to_owned());
+        }
+        Next::Leave
+    }
+
+    /// Waits until nothing is held.
+    async fn drain(&self, run: &Run) {
+        let mut tries = 0;
+        while run.held().0 > 0 {
+            // As long as the faults last, and then for a while.
+            tries += u32::from(self.stage.is_healed());
+            if tries > TRIES_MAX {
+                return self.fail(format!("{} results stay held", run.held().0));
+            }
+            let reopened = run.reopen().await;
+            self.tell(|| format!("holds {} results: {reopened:?}", run.held().0));
+            if reopened.is_ok() {
+                drop(run.flush().await);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Runs an operation with the faults that the plan has for it, and checks that it ends in time.
+    async fn guarded<T>(&self, what: &str, step: u32, ms: u64, operation: impl Future<Output = T> + Send) -> Option<T> {
+        let (mut cut, mut pauses) = (None, Vec::new());
+        for event in &self.stage.plan.events {
+            match *event {
+                Event::Cut { life, step: at, polls } if (life, at) == (self.life.id, step) => cut = Some(polls),
+                Event::Pause { life, step: at, polls, ms } if (life, at) == (self.life.id, step) => {
+                    pauses.push((polls, ms));
+                }
+                _ => {}
+            }
+        }
+        let begun = Instant::now();
+        let mut guard = Guard::new(operation, cut, pauses);
+        let came = (&mut guard).await;
+        if guard.paused > 0 {
+            self.stage.count("pause");
+            self.tell(|| format!("{what} {step} stood still for {} ms", guard.paused));
+        }
+        // Before the effect and after it.
+        let limit = 2 * OPERATION + Duration::from_millis(ms + guard.paused) + Duration::from_secs(1);
+        if begun.elapsed() > limit {
+            self.fail(format!("{what} {step} took {:?}", begun.elapsed()));
+        }
+        came
+    }
+}
+
+fn shown(answer: &Answer) -> String {
+    let told = match (&answer.result, &answer.error) {
+        (_, Some(error)) => failure(&error.kind, &error.message),
+        (Some(result), None) => result.as_str().to_owned(),
+        (None, None) => "nothing".to_owned(),
+    };
+    let how = if answer.recorded { "recorded" } else { "answered" };
+    let at = answer.position.as_ref().map(|position| format!("{}:{}", position.partition, position.offset));
+    format!("{how} {told} at {}", at.unwrap_or_default())
+}

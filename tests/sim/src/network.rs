@@ -1,0 +1,127 @@
+//! The network between clients and servers: one address, several servers, requests that are late or lost.
+
+use crate::{dice::Dice, plan::RequestFault, server::Server, stage::Stage};
+use axum::{body::Body, http::Request};
+use runlog_producer::{HttpSender, NoResponse};
+use std::{
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tokio::time::sleep;
+
+/// The address that every client has.
+pub(crate) const ADDRESS: &str = "http://runlog";
+
+/// The network.
+pub(crate) struct Network {
+    stage: Arc<Stage>,
+    servers: Vec<Arc<Server>>,
+    current: AtomicU32,
+    /// So many requests in a hundred go to any server.
+    mixed: u64,
+}
+
+fn gone(sent: bool, why: &str) -> NoResponse {
+    NoResponse { sent, why: why.to_owned() }
+}
+
+impl Network {
+    pub(crate) fn new(stage: Arc<Stage>, servers: Vec<Arc<Server>>, mixed: u64) -> Arc<Self> {
+        Arc::new(Self { stage, servers, current: AtomicU32::new(0), mixed })
+    }
+
+    /// Another server gets the requests.
+    pub(crate) fn switch(&self) {
+        let servers = u32::try_from(self.servers.len()).unwrap_or(1);
+        let now = (self.current.load(Ordering::Relaxed) + 1) % servers;
+        self.current.store(now, Ordering::Relaxed);
+        self.stage.tell(|| format!("the address is server {now}'s"));
+    }
+
+    /// What sends a client's requests.
+    pub(crate) fn sender(self: &Arc<Self>) -> HttpSender {
+        let network = self.clone();
+        static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(reqwest::Client::new);
+        HttpSender::new(CLIENT.clone(), move |request| {
+            let network = network.clone();
+            Box::pin(async move {
+                let (method, url) = (request.method().clone(), request.url().clone());
+                let path = url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+                let body = request.body().and_then(reqwest::Body::as_bytes).unwrap_or_default().to_vec();
+                let answer = network.send(method.as_str(), &path, body).await?;
+                Ok(answer.into())
+            })
+        })
+    }
+
+    /// Sends a request to the address and waits for the answer.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<axum::http::Response<Vec<u8>>, NoResponse> {
+        let (nth, fault) = self.stage.next_request();
+        let mut dice = Dice::new(self.stage.seed(), 10_000_000 + nth);
+        let (there, back) = (Duration::from_millis(dice.delay()), Duration::from_millis(dice.delay()));
+        let at = if !self.stage.is_healed() && dice.percent(self.mixed) {
+            u32::from(dice.percent(50))
+        } else {
+            self.current.load(Ordering::Relaxed)
+        };
+        if let Some(fault) = fault {
+            let short = path.split('?').next().unwrap_or_default();
+            self.stage.tell(|| format!("request {nth} {method} {short} to server {at}: {fault:?}"));
+        }
+        match fault {
+            Some(RequestFault::Refused) => {
+                self.stage.count("request: no connection");
+                sleep(there).await;
+                return Err(gone(false, "connection refused"));
+            }
+            Some(RequestFault::Lost { after }) => {
+                self.stage.count("request lost");
+                sleep(Duration::from_millis(after)).await;
+                return Err(gone(true, "connection reset"));
+            }
+            _ => {}
+        }
+        sleep(there).await;
+        let request = Request::builder().method(method).uri(path).body(Body::from(body));
+        let request = request.map_err(|error| gone(false, &error.to_string()))?;
+        let server = self.servers.get(at as usize);
+        let Some(answering) = server.and_then(|server| server.answer(request)) else {
+            self.stage.count("request to a server that is down");
+            return Err(gone(false, "connection refused"));
+        };
+        match fault {
+            Some(RequestFault::AnswerLost) => {
+                self.stage.count("answer lost");
+                drop(answering.whole().await);
+                sleep(back).await;
+                Err(gone(true, "connection reset"))
+            }
+            Some(RequestFault::Dropped { after }) => {
+                self.stage.count("disconnected in mid-request");
+                sleep(Duration::from_millis(after)).await;
+                drop(answering);
+                Err(gone(true, "connection reset"))
+            }
+            Some(RequestFault::Silent) => {
+                self.stage.count("answer never came");
+                answering.detach();
+                // The client does not wait that long.
+                sleep(Duration::from_secs(3600)).await;
+                Err(gone(true, "connection reset"))
+            }
+            _ => {
+                let answer = answering.whole().await.ok_or_else(|| gone(true, "connection reset"))?;
+                sleep(back).await;
+                Ok(answer)
+            }
+        }
+    }
+}

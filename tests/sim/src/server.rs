@@ -1,0 +1,151 @@
+//! A server: a projector over its folder and its routes, which can be killed and started again.
+
+use crate::{ambient, dice::Dice, link::Link, stage::Stage};
+use anyhow::Context;
+use axum::{Router, body::Body, http::Request};
+use runlog_projector::{Config, Projector, index::executor::Executor, server};
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use tower::ServiceExt;
+
+/// Records that one step reads at the most.
+const STEP_RECORDS: u64 = 6;
+/// How often a killed server's tasks are given time to go.
+const YIELDS_MAX: u32 = 1_000;
+/// An answer's body, bytes.
+const BODY_MAX: usize = 64 << 20;
+
+/// A server of the seed.
+pub(crate) struct Server {
+    id: u32,
+    stage: Arc<Stage>,
+    link: Arc<Link>,
+    dir: PathBuf,
+    running: Mutex<Option<Running>>,
+    tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+struct Running {
+    projector: Arc<Projector>,
+    router: Router,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Server {
+    pub(crate) fn new(id: u32, stage: &Arc<Stage>, dir: PathBuf) -> Arc<Self> {
+        let link = Arc::new(Link::new(id, stage));
+        stage.add_link(link.clone());
+        let (running, tasks) = (Mutex::default(), Arc::default());
+        Arc::new(Self { id, stage: stage.clone(), link, dir, running, tasks })
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Opens the folder and begins to read the log.
+    pub(crate) async fn start(self: &Arc<Self>) -> anyhow::Result<()> {
+        let tasks = self.tasks.clone();
+        let spawn = move |task| locked(&tasks).push(tokio::spawn(task));
+        let config = Config {
+            memory_bytes: 8 << 20,
+            executor: Executor::Caller(Arc::new(spawn)),
+            ..Config::new(&self.dir, ambient::millis, ambient::id)
+        };
+        let projector = Projector::start(config, self.link.clone()).await;
+        let projector = Arc::new(projector.with_context(|| format!("server {} does not start", self.id))?);
+        let router = server::router(projector.clone());
+        *locked(&self.running) = Some(Running { projector, router });
+        let reads = tokio::spawn(self.clone().read());
+        locked(&self.tasks).push(reads);
+        self.link.news.notify_one();
+        self.stage.tell(|| format!("server {} starts", self.id));
+        Ok(())
+    }
+
+    /// Reads the log while there is something to read.
+    async fn read(self: Arc<Self>) {
+        let mut dice = Dice::new(self.stage.seed(), 50 + u64::from(self.id));
+        loop {
+            self.link.news.notified().await;
+            while self.link.has_news() {
+                sleep(Duration::from_millis(dice.delay())).await;
+                let records = usize::try_from(dice.between(2, STEP_RECORDS)).unwrap_or(2);
+                let projector = locked(&self.running).as_ref().map(|running| running.projector.clone());
+                let Some(projector) = projector else { return };
+                projector.step(records);
+            }
+        }
+    }
+
+    /// Kills it: nothing that it was doing goes on.
+    pub(crate) async fn kill(&self) -> anyhow::Result<()> {
+        let running = locked(&self.running).take();
+        for task in locked(&self.tasks).drain(..) {
+            task.abort();
+        }
+        let Some(Running { projector, router }) = running else { return Ok(()) };
+        drop(router);
+        for _ in 0..YIELDS_MAX {
+            if Arc::strong_count(&projector) == 1 {
+                self.stage.tell(|| format!("server {} is killed", self.id));
+                return Ok(());
+            }
+            tokio::task::yield_now().await;
+        }
+        anyhow::bail!("server {} is still used after it was killed", self.id)
+    }
+
+    /// Answers a request, as a task of the server's that the returned one can end. None where it is down.
+    pub(crate) fn answer(&self, request: Request<Body>) -> Option<Answering> {
+        let router = locked(&self.running).as_ref().map(|running| running.router.clone())?;
+        let (send, answer) = oneshot::channel();
+        let task = tokio::spawn(async move {
+            let Ok(response) = router.oneshot(request).await;
+            let (head, body) = response.into_parts();
+            if let Ok(body) = axum::body::to_bytes(body, BODY_MAX).await {
+                let _ = send.send(axum::http::Response::from_parts(head, body.to_vec()));
+            }
+        });
+        let abort = task.abort_handle();
+        let mut tasks = locked(&self.tasks);
+        tasks.retain(|task| !task.is_finished());
+        tasks.push(task);
+        Some(Answering { answer, abort: Some(abort) })
+    }
+}
+
+/// A request that a server works on. Dropped, the server drops the request.
+pub(crate) struct Answering {
+    answer: oneshot::Receiver<axum::http::Response<Vec<u8>>>,
+    abort: Option<tokio::task::AbortHandle>,
+}
+
+impl Answering {
+    /// The answer; none where the server was killed.
+    pub(crate) async fn whole(mut self) -> Option<axum::http::Response<Vec<u8>>> {
+        let answer = (&mut self.answer).await.ok();
+        self.abort = None;
+        answer
+    }
+
+    /// The server goes on when this is dropped.
+    pub(crate) fn detach(mut self) {
+        self.abort = None;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if let Some(abort) = &self.abort {
+            abort.abort();
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Takes out of a failing plan what it does not need to fail.
+
+use crate::{
+    plan::Plan,
+    world::{Came, run},
+};
+
+/// Runs at the most.
+const RUNS_MAX: usize = 400;
+
+/// The smallest plan found that fails, and what becomes of it. None where the plan does not fail.
+pub fn shrink(plan: &Plan) -> Option<(Plan, Came)> {
+    let fails = |plan: &Plan| run(plan).ok().filter(|came| !came.failures.is_empty());
+    let (mut least, mut came) = (plan.clone(), fails(plan)?);
+    let (mut size, mut runs) = (least.events.len().div_ceil(2).max(1), 0);
+    loop {
+        let (mut at, mut shrunk) = (0, false);
+        while at < least.events.len() && runs < RUNS_MAX {
+            let mut fewer = least.clone();
+            fewer.events.drain(at..(at + size).min(least.events.len()));
+            runs += 1;
+            match fails(&fewer) {
+                Some(failed) => (least, came, shrunk) = (fewer, failed, true),
+                None => at += size,
+            }
+        }
+        if runs >= RUNS_MAX || (size == 1 && !shrunk) {
+            return Some((least, came));
+        }
+        size = size.div_ceil(2);
+    }
+}

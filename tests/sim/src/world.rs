@@ -1,0 +1,171 @@
+//! A seed from its plan to its end.
+
+use crate::{
+    ambient,
+    life::Process,
+    network::Network,
+    operator::Operator,
+    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS},
+    server::Server,
+    stage::{Counts, Stage},
+};
+use anyhow::Context;
+use std::{path::Path, sync::Arc, time::Duration};
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+/// The first life of those that bring each run to its end.
+const LAST_LIFE: u32 = 100;
+/// After the last fault everything ends within this.
+const END_MAX: Duration = Duration::from_secs(3_600);
+
+/// What became of a seed.
+#[derive(Debug)]
+pub struct Came {
+    /// What must not be so; empty where all is well.
+    pub failures: Vec<String>,
+    /// Who did what and when, a line each.
+    pub story: Vec<String>,
+    /// Of the log's bytes and of the story.
+    pub hash: String,
+    /// How often each fault, and some other things, happened.
+    pub counts: Counts,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> anyhow::Result<Came> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    let memory = Path::new("/dev/shm");
+    let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+    let came = runtime.block_on(whole(plan.clone(), folder.path()));
+    drop(runtime);
+    came
+}
+
+async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
+    ambient::begin();
+    let stage = Stage::new(plan);
+    let mut servers = Vec::new();
+    for id in 0..SERVERS {
+        let server = Server::new(id, &stage, folder.join(format!("server-{id}")));
+        server.start().await?;
+        servers.push(server);
+    }
+    let mixed = stage.plan.events.iter().find_map(|event| match event {
+        Event::Mixed { percent } => Some(*percent),
+        _ => None,
+    });
+    if mixed.is_some() {
+        stage.count("requests to any server");
+    }
+    let network = Network::new(stage.clone(), servers.clone(), mixed.unwrap_or_default());
+    let mut tasks: Vec<JoinHandle<anyhow::Result<()>>> = Vec::new();
+    for event in stage.plan.events.clone() {
+        let (stage, network, servers) = (stage.clone(), network.clone(), servers.clone());
+        tasks.push(tokio::spawn(async move { weather(event, &stage, &network, &servers).await }));
+    }
+    let lives: Vec<_> =
+        stage.plan.lives().into_iter().map(|life| tokio::spawn(one(life, stage.clone(), network.clone()))).collect();
+    let operator = tokio::spawn(Operator { stage: stage.clone(), network: network.clone() }.work());
+    sleep(Duration::from_millis(FAULTS_END)).await;
+    for task in tasks {
+        task.await.context("a fault panicked")??;
+    }
+    stage.heal();
+    stage.tell(|| "no fault begins any more".to_owned());
+    for life in lives {
+        let ended = timeout(END_MAX, life).await;
+        match ended {
+            Ok(ended) => ended.context("a life panicked")?,
+            Err(_) => stage.ledger().fail("a process does not come to its end".to_owned()),
+        }
+    }
+    for run in 0..RUNS {
+        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None };
+        match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
+            Ok(ended) => drop(ended.context("a life panicked")?),
+            Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
+        }
+    }
+    operator.abort();
+    for server in &servers {
+        server.kill().await?;
+    }
+    let failures = stage.ledger().failures().to_vec();
+    Ok(Came { failures, story: stage.story(), hash: stage.hash(), counts: stage.counts() })
+}
+
+/// A process from its beginning to its end or its death.
+async fn one(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
+    sleep(Duration::from_millis(life.at)).await;
+    let living = tokio::spawn(Process::new(&stage, &network, life, false).live());
+    let Some(dies) = life.dies else {
+        if let Err(error) = living.await {
+            stage.ledger().fail(format!("life {} panicked: {error}", life.id));
+        }
+        return;
+    };
+    let abort = living.abort_handle();
+    tokio::select! {
+        _ = living => {}
+        () = sleep(Duration::from_millis(dies.saturating_sub(life.at))) => {
+            abort.abort();
+            stage.ledger().died(life.id);
+            stage.count("process killed");
+            stage.tell(|| format!("life {} (run {}) is killed", life.id, life.run));
+        }
+    }
+}
+
+/// Lets one of the plan's faults happen that has a time.
+async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
+    let server = |id: u32| servers.get(id as usize).with_context(|| format!("no server {id}"));
+    let wait = async |ms| sleep(Duration::from_millis(ms)).await;
+    match event {
+        Event::Held { server: id, at, ms } => {
+            wait(at).await;
+            stage.count("server reads nothing");
+            stage.tell(|| format!("server {id} reads nothing for {ms} ms"));
+            server(id)?.link().hold(true);
+            wait(ms).await;
+            server(id)?.link().hold(false);
+        }
+        Event::Deposed { server: id, at, ms } => {
+            wait(at).await;
+            stage.count("server reads from a deposed leader");
+            stage.tell(|| format!("server {id} reads from a deposed leader for {ms} ms"));
+            stage.ledger().deposed(true);
+            server(id)?.link().depose(true);
+            wait(ms).await;
+            server(id)?.link().depose(false);
+            stage.ledger().deposed(false);
+        }
+        Event::Full { server: id, at, ms } => {
+            wait(at).await;
+            stage.tell(|| format!("the queue of server {id} is full for {ms} ms"));
+            server(id)?.link().fill(true);
+            wait(ms).await;
+            server(id)?.link().fill(false);
+        }
+        Event::Switch { at } => {
+            wait(at).await;
+            stage.count("address switched");
+            network.switch();
+        }
+        Event::Restart { server: id, at, ms } => {
+            wait(at).await;
+            stage.count("server killed");
+            server(id)?.kill().await?;
+            wait(ms).await;
+            let server = server(id)?;
+            while let Err(error) = server.start().await {
+                stage.tell(|| format!("{error:#}"));
+                wait(1_000).await;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}

@@ -7,6 +7,7 @@ use crate::{
     redact::Redaction,
 };
 use runlog_content::Store;
+use runlog_log::Log;
 use runlog_schemas::{
     answer::ErrorKind,
     id::{RecordId, RunId},
@@ -99,6 +100,9 @@ pub struct Config {
     /// Sends requests in place of TCP. Default none.
     #[doc(hidden)]
     pub http: Option<HttpSender>,
+    /// The log that a [`Journal::Kafka`] appends to in place of its brokers' topic, which has as many partitions. Default none.
+    #[doc(hidden)]
+    pub log: Option<Arc<dyn Log>>,
 }
 
 /// The points at which [`Config::failpoints`] is called.
@@ -195,6 +199,7 @@ impl Config {
             traceparent: || None,
             failpoints: |_| {},
             http: None,
+            log: None,
         }
     }
 }

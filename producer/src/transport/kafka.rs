@@ -20,12 +20,12 @@ use runlog_schemas::{
     partition::partition_of,
     record::JournalRecord,
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// A topic and its query server.
 #[derive(Debug)]
 pub(crate) struct Kafka {
-    log: KafkaLog,
+    log: Arc<dyn Log>,
     partitions: u32,
     /// Fingerprints of the schema's versions that the journal's server reads.
     schemas: Vec<String>,
@@ -64,19 +64,25 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers })
 }
 
+#[allow(clippy::disallowed_methods, reason = "the Kafka client blocks, and has threads of its own")]
+async fn opened(kafka: KafkaConfig, partitions: u32) -> Result<Arc<dyn Log>, Error> {
+    let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, partitions));
+    let log = opened.await.map_err(|error| {
+        Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
+    })?;
+    Ok(Arc::new(log.map_err(|error| log_failed(&error).error)?))
+}
+
 impl Kafka {
     pub(crate) async fn connect(brokers: &str, server: &str, config: &Config) -> Result<Self, Error> {
         let http = Http::connect(server, config).await?;
         let journal = http.journal().await?;
         // If the journal has a schema registry, the server knows its schema ids. Readers accept both framings.
         let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);
-        let kafka = KafkaConfig::new(brokers, journal.topic);
-        #[allow(clippy::disallowed_methods, reason = "the Kafka client blocks, and has threads of its own")]
-        let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, journal.partitions));
-        let log = opened.await.map_err(|error| {
-            Error::new(ErrorKind::Internal, Action::Operator, format!("connecting to Kafka panicked: {error}"))
-        })?;
-        let log = log.map_err(|error| log_failed(&error).error)?;
+        let log = match &config.log {
+            Some(log) => log.clone(),
+            None => opened(KafkaConfig::new(brokers, journal.topic), journal.partitions).await?,
+        };
         Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
     }
 

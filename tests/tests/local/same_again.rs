@@ -64,7 +64,7 @@ fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
 }
 
 /// Calls, one of them cancelled before its intent is acknowledged, then the run as another process finds it.
-async fn story() -> (Vec<Delivery>, Vec<String>) {
+async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
     BEGUN.set(Some(Instant::now()));
     IDS.set(0);
     let millis = || i64::try_from(clock()).expect("a time");
@@ -87,10 +87,11 @@ async fn story() -> (Vec<Delivery>, Vec<String>) {
     let transcript = Transcript::default();
     let config = Config {
         http: Some(network(projector, transcript.clone())),
+        log: Some(Arc::new(log.clone())),
         claimed_by: "a test".into(),
         clock,
         ids,
-        ..Config::new(Journal::Http("http://server".into()), "test")
+        ..Config::new(journal, "test")
     };
     let runlog = Runlog::connect(config).await.expect("a journal");
     let run = runlog.open("r").await.expect("a run");
@@ -117,15 +118,19 @@ async fn story() -> (Vec<Delivery>, Vec<String>) {
 }
 
 /// Tells the story on a thread of its own, with no other thread, no socket and no time but the virtual.
-fn told() -> (Vec<Delivery>, Vec<String>) {
+fn told(journal: &Journal) -> (Vec<Delivery>, Vec<String>) {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
-    runtime.block_on(story())
+    runtime.block_on(story(journal.clone()))
 }
 
 #[test]
 fn the_same_program_gives_the_same_log_and_the_same_answers() {
-    let (first, second) = (told(), told());
-    assert_eq!((first.0.len(), first.1.len()), (second.0.len(), second.1.len()));
-    assert_eq!(first.1.iter().zip(&second.1).find(|(one, other)| one != other), None);
-    assert_eq!(first.0.iter().zip(&second.0).find(|(one, other)| one != other), None);
+    let server = "http://localhost".to_owned();
+    // Appends by the server, and by the handle itself.
+    for journal in [Journal::Http(server.clone()), Journal::Kafka { brokers: "none".into(), server }] {
+        let (first, second) = (told(&journal), told(&journal));
+        assert_eq!((first.0.len(), first.1.len()), (second.0.len(), second.1.len()));
+        assert_eq!(first.1.iter().zip(&second.1).find(|(one, other)| one != other), None);
+        assert_eq!(first.0.iter().zip(&second.0).find(|(one, other)| one != other), None);
+    }
 }

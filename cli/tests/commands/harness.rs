@@ -126,8 +126,12 @@ impl Server {
     /// Publishes lines through stdin.
     pub(super) fn publish(&self, lines: &str) -> Ran {
         let mut child = self.command(&["publish", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
-        Ran::of(child.wait_with_output().unwrap())
+        let mut stdin = child.stdin.take().unwrap();
+        // Both pipes fill: what the command prints is read while it is written to.
+        std::thread::scope(|scope| {
+            scope.spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
+            Ran::of(child.wait_with_output().unwrap())
+        })
     }
 
     /// Publishes records of one run, all of which must be applied.
@@ -173,7 +177,7 @@ pub(super) fn server() -> (TempDir, Server) {
 /// The status and the body of a plain GET.
 pub(super) fn get(url: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();

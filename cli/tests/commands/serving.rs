@@ -44,7 +44,7 @@ fn a_signal_ends_the_server_with_0_within_2_seconds_and_nothing_is_lost() {
 fn waiting(url: &str, method: &str, path: &str, body: &str) -> JoinHandle<String> {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
     let length = body.len();
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
     std::thread::spawn(move || {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

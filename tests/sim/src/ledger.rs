@@ -45,8 +45,8 @@ pub(crate) struct Ledger {
     calls: BTreeMap<(u32, u32), Logical>,
     effects: Vec<Effect>,
     decisions: Vec<Decided>,
-    /// When a server read from a deposed leader: from, to.
-    deposed: Vec<(u64, Option<u64>)>,
+    /// When a server read from a deposed leader: the server, from, to.
+    deposed: Vec<(u32, u64, Option<u64>)>,
     ended: BTreeMap<u32, u64>,
     /// Calls that processes are at work on: life, run and step.
     busy: BTreeSet<(u32, u32, u32)>,
@@ -137,14 +137,13 @@ impl Ledger {
     }
 
     /// A server reads from a deposed leader from now on, or no longer.
-    pub(crate) fn deposed(&mut self, begins: bool) {
+    pub(crate) fn deposed(&mut self, server: u32, begins: bool) {
         let now = ambient::elapsed_millis();
-        match begins {
-            true => self.deposed.push((now, None)),
-            false => {
-                self.deposed.iter_mut().filter(|window| window.1.is_none()).for_each(|window| window.1 = Some(now))
-            }
+        if begins {
+            self.deposed.push((server, now, None));
         }
+        let open = self.deposed.iter_mut().filter(|window| window.0 == server && window.2.is_none());
+        open.filter(|_| !begins).for_each(|window| window.2 = Some(now));
     }
 
     /// A record is in the log. Says what it is.
@@ -324,7 +323,7 @@ impl Ledger {
             Ok(Some(claim)) => {
                 // What a journal cannot prevent: a pause between the read-back and the effect, and a deposed leader's answer.
                 let (late, at) = (now - claim.at, claim.at);
-                let excused = self.deposed.iter().any(|(from, to)| *from <= now && to.is_none_or(|to| to >= at));
+                let excused = self.deposed.iter().any(|(_, from, to)| *from <= now && to.is_none_or(|to| to >= at));
                 if u128::from(late) > READ_BACK.as_millis() && !excused {
                     let by = claim.life;
                     self.fail(format!("{what} runs {late} ms after life {by:?} took the run over"));
@@ -425,13 +424,22 @@ impl Ledger {
     /// A record was acknowledged at this position.
     pub(crate) fn acknowledged(&mut self, what: &str, position: &Position, wanted: impl Fn(&JournalRecord) -> bool) {
         let at = (position.partition, position.offset);
+        let member = |landed: &Landed| match &landed.record.payload {
+            Payload::Batch(batch) => batch.records.get(position.index as usize).cloned(),
+            _ => Some(landed.record.clone()),
+        };
         match self.records.get(&at) {
-            Some(landed) if wanted(&landed.record) => {}
+            Some(landed) if member(landed).is_some_and(|record| wanted(&record)) => {}
             found => {
                 let found = found.map(|landed| landed.record.body.record_id.clone());
                 self.fail(format!("{what} was acknowledged at {}:{}, where the log has {found:?}", at.0, at.1));
             }
         }
+    }
+
+    /// Whether a record with this id was applied.
+    pub(crate) fn has_applied(&self, id: &str) -> bool {
+        self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
     }
 
     /// A handle was told that another process has its run.
@@ -477,6 +485,6 @@ impl Ledger {
 
     /// How often a server began or ceased to read from a deposed leader, and whether one does.
     pub(crate) fn deposed_since(&self) -> (usize, bool) {
-        (self.deposed.len(), self.deposed.iter().any(|window| window.1.is_none()))
+        (self.deposed.len(), self.deposed.iter().any(|window| window.2.is_none()))
     }
 }

@@ -12,7 +12,9 @@ use crate::{
 use runlog_producer::{Action, Answer, Config, Ended, Error, Failure, Journal, Json, Outcome, Run, Runlog};
 use runlog_schemas::{
     answer::ErrorKind,
+    id::RecordId,
     payload::{ConversationTurn, Payload},
+    record::JournalRecord,
 };
 use serde_json::json;
 use std::{
@@ -82,6 +84,7 @@ impl Process {
         config.claimed_by = format!("life-{}", self.life.id);
         (config.deadline, config.read_back, config.operation) = (DEADLINE, READ_BACK, OPERATION);
         (config.clock, config.ids) = (ambient::millis, ambient::id);
+        config.buffer_records = self.life.buffer;
         config.http = Some(self.network.sender());
         config
     }
@@ -124,7 +127,8 @@ impl Process {
         let mut steps = self.stage.plan.steps(self.life.run).into_iter().peekable();
         while let Some(step) = steps.next() {
             group.push(step);
-            if step.with_next && steps.peek().is_some_and(|next| matches!(next.what, What::Call { .. })) {
+            let together = |next: &Step| matches!(next.what, What::Call { .. } | What::End);
+            if step.with_next && steps.peek().is_some_and(together) {
                 continue;
             }
             let share = dice.between(0, 100);
@@ -228,21 +232,14 @@ impl Process {
         let said = json!({ "step": id, "by": life, "try": tried });
         let operation = async {
             match step.what {
-                What::Turn => run.turn("user", &said).await.map(Some),
-                What::Record => {
-                    let turn = ConversationTurn {
-                        message_id: format!("m-{id}"),
-                        parent_id: None,
-                        thread_id: None,
-                        kind: "user".to_owned(),
-                        content: Json::from(json!({ "step": id })),
-                    };
-                    let mut record = run.draft(turn)?;
-                    record.body.record_id = runlog_schemas::id::RecordId::new(format!("record-{id}"))?;
-                    run.record(record).await.map(Some)
+                What::Turn => run.turn("user", &said).await.map(|position| vec![position]),
+                What::Record => run.record(known(run, id)?).await.map(|position| vec![position]),
+                What::Batch { again } => {
+                    let again = again.map(|again| known(run, again)).transpose()?;
+                    run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
                 }
-                What::End => run.end(Outcome::Completed).await.map(Some),
-                What::Flush | What::Call { .. } => run.flush().await.map(|()| None),
+                What::End => run.end(Outcome::Completed).await.map(|position| vec![position]),
+                What::Flush | What::Call { .. } => run.flush().await.map(|()| Vec::new()),
             }
         };
         match self.guarded("write", at, 0, operation).await {
@@ -251,14 +248,20 @@ impl Process {
                 self.tell(|| format!("step {id}: the write is dropped"));
                 Next::Again
             }
-            Some(Ok(position)) => {
-                self.tell(|| format!("step {id}: {:?} → Ok {position:?}", step.what));
-                if let Some(position) = position {
+            Some(Ok(positions)) => {
+                let at: Vec<_> =
+                    positions.iter().map(|at| format!("{}:{}:{}", at.partition, at.offset, at.index)).collect();
+                self.tell(|| format!("step {id}: {:?} → Ok at {}", step.what, at.join(" ")));
+                for (nth, position) in positions.into_iter().enumerate() {
                     let what = format!("step {id} of run {} in life {life}", self.life.run);
                     self.stage.ledger().acknowledged(&what, &position, |record| match (&record.payload, step.what) {
                         (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == said,
                         (Payload::ConversationTurn(turn), What::Record) => {
                             turn.content.to_value() == json!({ "step": id })
+                        }
+                        (Payload::ConversationTurn(turn), What::Batch { again }) => {
+                            let step = if nth == 0 { Some(id) } else { again };
+                            turn.content.to_value() == json!({ "step": step })
                         }
                         (Payload::RunLifecycle(_), What::End) => true,
                         _ => false,
@@ -370,6 +373,20 @@ impl Process {
         }
         came
     }
+}
+
+/// A record whose id and content are the same whoever writes it.
+fn known(run: &Run, id: u32) -> Result<JournalRecord, Error> {
+    let turn = ConversationTurn {
+        message_id: format!("m-{id}"),
+        parent_id: None,
+        thread_id: None,
+        kind: "user".to_owned(),
+        content: Json::from(json!({ "step": id })),
+    };
+    let mut record = run.draft(turn)?;
+    record.body.record_id = RecordId::new(format!("record-{id}"))?;
+    Ok(record)
 }
 
 fn shown(answer: &Answer) -> String {

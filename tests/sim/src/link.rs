@@ -15,6 +15,9 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
+/// After this an append is answered, if only as unknown.
+const DELIVERY_MAX: Duration = Duration::from_secs(45);
+
 /// One server's connection to the log.
 pub(crate) struct Link {
     pub(crate) server: u32,
@@ -33,6 +36,7 @@ struct State {
     /// Ends that a deposed leader tells.
     deposed: Option<BTreeMap<PartitionId, Offset>>,
     held: bool,
+    fails: bool,
     full: bool,
     positions: BTreeMap<PartitionId, Offset>,
 }
@@ -74,6 +78,12 @@ impl Link {
         self.news.notify_one();
     }
 
+    /// The next read fails, and so does all that its reader does from then on.
+    pub(crate) fn fail_reader(&self) {
+        self.lock().fails = true;
+        self.news.notify_one();
+    }
+
     /// From now on every append is refused; or no longer.
     pub(crate) fn fill(&self, full: bool) {
         self.lock().full = full;
@@ -97,7 +107,13 @@ impl Link {
 
     /// Whether there is something to read.
     pub(crate) fn has_news(&self) -> bool {
-        let positions = self.lock().positions.clone();
+        let positions = {
+            let state = self.lock();
+            if state.fails {
+                return true;
+            }
+            state.positions.clone()
+        };
         positions.into_iter().any(|(partition, position)| self.visible(partition, position) > position)
     }
 
@@ -214,9 +230,9 @@ impl Log for Link {
                 tokio::spawn(async move {
                     sleep_until(lands).await;
                     stage.land(partition, batch);
-                    // Nobody waits that long.
-                    sleep(Duration::from_secs(3600)).await;
-                    drop(send);
+                    // The log's own client gives up.
+                    sleep(DELIVERY_MAX).await;
+                    drop(send.send(Err(unknown)));
                 });
             }
         }
@@ -289,6 +305,14 @@ impl LinkReader {
 
 impl Reader for LinkReader {
     fn poll(&mut self, max: usize, _timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        if let Some(link) = self.link.as_ref().filter(|_| max > 1)
+            && std::mem::take(&mut link.lock().fails)
+        {
+            // A new reader takes its place.
+            self.readers.clear();
+            self.remember();
+            return Err(Error::new(Kind::Fatal, self.log.topic(), "the consumer is fenced"));
+        }
         let mut partitions: Vec<PartitionId> = self.readers.keys().copied().collect();
         let first = self.turn % partitions.len().max(1);
         partitions.rotate_left(first);
@@ -319,6 +343,7 @@ impl Reader for LinkReader {
     fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
         let reader = self.log.reader(&[(partition, next)])?;
         self.readers.insert(partition, reader);
+        self.remember();
         Ok(())
     }
 

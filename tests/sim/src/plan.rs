@@ -50,6 +50,10 @@ pub enum Event {
     Held { server: u32, at: u64, ms: u64 },
     /// A server reads from a leader that is deposed: it sees nothing that is newer, and is told that this is the end.
     Deposed { server: u32, at: u64, ms: u64 },
+    /// A server's reader fails for good.
+    ReaderFails { server: u32, at: u64 },
+    /// A server panics while it commits a record.
+    Panics { server: u32, at: u64 },
     /// A server's queue to the log is full: it refuses every append.
     Full { server: u32, at: u64, ms: u64 },
 }
@@ -78,6 +82,8 @@ pub enum What {
     Turn,
     /// A record with an id of the agent's; every process writes the same one.
     Record,
+    /// Two records that are applied together: one of its own, and the last record again, if there is one.
+    Batch { again: Option<u32> },
     /// The handle confirms what it has written.
     Flush,
     /// The run ends.
@@ -106,6 +112,8 @@ pub struct Life {
     pub at: u64,
     /// When it is killed.
     pub dies: Option<u64>,
+    /// Records of its that may be under way at the same time.
+    pub buffer: usize,
 }
 
 /// What becomes of an append.
@@ -119,7 +127,7 @@ pub enum Fate {
     Lost { after: u64 },
     /// The writer is told that it is unknown; later it lands, unless another append of the same writer was faster.
     Late { after: u64, lands: u64 },
-    /// It lands, and the writer is told nothing.
+    /// It lands, and the writer is told so late that nobody waits.
     Silent,
 }
 
@@ -151,7 +159,8 @@ impl Plan {
             for nth in 0..dice.between(2, 4) {
                 let at = if nth == 0 { dice.between(0, 500) } else { dice.between(1_000, FAULTS_END) };
                 let dies = dice.percent(30).then(|| at + dice.between(500, 40_000));
-                events.push(Event::Life(Life { id: lives, run, at, dies }));
+                let buffer = if dice.percent(40) { 1 } else { 4096 };
+                events.push(Event::Life(Life { id: lives, run, at, dies, buffer }));
                 cuts(&mut dice, lives, &mut events);
                 lives += 1;
             }
@@ -171,6 +180,16 @@ impl Plan {
         if dice.percent(30) {
             let (server, at, ms) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END), dice.between(10, 10_000));
             events.push(Event::Restart { server, at, ms });
+            if dice.percent(30) {
+                // What it looks up when it starts does not come at once.
+                events.push(Event::Held { server, at: at + ms - 5, ms: dice.between(100, 5_000) });
+            }
+        }
+        if dice.percent(20) {
+            events.push(Event::ReaderFails { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
+        }
+        if dice.percent(20) {
+            events.push(Event::Panics { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
         }
         for _ in 0..dice.between(0, 4) {
             let (server, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
@@ -215,6 +234,7 @@ impl Plan {
 
 fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     let (calls, mut made, mut id) = (dice.between(CALLS_MIN, CALLS_MIN + 5), 0, 0);
+    let mut again = None;
     let mut step = |id: &mut u32, what, with_next, think| {
         *id += 1;
         events.push(Event::Step(Step { run, id: *id, what, with_next, think }));
@@ -223,7 +243,11 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         let think = if dice.percent(30) { dice.between(0, 3_000) } else { dice.between(0, 100) };
         match dice.between(0, 19) {
             0..=1 => step(&mut id, What::Turn, false, think),
-            2 => step(&mut id, What::Record, false, think),
+            2 => {
+                step(&mut id, What::Record, false, think);
+                again = Some(id);
+            }
+            3 if dice.percent(50) => step(&mut id, What::Batch { again }, false, think),
             3 => step(&mut id, What::Flush, false, think),
             _ => {
                 let ends = match dice.between(0, 29) {

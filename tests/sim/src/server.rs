@@ -3,10 +3,20 @@
 use crate::{ambient, dice::Dice, link::Link, stage::Stage};
 use anyhow::Context;
 use axum::{Router, body::Body, http::Request};
-use runlog_projector::{Config, Projector, index::executor::Executor, server};
+use runlog_projector::{
+    Config, Projector,
+    index::{
+        executor::Executor,
+        failpoint::{self, Failpoints},
+    },
+    server,
+};
 use std::{
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
@@ -14,6 +24,8 @@ use tower::ServiceExt;
 
 /// Records that one step reads at the most.
 const STEP_RECORDS: u64 = 6;
+/// How often a loop looks again that has nothing to read.
+const LOOP_IDLE: Duration = Duration::from_millis(400);
 /// How often a killed server's tasks are given time to go.
 const YIELDS_MAX: u32 = 1_000;
 /// An answer's body, bytes.
@@ -27,6 +39,7 @@ pub(crate) struct Server {
     dir: PathBuf,
     running: Mutex<Option<Running>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    panics: Arc<AtomicBool>,
 }
 
 struct Running {
@@ -42,19 +55,33 @@ impl Server {
     pub(crate) fn new(id: u32, stage: &Arc<Stage>, dir: PathBuf) -> Arc<Self> {
         let link = Arc::new(Link::new(id, stage));
         stage.add_link(link.clone());
-        let (running, tasks) = (Mutex::default(), Arc::default());
-        Arc::new(Self { id, stage: stage.clone(), link, dir, running, tasks })
+        let (running, tasks, panics) = (Mutex::default(), Arc::default(), Arc::default());
+        Arc::new(Self { id, stage: stage.clone(), link, dir, running, tasks, panics })
     }
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
     }
 
+    /// It panics when it commits next.
+    pub(crate) fn panics(&self) {
+        self.panics.store(true, Ordering::Relaxed);
+    }
+
     /// Opens the folder and begins to read the log.
     pub(crate) async fn start(self: &Arc<Self>) -> anyhow::Result<()> {
         let tasks = self.tasks.clone();
         let spawn = move |task| locked(&tasks).push(tokio::spawn(task));
+        let (panics, stage) = (self.panics.clone(), self.stage.clone());
+        let failpoints = Failpoints::new(move |point| {
+            if point == failpoint::BATCH_FOLDED && panics.swap(false, Ordering::Relaxed) {
+                stage.count("panic in the loop");
+                // Without the message of a panic that nobody expects.
+                std::panic::resume_unwind(Box::new("the plan says so"));
+            }
+        });
         let config = Config {
+            failpoints,
             memory_bytes: 8 << 20,
             executor: Executor::Caller(Arc::new(spawn)),
             ..Config::new(&self.dir, ambient::millis, ambient::id)
@@ -74,13 +101,15 @@ impl Server {
     async fn read(self: Arc<Self>) {
         let mut dice = Dice::new(self.stage.seed(), 50 + u64::from(self.id));
         loop {
-            self.link.news.notified().await;
-            while self.link.has_news() {
+            let _ = tokio::time::timeout(LOOP_IDLE, self.link.news.notified()).await;
+            loop {
                 sleep(Duration::from_millis(dice.delay())).await;
                 let records = usize::try_from(dice.between(2, STEP_RECORDS)).unwrap_or(2);
                 let projector = locked(&self.running).as_ref().map(|running| running.projector.clone());
                 let Some(projector) = projector else { return };
-                projector.step(records);
+                if projector.step(records) == 0 && !self.link.has_news() {
+                    break;
+                }
             }
         }
     }

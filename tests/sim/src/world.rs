@@ -6,6 +6,7 @@ use crate::{
     network::Network,
     operator::Operator,
     plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS},
+    publisher::{PUBLISHERS, Publisher},
     server::Server,
     stage::{Counts, Stage},
 };
@@ -66,8 +67,13 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
         let (stage, network, servers) = (stage.clone(), network.clone(), servers.clone());
         tasks.push(tokio::spawn(async move { weather(event, &stage, &network, &servers).await }));
     }
+    let mut publishers = Vec::new();
     let lives: Vec<_> =
         stage.plan.lives().into_iter().map(|life| tokio::spawn(one(life, stage.clone(), network.clone()))).collect();
+    for id in 0..PUBLISHERS {
+        let publisher = Publisher { id, stage: stage.clone(), network: network.clone() };
+        publishers.push(tokio::spawn(publisher.publish()));
+    }
     let operator = tokio::spawn(Operator { stage: stage.clone(), network: network.clone() }.work());
     sleep(Duration::from_millis(FAULTS_END)).await;
     for task in tasks {
@@ -82,8 +88,13 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
             Err(_) => stage.ledger().fail("a process does not come to its end".to_owned()),
         }
     }
+    for publisher in publishers {
+        if timeout(END_MAX, publisher).await.is_err() {
+            stage.ledger().fail("a publisher does not come to its end".to_owned());
+        }
+    }
     for run in 0..RUNS {
-        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None };
+        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None, buffer: 4096 };
         match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
             Ok(ended) => drop(ended.context("a life panicked")?),
             Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
@@ -136,11 +147,11 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             wait(at).await;
             stage.count("server reads from a deposed leader");
             stage.tell(|| format!("server {id} reads from a deposed leader for {ms} ms"));
-            stage.ledger().deposed(true);
+            stage.ledger().deposed(id, true);
             server(id)?.link().depose(true);
             wait(ms).await;
             server(id)?.link().depose(false);
-            stage.ledger().deposed(false);
+            stage.ledger().deposed(id, false);
         }
         Event::Full { server: id, at, ms } => {
             wait(at).await;
@@ -148,6 +159,17 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             server(id)?.link().fill(true);
             wait(ms).await;
             server(id)?.link().fill(false);
+        }
+        Event::ReaderFails { server: id, at } => {
+            wait(at).await;
+            stage.count("reader failed for good");
+            stage.tell(|| format!("the reader of server {id} fails for good"));
+            server(id)?.link().fail_reader();
+        }
+        Event::Panics { server: id, at } => {
+            wait(at).await;
+            stage.tell(|| format!("server {id} is to panic while it commits"));
+            server(id)?.panics();
         }
         Event::Switch { at } => {
             wait(at).await;

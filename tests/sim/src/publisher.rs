@@ -1,0 +1,68 @@
+//! A client without a handle: it posts records of a run that nobody claimed, and lets the server number them.
+
+use crate::{dice::Dice, network::Network, stage::Stage};
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tokio::time::{sleep, timeout};
+
+/// Clients that publish to one run at the same time.
+pub(crate) const PUBLISHERS: u32 = 2;
+/// Records of each.
+const RECORDS: u32 = 8;
+/// How often a record is posted.
+const TRIES_MAX: u32 = 80;
+
+/// One of them, with what it needs.
+pub(crate) struct Publisher {
+    pub(crate) id: u32,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) network: Arc<Network>,
+}
+
+impl Publisher {
+    /// Publishes its records, each again and again until it is applied.
+    pub(crate) async fn publish(self) {
+        let mut dice = Dice::new(self.stage.seed(), 300 + u64::from(self.id));
+        for number in 0..RECORDS {
+            sleep(Duration::from_millis(dice.between(0, 8_000))).await;
+            let id = format!("published-{}-{number}", self.id);
+            if !self.one(&id, &mut dice).await {
+                return;
+            }
+        }
+    }
+
+    async fn one(&self, id: &str, dice: &mut Dice) -> bool {
+        let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": { "by": id } });
+        let body = json!({ "record_id": id, "run_id": "published", "payload": payload }).to_string();
+        let mut last = String::new();
+        for _ in 0..TRIES_MAX {
+            let path = "/v1/runs/published/records?deadline_ms=5000";
+            // Impatient clients go away in the middle.
+            let patience = Duration::from_millis(if dice.percent(15) { dice.between(10, 400) } else { 20_000 });
+            let asked = timeout(patience, self.network.send("POST", path, body.clone().into_bytes())).await;
+            if let Ok(Ok(answer)) = asked {
+                let (status, body) = (answer.status().as_u16(), answer.body());
+                let answer: Value = serde_json::from_slice(body).unwrap_or_default();
+                let (outcome, reason) = (answer["outcome"].as_str(), &answer["reason"]);
+                if status == 200 && matches!(outcome, Some("applied" | "repeat")) && reason.is_null() {
+                    self.stage.count("published");
+                    if !self.stage.ledger().has_applied(id) {
+                        self.stage.ledger().fail(format!("{id} is {outcome:?}, and was not applied: {answer}"));
+                    }
+                    return true;
+                }
+                last = format!("{status} {answer}");
+                if status == 200 && reason == "conflict" {
+                    // Two servers gave two records one number.
+                    self.stage.count("known: published under a number that was taken");
+                    return true;
+                }
+                self.stage.tell(|| format!("publisher {}: {id}: {last}", self.id));
+            }
+            sleep(Duration::from_millis(dice.between(200, 2_000))).await;
+        }
+        self.stage.ledger().fail(format!("{id} is never applied: {last}"));
+        false
+    }
+}

@@ -10,7 +10,7 @@
 use crate::index::{
     Error,
     projector::Projector,
-    shared::{FOLLOWERS_MAX, Shared},
+    shared::{FOLLOWERS_MAX, Progress, Shared},
 };
 use runlog_log::{Delivery, Kind, Reader};
 use runlog_schemas::{
@@ -151,12 +151,10 @@ impl Follower {
 
     /// Waits until the projector has come to a record, and leaves the partition where it does not.
     async fn wait(&mut self, partition: PartitionId, offset: Offset) -> Result<(), Error> {
-        let mut progress = self.shared.subscribe(partition);
-        let moved = progress.wait_for(|progress| progress.applied > offset || progress.stopped.is_some());
-        match tokio::time::timeout(AHEAD_WAIT, moved).await {
-            Ok(Ok(progress)) if progress.applied > offset => return Ok(()),
-            Ok(Err(_)) => return Err(ending()),
-            Ok(Ok(_)) | Err(_) => {}
+        let moved = |progress: &Progress| progress.applied > offset || progress.stopped.is_some();
+        match tokio::time::timeout(AHEAD_WAIT, self.shared.wait_until(partition, moved)).await {
+            Ok(progress) if progress.applied > offset => return Ok(()),
+            Ok(_) | Err(_) => {}
         }
         self.ahead.remove(&partition);
         self.next[partition.index()] = offset;

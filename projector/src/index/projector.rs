@@ -26,7 +26,7 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// Appends in progress at the same time; further ones are refused as `Overloaded`.
@@ -203,9 +203,10 @@ impl Projector {
         self.shared.progress(partition)
     }
 
-    /// Where `partition` is, and whatever becomes of it from now on.
-    pub fn follow(&self, partition: PartitionId) -> watch::Receiver<Progress> {
-        self.shared.subscribe(partition)
+    /// Waits until the progress of `partition` is as `reached` says, and returns it. Without an end where it never is. All
+    /// that wait for a partition go on in the order in which they began to wait.
+    pub async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
+        self.shared.wait_until(partition, reached).await
     }
 
     /// The store that answers for `partition`. Its views are of one log position each.
@@ -256,15 +257,14 @@ impl Projector {
                 (partition, end)
             }
         };
-        let mut progress = self.shared.subscribe(partition);
         let left = until.saturating_duration_since(Instant::now());
-        let fresh = progress.wait_for(|progress| progress.applied >= target || progress.stopped.is_some());
-        match tokio::time::timeout(left, fresh).await {
-            Ok(Ok(progress)) => match &progress.stopped {
+        let fresh = |progress: &Progress| progress.applied >= target || progress.stopped.is_some();
+        match tokio::time::timeout(left, self.wait_until(partition, fresh)).await {
+            Ok(progress) => match &progress.stopped {
                 None => Ok(()),
                 Some(stop) => Err(self.stopped(partition, stop)),
             },
-            Ok(Err(_)) | Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
+            Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
         }
     }
 

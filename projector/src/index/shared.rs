@@ -10,11 +10,11 @@ use runlog_schemas::id::{Offset, PartitionId};
 use std::{
     path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
 };
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore};
 
 /// Followers of one projector at a time: each has a consumer of its own.
 pub const FOLLOWERS_MAX: usize = 16;
@@ -44,7 +44,10 @@ pub struct Shared {
 #[derive(Debug)]
 struct Partition {
     store: RwLock<Arc<Store>>,
-    progress: watch::Sender<Progress>,
+    progress: Mutex<Progress>,
+    /// Wakes all that wait for progress, in the order in which they began to. Tokio's `watch` wakes them in a random order,
+    /// which no simulation repeats.
+    progressed: Notify,
     /// How far the store of an older layout had come that this one is built beside, until this one is.
     older: Mutex<Option<Offset>>,
 }
@@ -71,7 +74,8 @@ impl Shared {
     ) -> Self {
         let partition = |start: Start| Partition {
             store: RwLock::new(start.store),
-            progress: watch::Sender::new(start.progress),
+            progress: Mutex::new(start.progress),
+            progressed: Notify::new(),
             older: Mutex::new(start.older),
         };
         let partitions = partitions.into_iter().map(partition).collect();
@@ -107,21 +111,36 @@ impl Shared {
     }
 
     pub(crate) fn progress(&self, partition: PartitionId) -> Progress {
-        self.partitions[partition.index()].progress.borrow().clone()
+        self.partitions[partition.index()].progress().clone()
     }
 
-    /// Progress from now on.
-    pub(crate) fn subscribe(&self, partition: PartitionId) -> watch::Receiver<Progress> {
-        self.partitions[partition.index()].progress.subscribe()
+    /// Waits until the progress of `partition` is as `reached` says.
+    pub(crate) async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
+        let partition = &self.partitions[partition.index()];
+        loop {
+            // Made before the look: what is reported after it ends the wait.
+            let progressed = partition.progressed.notified();
+            {
+                let progress = partition.progress();
+                if reached(&progress) {
+                    return progress.clone();
+                }
+            }
+            progressed.await;
+        }
     }
 
     /// Tells whoever waits; says nothing where nothing changed.
     pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
-        self.partitions[partition.index()].progress.send_if_modified(|progress| {
-            let new = Progress { applied, stopped };
-            let changed = *progress != new;
-            *progress = new;
-            changed
-        });
+        let (partition, new) = (&self.partitions[partition.index()], Progress { applied, stopped });
+        if std::mem::replace(&mut *partition.progress(), new.clone()) != new {
+            partition.progressed.notify_waiters();
+        }
+    }
+}
+
+impl Partition {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -128,14 +128,13 @@ impl Source for Tail {
     type Item = Line;
 
     async fn next(&mut self) -> Result<Option<Line>, Error> {
-        // Subscribed before reading: what is applied after the read wakes the wait.
-        let mut progress = self.app.0.shared.subscribe(self.partition);
         loop {
             if let Some(line) = self.ready.pop_front() {
                 self.cursor = parse_cursor(Some(&line.cursor))?;
                 return Ok(Some(line));
             }
-            progress.borrow_and_update();
+            // Taken before reading: what is applied after the read ends the wait.
+            let before = self.app.0.progress(self.partition);
             self.fill().await?;
             if !self.ready.is_empty() {
                 continue;
@@ -143,7 +142,7 @@ impl Source for Tail {
             if self.until_end {
                 return Ok(None);
             }
-            progress.changed().await.map_err(|_| ending())?;
+            self.app.0.wait_until(self.partition, |progress| *progress != before).await;
         }
     }
 }

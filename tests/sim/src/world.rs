@@ -120,6 +120,7 @@ async fn one(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
     };
     let abort = living.abort_handle();
     tokio::select! {
+        biased;
         _ = living => {}
         () = sleep(Duration::from_millis(dies.saturating_sub(life.at))) => {
             abort.abort();

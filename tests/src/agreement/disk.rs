@@ -376,8 +376,7 @@ impl World {
                 }
                 _ => false,
             };
-            let mut progress = projector.follow(partition);
-            let waited = async { tokio::time::timeout(STEP_MAX, progress.wait_for(there)).await.map(drop) };
+            let waited = async { tokio::time::timeout(STEP_MAX, projector.wait_until(partition, there)).await };
             if self.runtime.block_on(waited).is_err() {
                 anyhow::bail!("the model says {row}, the projector stays at {:?}", projector.progress(partition));
             }

@@ -130,16 +130,14 @@ async fn latest(projector: &Projector, partition: PartitionId) {
 
 /// Waits until the partition has applied the record at `offset` and goes on.
 async fn goes_on(projector: &Projector, partition: PartitionId, offset: Offset) {
-    let mut progress = projector.follow(partition);
-    let applied = progress.wait_for(|progress| progress.applied > offset && progress.stopped.is_none());
-    tokio::time::timeout(DEADLINE, applied).await.unwrap().unwrap();
+    let applied = projector.wait_until(partition, |progress| progress.applied > offset && progress.stopped.is_none());
+    tokio::time::timeout(DEADLINE, applied).await.unwrap();
 }
 
 /// Waits until the partition stops: where, and the kind.
 async fn stops(projector: &Projector, partition: PartitionId) -> (Offset, &'static str) {
-    let mut progress = projector.follow(partition);
-    let stopped = progress.wait_for(|progress| progress.stopped.is_some());
-    let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().unwrap().stopped.clone().unwrap();
+    let stopped = projector.wait_until(partition, |progress| progress.stopped.is_some());
+    let stop = tokio::time::timeout(DEADLINE, stopped).await.unwrap().stopped.unwrap();
     (stop.offset, stop.kind.as_str())
 }
 

@@ -23,6 +23,7 @@ use tower::ServiceExt;
 /// The virtual time at which a story begins, milliseconds since the Unix epoch.
 const EPOCH: u64 = 1_700_000_000_000;
 const GATES: u64 = 20;
+const AGENTS: u64 = 8;
 
 thread_local! {
     static BEGUN: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -63,12 +64,21 @@ fn network(projector: Arc<Projector>, transcript: Transcript) -> HttpSender {
     })
 }
 
-/// Calls, one of them cancelled before its intent is acknowledged, then the run as another process finds it.
+/// A process with a run of its own.
+async fn agent(runlog: Runlog, n: u64) {
+    let run = runlog.open(format!("r{n}").as_str()).await.expect("a run");
+    for call in 0..3 {
+        run.tool("book", &call).once(async |_| Ok(json!(call).into())).await.expect("an answer");
+    }
+}
+
+/// Processes that wait for the same partition, then calls of one process, one of them cancelled before its intent is
+/// acknowledged, and the run as another process finds it.
 async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
     BEGUN.set(Some(Instant::now()));
     IDS.set(0);
     let millis = || i64::try_from(clock()).expect("a time");
-    let log = MemoryLog::with(MemoryOptions { clock: Clock::new(millis), ..MemoryOptions::default() });
+    let log = MemoryLog::with(MemoryOptions { partitions: 1, clock: Clock::new(millis), ..MemoryOptions::default() });
     let dir = tempfile::tempdir().expect("a folder");
     let settings = runlog_projector::Config {
         executor: Executor::Caller(Arc::new(|task| drop(tokio::spawn(task)))),
@@ -79,7 +89,7 @@ async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
         let projector = projector.clone();
         async move {
             loop {
-                projector.step(3);
+                projector.step(30);
                 sleep(Duration::from_millis(3)).await;
             }
         }
@@ -94,6 +104,9 @@ async fn story(journal: Journal) -> (Vec<Delivery>, Vec<String>) {
         ..Config::new(journal, "test")
     };
     let runlog = Runlog::connect(config).await.expect("a journal");
+    for ended in join_all((0..AGENTS).map(|n| tokio::spawn(agent(runlog.clone(), n)))).await {
+        ended.expect("an agent");
+    }
     let run = runlog.open("r").await.expect("a run");
     let gate = async |n: u64| {
         let effect = |_| async move {

@@ -98,11 +98,9 @@ impl Projector {
         (partition, at, record_id): (PartitionId, Offset, RecordId),
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        let mut progress = self.shared.subscribe(partition);
-        let past = progress.wait_for(|progress| progress.applied > at);
-        match tokio::time::timeout(deadline, past).await {
-            Ok(Ok(_)) => {}
-            _ => return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1))),
+        let past = self.wait_until(partition, |progress| progress.applied > at);
+        if tokio::time::timeout(deadline, past).await.is_err() {
+            return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1)));
         }
         Ok(Outcome {
             position: self.position(partition, at, 0),

@@ -64,6 +64,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
     Rule::new("decision_fenced", "Judgement", "a writer's own decision holds in its epoch only", decision_fenced),
     Rule::new(
+        "decision_says_revision",
+        "Judgement",
+        "a new decision that does not say what it was made at is refused, and not appended",
+        says_revision,
+    ),
+    Rule::new(
         "resolution_served",
         SECTION,
         "a server takes a decision once; on what is not pending it is a conflict",
@@ -136,8 +142,8 @@ fn evidence_makes_room(scenario: &mut Scenario<'_>) -> Checked {
 fn transition(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = scenario.pending(&mut run)?;
-    for decision in [resolution("nobody's", "done"), resolution(&asked, "adopt")] {
-        let record = run.unclaimed(decision);
+    for (effect, decision) in [("nobody's", "done"), (asked.as_str(), "adopt")] {
+        let record = run.decision(effect, decision, None);
         let sent = scenario.send(&mut run, &record)?;
         sent.that(sent.at("/reason") != "conflict", "no conflict").needs("unclaimed_kind")?;
         sent.refused("transition")?;
@@ -147,15 +153,27 @@ fn transition(scenario: &mut Scenario<'_>) -> Checked {
 
 /// A decision, which needs no claim.
 fn decide(scenario: &mut Scenario<'_>, run: &mut Run, asked: &str, decision: &str) -> Checked<Answer> {
-    scenario.decide(run, resolution(asked, decision)).needs("unclaimed_kind")
+    decide_by(scenario, run, asked, decision, None)
+}
+
+fn decide_by(
+    scenario: &mut Scenario<'_>,
+    run: &mut Run,
+    asked: &str,
+    decision: &str,
+    evidence: Option<&str>,
+) -> Checked<Answer> {
+    let record = run.decision(asked, decision, evidence);
+    scenario.send(run, &record)?.applied().needs("unclaimed_kind")
 }
 
 /// Evidence of a call, which is there.
-fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checked {
+fn evidence(scenario: &mut Scenario<'_>, run: &mut Run, result: Value) -> Checked<String> {
     let late = scenario.evidence(run, result)?;
     let answer = scenario.recovery(run)?;
     let found = answer.list("/pending/0/evidence").is_ok_and(|all| all.iter().any(|one| one["record_id"] == *late));
-    answer.that(found, format!("{late} in /pending/0/evidence")).needs("evidence_fenced")
+    answer.that(found, format!("{late} in /pending/0/evidence")).needs("evidence_fenced")?;
+    Ok(late)
 }
 
 fn done(scenario: &mut Scenario<'_>) -> Checked {
@@ -170,8 +188,8 @@ fn done(scenario: &mut Scenario<'_>) -> Checked {
 fn adopt(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = scenario.pending(&mut run)?;
-    evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
-    decide(scenario, &mut run, &asked, "adopt")?;
+    let found = evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
+    decide_by(scenario, &mut run, &asked, "adopt", Some(&found))?;
     status(scenario, &run, "completed")?.has("/result", "found")
 }
 
@@ -193,9 +211,9 @@ fn give_up(scenario: &mut Scenario<'_>) -> Checked {
 fn adopt_prefers(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = scenario.pending(&mut run)?;
-    evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
+    let found = evidence(scenario, &mut run, completed(&asked, &json!("found")))?;
     evidence(scenario, &mut run, failed(&asked, "no answer"))?;
-    decide(scenario, &mut run, &asked, "adopt")?;
+    decide_by(scenario, &mut run, &asked, "adopt", Some(&found))?;
     let call = scenario.lookup(&run, "book", &json!({"seat": 1}))?;
     call.that(call.at("/status") != "pending", "an end").needs("resolved_adopt")?;
     call.has("/status", "completed")
@@ -271,13 +289,27 @@ fn decision_fenced(scenario: &mut Scenario<'_>) -> Checked {
     scenario.send(&mut run, &own)?.applied().map(drop)
 }
 
+fn says_revision(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let asked = scenario.pending(&mut run)?;
+    let blind = run.unclaimed(resolution(&asked, "not_done"));
+    let records = Target::run(&run.id).path("/records");
+    scenario.post(records, blind.0.to_string())?.problem(400, "invalid")?;
+    let target = Target::run(&run.id).path("/effects").segment(&asked).path("/resolution");
+    let body = json!({"decision": "not_done", "who": "conformance", "why": "looked it up"}).to_string();
+    scenario.post(target, body)?.problem(400, "invalid")?;
+    let told = scenario.recovery(&run)?;
+    told.has("/pending/0/class", "reconcile_required").needs("key_is_retry_safe")?;
+    told.has("/pending/0/revision", 1).needs("stale_decision")
+}
+
 fn served(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = scenario.pending(&mut run)?;
     let target = || Target::run(&run.id).path("/effects").segment(&asked).path("/resolution");
     let unsigned = json!({"decision": "give_up"}).to_string();
     scenario.post(target(), unsigned)?.problem(400, "usage")?;
-    let body = json!({"decision": "give_up", "who": "conformance", "why": "nobody knows"}).to_string();
+    let body = json!({"decision": "give_up", "revision": 1, "who": "conformance", "why": "nobody knows"}).to_string();
     let decided = scenario.post(target(), body.clone())?.ok().and_then(Answer::applied).needs("unclaimed_kind")?;
     let again = scenario.post(target(), body)?;
     run.seen(&decided);

@@ -2,7 +2,7 @@
 
 use super::{
     Rule,
-    payloads::{request, resolution, retraction, turn},
+    payloads::{request, retraction, turn},
     scenario::{Checked, Needs, Scenario},
 };
 use serde_json::json;
@@ -75,7 +75,7 @@ fn decision_states(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     let asked = run.record(request("book", &json!({"seat": 1}))).valid(10);
     scenario.send(&mut run, &asked)?.applied()?;
-    let decided = run.unclaimed(resolution(asked.id(), "done")).valid(20);
+    let decided = run.decision(asked.id(), "done", None).valid(20);
     scenario.send(&mut run, &decided)?.applied().needs("unclaimed_kind")?;
     scenario.facts(&run, 15)?.lists("/facts", "record_id", &[asked.id()])?;
     scenario.facts(&run, 25)?.lists("/facts", "record_id", &[decided.id()])

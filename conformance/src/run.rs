@@ -1,5 +1,6 @@
 //! A run of a scenario's own, and the records that it says, each with its place: nothing is left to the server to fill in.
 
+use super::payloads;
 use serde_json::{Value, json};
 
 /// What the writers' clocks start at, milliseconds since the Unix epoch: 2026-11-22T00:00:00Z.
@@ -69,6 +70,13 @@ impl Run {
     /// A record of a kind that needs no claim.
     pub(crate) fn unclaimed(&mut self, payload: Value) -> Record {
         self.at(payload, 0, 0).with("writer_id", "desk").with("writer_epoch", 0)
+    }
+
+    /// A decision on an effect, made at a revision that none reaches here, so that it is never stale. `evidence` is what it
+    /// adopts or decides against.
+    pub(crate) fn decision(&mut self, effect: &str, decision: &str, evidence: Option<&str>) -> Record {
+        let facts = json!({"revision": 1000, "evidence": evidence});
+        self.unclaimed(payloads::resolution(effect, decision)).with("facts", facts)
     }
 
     /// A claim, as whoever takes the run over at an epoch says it.

@@ -12,7 +12,7 @@ use crate::{
     value::{self, Consistency},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, ErrorKind, Outcome, Pending},
+    answer::{Effect, Effects, ErrorKind, Evidence, Outcome, Pending},
     id::RecordId,
     json::Json,
 };
@@ -103,15 +103,35 @@ async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error
             Err(error) => return Err(error),
         };
         // If it changed since it was shown, show it again and ask again.
-        let now = pending(session, &args).await?;
-        if now.as_ref().is_none_or(|now| Some(now.revision) == revision) {
+        let Some(now) = pending(session, &args).await? else { return Err(refused) };
+        let changed = effect.as_ref().map_or_else(Vec::new, |shown| changes(shown, &now));
+        if changed.is_empty() {
             return Err(refused);
         }
         output::note(|text| {
-            text.line([Cell::from("the effect changed since it was shown; this is what is known now").warn()])
+            text.line([Cell::from("nothing was decided: the effect changed since it was shown").warn()]);
+            changed.iter().for_each(|change| text.line([Cell::from(change).warn()]));
         });
-        effect = now;
+        effect = Some(now);
     }
+}
+
+/// What became known of a pending effect since it was shown; empty where its revision is the same.
+fn changes(shown: &Pending, now: &Pending) -> Vec<String> {
+    if shown.revision == now.revision {
+        return Vec::new();
+    }
+    let mut changes = vec![format!("revision: {}, was {}", now.revision, shown.revision)];
+    if shown.attempts != now.attempts {
+        changes.push(format!("attempts: {}, was {}", now.attempts, shown.attempts));
+    }
+    if (&shown.class, &shown.reason) != (&now.class, &now.reason) {
+        changes.push(format!("class: {} ({}), was {} ({})", now.class, now.reason, shown.class, shown.reason));
+    }
+    let known = |evidence: &Evidence| shown.evidence.iter().any(|shown| shown.record_id == evidence.record_id);
+    let new = now.evidence.iter().filter(|evidence| !known(evidence));
+    changes.extend(new.map(|evidence| format!("new evidence: {}, record {}", evidence.status, evidence.record_id)));
+    changes
 }
 
 /// The effect to decide about, as it is now; none where it is not pending.
@@ -131,7 +151,7 @@ fn plan(effect: Option<&Pending>, decision: &str, result: Option<&Json>, text: &
             ("why", Cell::from(&effect.reason)),
             ("attempts", effect.attempts.into()),
         ]);
-        let row = |evidence: &runlog_schemas::answer::Evidence| {
+        let row = |evidence: &Evidence| {
             [
                 render::position(&evidence.position),
                 Cell::word(evidence.status.as_str()),

@@ -135,7 +135,7 @@ async fn reconcile(site: &Site, trip: &Trip, pending: &Pending, booked: Option<&
     } else {
         "the desk's ledger has no such booking, and the process that asked for it is dead"
     };
-    let outcome = site.resolve(&trip.run_id, pending.id.borrow(), done, why).await?;
+    let outcome = site.resolve(&trip.run_id, pending, done, why).await?;
     if outcome.outcome == Disposition::Applied {
         return Ok(());
     }

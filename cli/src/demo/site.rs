@@ -6,7 +6,7 @@ use crate::{
     client::{Client, Target},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, Lookup, Outcome, Recovery},
+    answer::{Effect, Effects, Lookup, Outcome, Pending, Recovery},
     id::RecordId,
     json::Json,
 };
@@ -66,17 +66,18 @@ impl Site {
         }
     }
 
-    /// Records an operator's decision on a pending effect: it was done with this result, or it was not.
+    /// Records an operator's decision on a pending effect as it was read: it was done with this result, or it was not.
     pub(super) async fn resolve(
         &self,
         run_id: &str,
-        id: RecordId<&str>,
+        pending: &Pending,
         done: Option<Json>,
         why: &str,
     ) -> Result<Outcome, Error> {
         let decision = if done.is_some() { "done" } else { "not_done" };
-        let body = serde_json::json!({"decision": decision, "result": done, "who": "the demo's operator", "why": why});
-        let target = Target::run(run_id).path("/effects").segment(id).path("/resolution");
+        let body = serde_json::json!({"decision": decision, "result": done, "revision": pending.revision,
+            "who": "the demo's operator", "why": why});
+        let target = Target::run(run_id).path("/effects").segment(&pending.id).path("/resolution");
         self.client.post(target, body.to_string(), WAIT).await
     }
 }

@@ -15,7 +15,7 @@ use runlog_schemas::{
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
     judge::{Head, Reason},
     payload::{EffectResolution, Payload, RunClaim},
-    record::JournalRecord,
+    record::{JournalRecord, RecordKind},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) const RECORDS_MAX: usize = 1024;
 /// What the author of a decision saw of the effect.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// Its revision; none from a client that does not know revisions.
+    /// Its revision; a pending effect is not decided without one.
     pub revision: Option<u64>,
     /// The evidence that is adopted, or decided against.
     pub evidence: Option<RecordId>,
@@ -54,6 +54,9 @@ impl Projector {
     ///
     /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
     /// To a stopped partition nothing is appended: nobody could say what became of it.
+    ///
+    /// Errors: `Invalid` for a decision that does not say the revision that it was made at, nor its writer's epoch, unless the
+    /// run has it already.
     pub async fn append(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -298,9 +301,15 @@ impl Projector {
         let view = store.view();
         let mut changes = Changes::new(&view);
         let mut planned = Vec::with_capacity(drafts.len());
-        for draft in drafts {
+        for (index, draft) in drafts.into_iter().enumerate() {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
             let known = has_id(&changes, run_id, &draft)?;
+            if !known && !says_what_was_seen(&draft.record) {
+                let facts = &draft.record.body.facts;
+                let message =
+                    format!("record {index}: {}", no_revision(run_id, facts.answers.as_ref().map(RecordId::borrow)));
+                return Err(Error::new(ErrorKind::Invalid, message));
+            }
             let record = self.number(draft, &row.head, known)?;
             if record.body.facts.principal.is_some() && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
@@ -411,7 +420,8 @@ impl Projector {
 
     /// Records a decision on a pending effect, made at what was `seen` of it.
     ///
-    /// Errors: `Conflict` where the effect is not pending, or changed since.
+    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, or changed since; `Invalid`
+    /// where it is pending and no revision was seen.
     pub async fn resolve(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -429,21 +439,30 @@ impl Projector {
         let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
             return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
         };
+        let not_pending = || {
+            let message = format!(
+                "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
+                 and evidence that it happened is named"
+            );
+            Error::new(ErrorKind::Conflict, message)
+        };
+        if seen.revision.is_none() {
+            let pending = status == store::effects::PENDING;
+            let blind = || Error::new(ErrorKind::Invalid, no_revision(run_id, Some(id.borrow())));
+            return Err(if pending { blind() } else { not_pending() });
+        }
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
         let outcome = self.append_made(run_id, record, deadline).await?;
         if outcome.outcome == Disposition::Refused {
-            let message = if outcome.reason.as_ref().is_some_and(|reason| *reason == Reason::StaleDecision) {
-                let revision = revision.unwrap_or_default();
-                format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew")
-            } else {
-                format!(
-                    "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
-                     and evidence that it happened is named"
-                )
-            };
+            if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
+                return Err(not_pending());
+            }
+            let revision = revision.unwrap_or_default();
+            let message =
+                format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew");
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         Ok(outcome)
@@ -492,9 +511,27 @@ fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft)
     Ok(draft.has_record_id && store::seen(run_id, id, |key| changes.get(key))?.is_some())
 }
 
-/// Whether a draft needs no number from the server.
+/// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch
+/// of the writer whose own decision it is. Other records do not need to.
+fn says_what_was_seen(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    record.body.record_kind != RecordKind::EffectResolution || facts.revision.is_some() || facts.epoch.is_some()
+}
+
+fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
+    format!(
+        "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \
+         the `revision` that it has there",
+        OrEmpty::from(effect)
+    )
+}
+
+/// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.
 fn given(draft: &Draft) -> bool {
     let kind = draft.record.body.record_kind;
+    if !says_what_was_seen(&draft.record) {
+        return false;
+    }
     matches!(draft.record.payload, Payload::RunClaim(_))
         || ((draft.has_writer_seq || kind.unclaimed())
             && (draft.has_journal_seq || !kind.numbered())

@@ -117,6 +117,11 @@ impl State {
                 return Err(invalid("no number"));
             }
         }
+        let seen = |name: &str| !record["facts"][name].is_null();
+        let blind = payload_type(record) == "effect_resolution" && !seen("revision") && !seen("epoch");
+        if blind && !self.is_wrong("decision_says_revision") {
+            return Err(invalid("a decision without a revision"));
+        }
         let known = TYPES.iter().find(|(name, _)| *name == payload_type(record));
         let Some((_, member)) = known else { return Err(invalid("no payload")) };
         if !member.is_empty() && !record["payload"][member].is_string() {
@@ -257,6 +262,9 @@ impl State {
         let body = self.parse(body)?;
         if text(&body, "who").is_empty() || text(&body, "why").is_empty() {
             return Err(problem(400, "usage", "nobody decided"));
+        }
+        if body["revision"].is_null() && !self.is_wrong("decision_says_revision") {
+            return Err(invalid("a decision without a revision"));
         }
         let mut payload = body;
         payload["type"] = "effect_resolution".into();

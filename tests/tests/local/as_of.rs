@@ -85,7 +85,8 @@ fn trip(server: &Server) -> anyhow::Result<Story<'_>> {
     let two = story.step("taken", "claims", &json!({ "claimed_by": "two" }), "applied")?;
     story.step("zombie", "records", &by(&one, "zombie", turn("zombie")), "refused")?;
     story.step("late", "records", &by(&one, "late", done("asked")), "refused")?;
-    let decision = json!({ "decision": "adopt", "who": "jo", "why": "it was booked" });
+    let decision =
+        json!({ "decision": "adopt", "revision": 2, "evidence": "late", "who": "jo", "why": "it was booked" });
     story.step("adopted", "effects/asked/resolution", &decision, "applied")?;
     // Refused for its content, it takes its numbers: what follows goes on behind them.
     story.step("orphan", "records", &by(&two, "orphan", done("nobody")), "refused")?;

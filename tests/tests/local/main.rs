@@ -8,6 +8,7 @@ mod checkpoint_cost;
 mod conformance;
 mod content_elsewhere;
 mod cross_site;
+mod decisions;
 mod disk_full;
 mod documents;
 mod foreign_golden;

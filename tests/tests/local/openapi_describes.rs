@@ -71,7 +71,8 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
         json!({ "run_id": "new", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
             "kind": "user", "content": "hello" } })
     };
-    let decision = json!({ "decision": "adopt", "who": "jo", "why": "it was booked" });
+    let decision =
+        json!({ "decision": "adopt", "revision": 2, "evidence": "late", "who": "jo", "why": "it was booked" });
     let horizon =
         json!({ "family": "tool_call_completed", "until": "2100-01-01T00:00:00Z", "who": "jo", "why": "policy" });
     let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "nobody can read it" });

@@ -1,0 +1,191 @@
+//! Decisions over HTTP: made at the revision that their author saw, or refused.
+
+use anyhow::{Context, ensure};
+use runlog_projector::index::entry::entry;
+use runlog_schemas::{codec::NoRegistry, draft::Draft};
+use runlog_tests::{
+    command::binary,
+    foreign::append_local,
+    served::{self, CLAIMED},
+    server::{Launch, Server},
+};
+use serde_json::{Value, json};
+use std::{
+    io::{Read, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+use tempfile::tempdir;
+
+/// How long the command may take to ask or to end.
+const ASK_WAIT: Duration = Duration::from_secs(60);
+
+/// What is decided about: a call of `CLAIMED`, which has evidence.
+const ASKED: &str = "asked";
+
+fn decision(record_id: &str, decision: &str) -> Value {
+    json!({ "run_id": CLAIMED, "record_id": record_id, "payload": { "type": "effect_resolution",
+        "request_record_id": ASKED, "decision": decision, "who": "jo", "why": "looked" } })
+}
+
+fn only_pending(server: &Server) -> anyhow::Result<Value> {
+    let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?consistency=latest"))?;
+    let pending = recovery["pending"].as_array().with_context(|| format!("{recovery}"))?;
+    ensure!(pending.len() == 1, "{recovery}");
+    Ok(pending[0].clone())
+}
+
+#[test]
+fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let before = only_pending(&server)?;
+    let (records, one) =
+        (format!("/v1/runs/{CLAIMED}/records"), format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"));
+    let blind = json!({ "decision": "give_up", "who": "jo", "why": "looked" });
+    let mut null = blind.clone();
+    null["revision"] = Value::Null;
+    let mut of_nobody = decision("facts", "give_up");
+    of_nobody["facts"] = json!({ "evidence": "late" });
+    let turn = json!({ "run_id": CLAIMED, "record_id": "turn", "payload": { "type": "conversation_turn",
+        "message_id": "m", "kind": "user", "content": "hello" } });
+    for (path, body) in [
+        (&one, &blind),
+        (&one, &null),
+        (&records, &decision("blind", "give_up")),
+        (&records, &of_nobody),
+        (&records, &json!([turn, decision("blind", "give_up")])),
+        (&format!("{records}?check=true"), &decision("blind", "give_up")),
+    ] {
+        let (status, problem) = server.post(path, body)?;
+        let says =
+            problem["detail"].as_str().is_some_and(|detail| detail.contains("revision") && detail.contains(ASKED));
+        ensure!(status == 400 && problem["kind"] == "invalid" && says, "{path} {body}: {status} {problem}");
+    }
+    ensure!(only_pending(&server)? == before, "nothing was decided");
+    let (_, shown) = server.get(&records)?;
+    ensure!(!shown.to_string().contains("blind") && !shown.to_string().contains("\"turn\""), "{shown}");
+    // One that says it decides, once.
+    let mut seen = decision("seen", "give_up");
+    seen["facts"] = json!({ "revision": before["revision"] });
+    let (status, outcome) = server.post(&records, &seen)?;
+    ensure!(status == 200 && outcome["outcome"] == "applied", "{outcome}");
+    let (status, problem) = server.post(&one, &blind)?;
+    ensure!(status == 409 && problem["kind"] == "conflict", "what is not pending is not decided anyway: {problem}");
+    server.terminate()?;
+    Ok(())
+}
+
+#[test]
+fn an_old_decision_that_the_log_has_is_answered_where_it_is() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    served::start(folder.path())?.kill()?;
+    let launch = Launch::local(folder.path());
+    let old = decision("old", "give_up");
+    let mut record = Draft::parse(&old.to_string())?.record;
+    record.place.writer_id = runlog_schemas::id::WriterId::new("jo".to_owned())?.into();
+    let partition = {
+        let server = launch.start()?;
+        let (_, run) = server.get(&format!("/v1/runs/{CLAIMED}"))?;
+        server.kill()?;
+        u16::try_from(run["position"]["partition"].as_u64().context("a partition")?)?
+    };
+    let at = append_local(folder.path(), &[(partition.into(), entry(&record, &NoRegistry)?)])?;
+    // Nothing is applied yet: whether it is known shows only at the log's end.
+    let server = launch.start()?;
+    let (status, again) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &old)?;
+    ensure!(status == 200 && again["outcome"] == "repeat", "{status} {again}");
+    ensure!(again["position"]["offset"] == json!(at[0]), "{again}, appended at {at:?}");
+    server.terminate()?;
+    Ok(())
+}
+
+/// A command at a terminal.
+struct Terminal {
+    child: Child,
+    stdin: ChildStdin,
+    shown: mpsc::Receiver<String>,
+}
+
+impl Terminal {
+    fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Self> {
+        let mut command = Command::new("python3");
+        command.args(["-c", "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"]);
+        command.arg(binary()?).args(["--server", &server.url]).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("python3 does not start")?;
+        let (stdin, stdout) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
+        let (send, shown) = mpsc::channel();
+        thread::spawn(move || read(stdout, &send));
+        Ok(Self { child, stdin, shown })
+    }
+
+    /// What is shown until the command asks.
+    fn asked(&self) -> anyhow::Result<String> {
+        let mut shown = String::new();
+        while !shown.contains("[y/N]") {
+            shown.push_str(&self.shown.recv_timeout(ASK_WAIT).with_context(|| format!("it did not ask: {shown}"))?);
+        }
+        Ok(shown)
+    }
+
+    fn says(&mut self, line: &str) -> anyhow::Result<()> {
+        Ok(writeln!(self.stdin, "{line}")?)
+    }
+
+    /// What is shown until the command ends, and its exit code.
+    fn ended(mut self) -> anyhow::Result<(String, Option<i32>)> {
+        let mut shown = String::new();
+        loop {
+            match self.shown.recv_timeout(ASK_WAIT) {
+                Ok(more) => shown.push_str(&more),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Ok((shown, self.child.wait()?.code())),
+                Err(mpsc::RecvTimeoutError::Timeout) => anyhow::bail!("it did not end: {shown}"),
+            }
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn read(mut stdout: ChildStdout, send: &mpsc::Sender<String>) {
+    let mut bytes = [0; 4096];
+    while let Ok(count @ 1..) = stdout.read(&mut bytes) {
+        send.send(String::from_utf8_lossy(&bytes[..count]).into_owned()).ok();
+    }
+}
+
+#[test]
+fn the_command_shows_what_changed_since_it_asked_and_asks_again() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = served::start(folder.path())?;
+    let before = only_pending(&server)?["revision"].as_u64().context("a revision")?;
+    let resolve = ["effects", "resolve", CLAIMED, ASKED, "--give-up", "--who", "jo", "--why", "asked the bank"];
+    let mut command = Terminal::start(&server, &resolve)?;
+    let first = command.asked()?;
+    ensure!(first.contains("late") && !first.contains("changed"), "{first}");
+    // While the operator asks the bank, another late result arrives.
+    let late = json!({ "run_id": CLAIMED, "record_id": "later", "writer_id": "zombie", "writer_epoch": 0,
+        "payload": { "type": "tool_call_failed", "request_record_id": ASKED, "error_kind": "bank", "error_message": "no" } });
+    let (_, told) = server.post(&format!("/v1/runs/{CLAIMED}/records"), &late)?;
+    ensure!(told["reason"] == "fenced", "{told}");
+    command.says("y")?;
+    let again = command.asked()?;
+    let revision = format!("revision: {}, was {before}", before + 1);
+    ensure!(again.contains(&revision) && again.contains("new evidence: failed, record later"), "{again}");
+    ensure!(only_pending(&server)?["revision"] == before + 1, "nothing was decided");
+    command.says("y")?;
+    let (shown, code) = command.ended()?;
+    ensure!(code == Some(0), "{code:?}: {shown}");
+    let (_, recovery) = server.get(&format!("/v1/runs/{CLAIMED}/recovery?consistency=latest"))?;
+    ensure!(recovery["pending"] == json!([]), "{recovery}");
+    server.terminate()?;
+    Ok(())
+}

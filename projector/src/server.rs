@@ -10,14 +10,13 @@ use crate::index::{
 use access::AllowedHosts;
 use axum::{
     Extension, Json, Router,
-    extract::{DefaultBodyLimit, Query, Request, State},
+    extract::{Query, Request, State},
     handler::Handler,
     http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
-use http_body_util::LengthLimitError;
 use metrics::Metrics;
 use runlog_schemas::{
     answer::{ErrorKind, Journal, Problem},
@@ -35,11 +34,13 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 pub mod access;
 mod append;
+mod body;
 mod changes;
+mod connections;
 mod events;
 mod facts;
 mod fleet;
@@ -62,17 +63,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
 /// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
 const REQUESTS_MAX: usize = 1024;
-/// The largest request body, bytes.
-const BODY_BYTES_MAX: usize = 16 << 20;
-/// The largest body of records where there is a content store: one payload of its limit, and what is around it.
-const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
-/// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
-const BODY_BYTES_SMALL: usize = 1 << 20;
 /// When a client may send again what was refused as `overloaded`, seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// Longer bodies at the same time, bytes.
-const ROOM_BYTES: usize = 96 << 20;
-
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::past::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
@@ -95,7 +87,7 @@ impl Room {
     fn new() -> Self {
         let room = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
-        Self { requests, bodies: room(ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
+        Self { requests, bodies: room(body::ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
     }
 }
 
@@ -171,7 +163,6 @@ fn router_until(projector: Arc<Projector>, hosts: AllowedHosts, shutdown: Shutdo
     router
         .fallback(unknown)
         .method_not_allowed_fallback(not_so)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::map_response(reshape))
         .layer(middleware::from_fn(legible))
         .layer(middleware::from_fn_with_state(app.1.clone(), requests::admit))
@@ -315,42 +306,6 @@ impl App {
         Ok(partition)
     }
 
-    /// A request's body, and the room that it takes until it is dropped. Waits for room within `wait`.
-    ///
-    /// Errors: `TooLarge` over the limit, `Unavailable` where there is no room in time or the body does not come.
-    pub(crate) async fn body(
-        &self,
-        request: Request,
-        wait: Duration,
-    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
-        let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BODY_BYTES_MAX };
-        let too_large = || Error::new(ErrorKind::TooLarge, format!("the body is over the limit of {limit} bytes"));
-        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
-        // One that does not tell may be as long as the limit.
-        let length: usize = told.unwrap_or(limit);
-        if length > limit {
-            return Err(too_large());
-        }
-        let taken = async {
-            let room = if length > BODY_BYTES_SMALL {
-                let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-                self.1.bodies.clone().acquire_many_owned(kilobytes).await.ok()
-            } else {
-                None
-            };
-            (axum::body::to_bytes(request.into_body(), limit).await, room)
-        };
-        let late = || Error::new(ErrorKind::Unavailable, "the body was not taken in time; retry");
-        let (body, room) = tokio::time::timeout(wait, taken).await.map_err(|_| late())?;
-        let body = body.map_err(|error| {
-            let over = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
-            if over { too_large() } else { late().because(error) }
-        })?;
-        let text = String::from_utf8(body.into());
-        let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
-        Ok((text, room))
-    }
-
     pub(crate) fn place(&self, partition: PartitionId) -> Place<'_> {
         Place { topic: self.0.log().topic(), partition }
     }
@@ -412,19 +367,16 @@ pub async fn serve(
     hosts: AllowedHosts,
     end: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
-) -> std::io::Result<()> {
+) {
     let (begin, shutdown) = Shutdown::new(grace);
     let ending = shutdown.clone();
     let signal = async move {
         end.await;
         begin.send(true).ok();
     };
-    // An answer is small and complete when it is written: nothing is gained by holding it back for more.
-    let listener = axum::serve::ListenerExt::tap_io(listener, |stream| drop(stream.set_nodelay(true)));
-    let server = axum::serve(listener, router_until(projector, hosts, shutdown)).with_graceful_shutdown(signal);
     tokio::select! {
-        result = server => result,
+        () = connections::serve(listener, router_until(projector, hosts, shutdown), signal) => {}
         // A client that does not read its answer must not delay the end.
-        () = ending.over() => Ok(()),
+        () = ending.over() => {}
     }
 }

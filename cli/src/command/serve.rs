@@ -157,7 +157,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    let served = serve(listener, Arc::clone(&projector), hosts, end, GRACE).await;
+    serve(listener, Arc::clone(&projector), hosts, end, GRACE).await;
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
@@ -169,7 +169,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let records: u64 =
         closed.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
     tracing::info!(records, "stopped: the indices are committed up to here, the log is closed");
-    served.map_err(|error| Error::new(ErrorKind::Internal, "the HTTP server failed").because(error))
+    Ok(())
 }
 
 /// The projector over the log that was named.

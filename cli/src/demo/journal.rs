@@ -10,7 +10,6 @@ use runlog_schemas::{
     id::PartitionId,
 };
 use std::{
-    io,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -30,7 +29,7 @@ pub(super) struct Journal {
     address: SocketAddr,
     projector: Arc<Projector>,
     end: oneshot::Sender<()>,
-    server: JoinHandle<io::Result<()>>,
+    server: JoinHandle<()>,
 }
 
 impl Journal {
@@ -75,10 +74,9 @@ impl Journal {
 
     /// Ends the server, then the projector; returns when log and index are closed.
     pub(super) async fn end(self) -> Result<(), Error> {
-        // An error means that the server has ended already; its result says why.
+        // An error means that the server has ended already.
         let _ = self.end.send(());
-        let served = self.server.await.map_err(|error| failed("the server panicked", error))?;
-        served.map_err(|error| failed("the server failed", error))?;
+        self.server.await.map_err(|error| failed("the server panicked", error))?;
         let projector = self.projector;
         let closed = tokio::task::spawn_blocking(move || {
             projector.end();

@@ -25,6 +25,9 @@ use tokio::time::Instant;
 /// The client waits this much longer than the deadline that it sends to the server.
 const SLACK: Duration = Duration::from_secs(5);
 
+/// How long an idle connection is kept: less than the 10 s after which a server closes it.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+
 /// The shortest wait before a query is sent again.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
@@ -59,9 +62,14 @@ impl Http {
         let (deadline, sender, content) = (config.deadline, config.http.clone(), config.content_store()?);
         let client = match &sender {
             Some(sender) => sender.client(),
-            None => reqwest::Client::builder().connect_timeout(deadline).no_proxy().build().map_err(|error| {
-                Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
-            })?,
+            None => reqwest::Client::builder()
+                .connect_timeout(deadline)
+                .pool_idle_timeout(IDLE_MAX)
+                .no_proxy()
+                .build()
+                .map_err(|error| {
+                    Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
+                })?,
         };
         let http = Self { client, sender, server: server.to_owned(), deadline, content };
         http.journal().await?;

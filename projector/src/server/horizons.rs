@@ -1,6 +1,6 @@
 //! Retention horizons of all partitions.
 
-use super::{App, Ask, fleet::Pages, parsed};
+use super::{App, Ask, body::Text, fleet::Pages, parsed};
 use crate::index::{
     Error,
     query::{self, parse_time},
@@ -67,7 +67,7 @@ pub(super) struct AppendQuery {
 pub(super) async fn append(
     State(app): State<App>,
     Query(query): Query<AppendQuery>,
-    body: String,
+    Text(body): Text,
 ) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
     if who.is_empty() || why.is_empty() {

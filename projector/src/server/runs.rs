@@ -3,6 +3,7 @@
 use super::{
     App, Ask,
     append::{RECORDS_MAX, Seen},
+    body::Text,
     events::terms,
     limit,
     moment::Asked,
@@ -209,7 +210,7 @@ pub(super) async fn claim(
     State(app): State<App>,
     Path(run_id): Path<RunId>,
     Query(ask): Query<Ask>,
-    body: String,
+    Text(body): Text,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
     app.0.claim(run_id.borrow(), &body.claimed_by, ask.deadline()).await.map(Json)
@@ -403,7 +404,7 @@ pub(super) async fn resolve(
     State(app): State<App>,
     Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(ask): Query<Ask>,
-    body: String,
+    Text(body): Text,
 ) -> Result<Json<answer::Outcome>, Error> {
     let body: ResolutionBody = parsed(&body, "a resolution")?;
     if body.decision == "done" && body.result.is_none() {

@@ -3,7 +3,7 @@
 //! A skip is refused where the record can be read and its partition did not stop there, unless it is forced: every reader
 //! would lose a record, and an effect that it completed would run again.
 
-use super::{App, Ask, DEADLINE, parsed};
+use super::{App, Ask, DEADLINE, body::Text, parsed};
 use crate::index::{Error, query};
 use axum::{
     Json,
@@ -44,7 +44,7 @@ pub(super) struct SkipBody {
 pub(super) async fn append(
     State(app): State<App>,
     Query(query): Query<SkipQuery>,
-    body: String,
+    Text(body): Text,
 ) -> Result<Response, Error> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
     if who.is_empty() || why.is_empty() {

@@ -33,6 +33,7 @@ mod publish_batch;
 mod recorded_runs;
 mod retention;
 mod same_again;
+mod slow_clients;
 mod slow_first_read;
 mod tail_all;
 mod takeover;

@@ -1,0 +1,109 @@
+//! Takes the bodies of requests: bounded each, in room that all share, and from clients that keep sending.
+
+use super::{App, DEADLINE};
+use crate::Error;
+use axum::{
+    body::Body,
+    extract::{FromRequest, Request},
+    http::header,
+};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use runlog_schemas::answer::ErrorKind;
+use std::time::Duration;
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, timeout, timeout_at},
+};
+
+/// The largest body where there is no content store, bytes.
+const BYTES_MAX: usize = 16 << 20;
+/// The largest body of records where there is a content store: one payload of its limit, and what is around it.
+const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
+/// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
+const SMALL_BYTES_MAX: usize = 64 << 10;
+/// Longer bodies at the same time, bytes.
+pub(super) const ROOM_BYTES: usize = 96 << 20;
+
+/// How long a client may send nothing; from then on it has to have sent [`BYTES_PER_MS_MIN`].
+const STALL_MAX: Duration = Duration::from_secs(10);
+/// The least speed of a body, bytes per millisecond.
+const BYTES_PER_MS_MIN: u64 = 64;
+
+/// A body that is not of records, as text. Its room is free when the handler begins: such bodies become small values.
+pub(super) struct Text(pub(super) String);
+
+impl FromRequest<App> for Text {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Error> {
+        app.taken(request, DEADLINE, BYTES_MAX).await.map(|(body, _)| Self(body))
+    }
+}
+
+impl App {
+    /// A request's body of records, and the room that it takes until it is dropped. Waits for room within `wait`.
+    ///
+    /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time, `Unavailable` where the body comes too
+    /// slowly or not at all.
+    pub(crate) async fn body(
+        &self,
+        request: Request,
+        wait: Duration,
+    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
+        let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
+        self.taken(request, wait, limit).await
+    }
+
+    async fn taken(
+        &self,
+        request: Request,
+        wait: Duration,
+        limit: usize,
+    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
+        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
+        // One that does not tell may be as long as the limit.
+        let length: usize = told.unwrap_or(limit);
+        if length > limit {
+            return Err(too_large(limit));
+        }
+        let until = Instant::now() + wait;
+        let room = if length > SMALL_BYTES_MAX {
+            let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+            let full = "there is no room for the body now; nothing happened, send the request again later";
+            let room = timeout(wait, self.1.bodies.clone().acquire_many_owned(kilobytes)).await;
+            Some(room.ok().and_then(Result::ok).ok_or_else(|| Error::new(ErrorKind::Overloaded, full))?)
+        } else {
+            None
+        };
+        let bytes = received(request.into_body(), limit, until).await?;
+        let text = String::from_utf8(bytes);
+        let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
+        Ok((text, room))
+    }
+}
+
+/// A body whose client keeps sending, whole by `until`.
+async fn received(body: Body, limit: usize, until: Instant) -> Result<Vec<u8>, Error> {
+    let begun = Instant::now();
+    let (mut body, mut bytes) = (Limited::new(body, limit), Vec::new());
+    loop {
+        let earned = Duration::from_millis(bytes.len() as u64 / BYTES_PER_MS_MIN);
+        match timeout_at(until.min(begun + STALL_MAX + earned), body.frame()).await {
+            Ok(None) => return Ok(bytes),
+            Ok(Some(Ok(frame))) => bytes.extend_from_slice(&frame.into_data().unwrap_or_default()),
+            Ok(Some(Err(error))) if error.is::<LengthLimitError>() => return Err(too_large(limit)),
+            Ok(Some(Err(error))) => {
+                return Err(Error::new(ErrorKind::Unavailable, "the body ended early").because(error));
+            }
+            Err(_) => {
+                let got = bytes.len();
+                let message = format!("the body came too slowly: {got} bytes in {} s", begun.elapsed().as_secs());
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+        }
+    }
+}
+
+fn too_large(limit: usize) -> Error {
+    Error::new(ErrorKind::TooLarge, format!("the body is over the limit of {limit} bytes"))
+}

@@ -22,6 +22,7 @@ use runlog_schemas::{
     payload::Payload,
     record::JournalRecord,
 };
+use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -101,6 +102,34 @@ struct Decided {
 
 fn text(json: &Option<Json>) -> String {
     json.as_ref().map_or_else(|| "none".to_owned(), |json| json.as_str().to_owned())
+}
+
+/// What an answer about a run lacks of what was so when it was asked for: an ended call, or the epoch.
+pub(crate) fn lacks(answer: &Value, then: &Value) -> Option<String> {
+    let ended = |of: &Value| -> BTreeSet<u64> {
+        let calls = of["completed"].as_array().into_iter().flatten();
+        calls.filter_map(|call| call["position"]["offset"].as_u64()).collect()
+    };
+    let (known, wanted) = (ended(answer), ended(then));
+    let call = wanted.difference(&known).next().map(|offset| format!("the call that ended at offset {offset}"));
+    let epoch = then["epoch"].as_u64().filter(|epoch| answer["epoch"].as_u64() < Some(*epoch));
+    call.or(epoch.map(|epoch| format!("the claim of epoch {epoch}")))
+}
+
+/// In what a server's answer about a run differs from the model's.
+pub(crate) fn differs(answer: &Value, model: &Value) -> Option<String> {
+    let pending = |of: &Value| -> Vec<Value> {
+        let calls = of["pending"].as_array().into_iter().flatten();
+        calls.map(|call| json!([call["id"], call["class"], call["revision"]])).collect()
+    };
+    let scalar = ["status", "epoch", "writer_id", "next_journal_seq", "next_writer_seq"];
+    let scalar = scalar.into_iter().find(|name| answer[name] != model[name]);
+    let found = scalar.map(|name| format!("{name} is {} and not {}", answer[name], model[name]));
+    let found = found.or_else(|| {
+        let (told, wanted) = (pending(answer), pending(model));
+        (told != wanted).then(|| format!("pending is {told:?} and not {wanted:?}"))
+    });
+    found.or_else(|| lacks(answer, model)).or_else(|| lacks(model, answer))
 }
 
 /// The text under which a failed effect is compared.
@@ -478,9 +507,9 @@ impl Ledger {
         })
     }
 
-    /// What a question at `latest` must know that is asked now: the epoch of the run.
-    pub(crate) fn epoch(&self, run: u32) -> u64 {
-        self.claims.get(&run).and_then(|claims| claims.last()).map_or(0, |claim| claim.epoch)
+    /// What the model says of a run now, for [`lacks`] and [`differs`].
+    pub(crate) fn recovery(&self, run: u32) -> Value {
+        self.model.as_ref().map_or(Value::Null, |model| model.recover(&run_id(run)))
     }
 
     /// How often a server began or ceased to read from a deposed leader, and whether one does.

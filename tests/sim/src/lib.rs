@@ -34,7 +34,7 @@
 //!   content store, the `kafka:` and `local:` transports.
 //! * Two servers may give two records of clients without a handle one number. One is refused as `conflict` under its id for ever:
 //!   that is counted, and not yet a failure.
-//! * What `latest` answers is checked for the epoch only; the servers' final state is not compared with the model's.
+//! * What `latest` answers is checked of recoveries only: the epoch, and the calls that ended.
 //!
 //! Reading order: [`plan`], `world`, `life` and `operator`, `network`, `server` and `link`, then `ledger`, which says what must
 //! hold.

@@ -6,7 +6,7 @@ use crate::{
     guard::Guard,
     ledger::{failure, run_id},
     network::{ADDRESS, Network},
-    plan::{Ends, Event, Life, OPEN, REOPEN, Step, What},
+    plan::{AGAIN, Ends, Event, Life, OPEN, REOPEN, Step, What},
     stage::Stage,
 };
 use runlog_producer::{Action, Answer, Config, Ended, Error, Failure, Journal, Json, Outcome, Run, Runlog};
@@ -203,7 +203,7 @@ impl Process {
         if key {
             tool = tool.idempotency_key(format!("key-{}", step.id));
         }
-        let at = if tried == 0 { step.id } else { u32::MAX };
+        let at = tries(step, tried);
         self.stage.ledger().works(self.life.id, step.run, step.id, true);
         let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
         self.stage.ledger().works(self.life.id, step.run, step.id, false);
@@ -227,7 +227,7 @@ impl Process {
     }
 
     async fn write(&self, run: &Run, step: Step, tried: u32) -> Next {
-        let at = if tried == 0 { step.id } else { u32::MAX };
+        let at = tries(step, tried);
         let (life, id) = (self.life.id, step.id);
         let said = json!({ "step": id, "by": life, "try": tried });
         let operation = async {
@@ -372,6 +372,15 @@ impl Process {
             self.fail(format!("{what} {step} took {:?}", begun.elapsed()));
         }
         came
+    }
+}
+
+/// The number under which a try of a step is addressed.
+fn tries(step: Step, tried: u32) -> u32 {
+    match tried {
+        0 => step.id,
+        1 => AGAIN + step.id,
+        _ => u32::MAX,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     dice::Dice,
-    ledger::run_id,
+    ledger::{lacks, run_id},
     network::Network,
     plan::RUNS,
     stage::{PARTITIONS, Stage},
@@ -39,7 +39,7 @@ impl Operator {
 
     async fn look(&self, run: u32, dice: &mut Dice) {
         let id = run_id(run);
-        let known = self.stage.ledger().epoch(run);
+        let then = self.stage.ledger().recovery(run);
         let deposed = self.stage.ledger().deposed_since();
         let path =
             format!("/v1/runs/{id}/recovery?full=true&from_start=true&content=false&limit=1000&deadline_ms=5000");
@@ -47,9 +47,13 @@ impl Operator {
         if status != 200 {
             return;
         }
-        if recovery["epoch"].as_u64() < Some(known) && !deposed.1 && deposed == self.stage.ledger().deposed_since() {
-            let told = format!("a question at latest about {id} is answered as of epoch {}", recovery["epoch"]);
-            self.stage.ledger().fail(format!("{told}, after a claim of epoch {known} was in the log"));
+        if !deposed.1
+            && deposed == self.stage.ledger().deposed_since()
+            && let Some(lacking) = lacks(&recovery, &then)
+        {
+            self.stage
+                .ledger()
+                .fail(format!("an answer about {id} at latest lacks {lacking}, which was in the log before"));
         }
         let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
         let seen = self.ends();

@@ -11,6 +11,8 @@ pub const SERVERS: u32 = 2;
 const CALLS_MIN: u64 = 25;
 /// No fault begins later, milliseconds.
 pub const FAULTS_END: u64 = 60_000;
+/// What is added to a step's number to address its second try.
+pub const AGAIN: u32 = 1_000;
 /// The step under which the first `open` of a life is addressed; the next ones follow.
 pub const OPEN: u32 = 10_000;
 /// The step under which the first `reopen` of a life is addressed; the next ones follow.
@@ -277,6 +279,11 @@ fn cuts(dice: &mut Dice, life: u32, events: &mut Vec<Event>) {
         let (step, polls) = (step(dice), u32::try_from(dice.between(1, 14)).unwrap_or_default());
         if !(OPEN..REOPEN).contains(&step) {
             events.push(Event::Cut { life, step, polls });
+            if step < OPEN && dice.percent(40) {
+                // While it settles what it dropped, others may go on.
+                let (step, polls) = (AGAIN + step, u32::try_from(dice.between(1, 10)).unwrap_or_default());
+                events.push(Event::Pause { life, step, polls, ms: dice.between(4_000, 40_000) });
+            }
         }
     }
     for _ in 0..dice.between(0, 3) {

@@ -63,6 +63,10 @@ impl Server {
         &self.link
     }
 
+    pub(crate) fn name(&self) -> String {
+        format!("server {}", self.id)
+    }
+
     /// It panics when it commits next.
     pub(crate) fn panics(&self) {
         self.panics.store(true, Ordering::Relaxed);

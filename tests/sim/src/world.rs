@@ -2,6 +2,7 @@
 
 use crate::{
     ambient,
+    ledger::{differs, run_id},
     life::Process,
     network::Network,
     operator::Operator,
@@ -11,6 +12,8 @@ use crate::{
     stage::{Counts, Stage},
 };
 use anyhow::Context;
+use axum::{body::Body, http::Request};
+use serde_json::Value;
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{
     task::JoinHandle,
@@ -102,10 +105,28 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
     }
     operator.abort();
     for server in &servers {
+        for run in 0..RUNS {
+            let told = recovery(server, run).await?;
+            let model = stage.ledger().recovery(run);
+            if let Some(difference) = differs(&told, &model) {
+                stage.ledger().fail(format!("in the end {} says of run {run}: {difference}", server.name()));
+            }
+        }
+    }
+    for server in &servers {
         server.kill().await?;
     }
     let failures = stage.ledger().failures().to_vec();
     Ok(Came { failures, story: stage.story(), hash: stage.hash(), counts: stage.counts() })
+}
+
+/// What a server says of a run, asked for without a network.
+async fn recovery(server: &Server, run: u32) -> anyhow::Result<Value> {
+    let path = format!("/v1/runs/{}/recovery?full=true&from_start=true&content=false&limit=1000", run_id(run));
+    let request = Request::builder().uri(path).body(Body::empty())?;
+    let answering = server.answer(request).context("a server that is down")?;
+    let answer = answering.whole().await.context("no answer")?;
+    Ok(serde_json::from_slice(answer.body())?)
 }
 
 /// A process from its beginning to its end or its death.

@@ -1,4 +1,4 @@
-//! The simulation over many seeds. `RUNLOG_SIM_SEEDS` is how many (120), `RUNLOG_SIM_FROM` the first one (0); `sim` tells the
+//! The simulation over many seeds. `RUNLOG_SIM_SEEDS` is how many (100), `RUNLOG_SIM_FROM` the first one (0); `sim` tells the
 //! story of one.
 
 use runlog_sim::{Counts, FAULTS, plan::Plan, world};
@@ -18,7 +18,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn no_seed_runs_an_effect_twice_or_loses_a_result() {
-    let (from, seeds) = (number("RUNLOG_SIM_FROM", 0), number("RUNLOG_SIM_SEEDS", 120));
+    let (from, seeds) = (number("RUNLOG_SIM_FROM", 0), number("RUNLOG_SIM_SEEDS", 100));
     let (next, counts, failed) = (AtomicU64::new(from), Mutex::new(Counts::new()), Mutex::new(Vec::new()));
     let work = || {
         loop {

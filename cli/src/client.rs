@@ -48,6 +48,11 @@ impl Client {
         Ok(Self { http, base: url.as_str().trim_end_matches('/').to_owned() })
     }
 
+    /// The server's URL.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
     /// Sends a GET request; the whole answer must arrive within `deadline` and a grace of 5 s.
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: Target, deadline: Duration) -> Result<T, Error> {
         let url = self.url(&target.deadline(deadline))?;

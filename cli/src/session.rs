@@ -7,7 +7,7 @@ use crate::{
     config::Config,
     output::Output,
 };
-use runlog_schemas::answer::ErrorKind;
+use runlog_schemas::answer::{ErrorKind, Feature, Journal};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -40,6 +40,21 @@ impl Session {
             Ok(found) => Ok(Some(found)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that the server has all of `features`, before a request that an older server would understand as another one.
+    ///
+    /// Errors: `Usage` that names the feature it does not have. Nothing happened.
+    pub(crate) async fn needs(&self, features: &[Feature], wait: Duration) -> Result<(), Error> {
+        let journal: Journal = self.client.get(Target::new("/v1/journal"), wait).await?;
+        match features.iter().find(|feature| !journal.has(**feature)) {
+            None => Ok(()),
+            Some(feature) => Err(Error::usage(format!(
+                "{} is older than this command and does not have the feature {feature}; upgrade the server first. Nothing \
+                 happened",
+                self.client.base()
+            ))),
         }
     }
 

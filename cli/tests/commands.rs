@@ -9,6 +9,7 @@ mod commands {
     mod harness;
     mod importing;
     mod observing;
+    mod older_server;
     mod publishing;
     mod registry;
     mod schemas;

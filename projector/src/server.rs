@@ -19,7 +19,7 @@ use axum::{
 };
 use metrics::Metrics;
 use runlog_schemas::{
-    answer::{ErrorKind, Journal, Problem},
+    answer::{ErrorKind, Feature, Journal, OrOther, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
     datum::hex,
     id::{self, PartitionId, RunId},
@@ -337,6 +337,7 @@ async fn journal(State(app): State<App>, _: Query<Nothing>) -> Json<Journal> {
         schemas: schema::versions().iter().map(|version| hex(&version.fingerprint)).collect(),
         schema_ids,
         payload_bytes_max: app.0.content().map_or(RECORD_BYTES_MAX, |_| runlog_content::CONTENT_BYTES_MAX) as u64,
+        features: Feature::ALL.iter().copied().map(OrOther::from).collect(),
     })
 }
 

@@ -41,7 +41,7 @@ pub use health::{
     Doctor, Finding, IndexDigest, PartitionDigest, PartitionHealth, PartitionState, Severity, Verification,
 };
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
-pub use journal::Journal;
+pub use journal::{Feature, Journal};
 pub use or_other::OrOther;
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, with_causes};

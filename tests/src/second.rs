@@ -307,7 +307,7 @@ impl State {
             ["v1", "journal"] => {
                 let topic = if self.is_wrong("journal_told") { "another" } else { TOPIC };
                 ok(&json!({"topic": topic, "journal_id": "second", "partitions": PARTITIONS, "schemas": [],
-                    "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX}))
+                    "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX, "features": ["revisions"]}))
             }
             ["v1", "runs"] => self.runs(asked),
             ["v1", "events"] => self.events(asked),

@@ -11,7 +11,7 @@ use crate::{
     value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{DeadLetters, ErrorKind, Outcome, Position, SkipPlan, SkipTarget},
+    answer::{DeadLetters, ErrorKind, Feature, Outcome, Position, SkipPlan, SkipTarget},
     id::{Offset, PartitionId},
 };
 use serde::{Deserialize, Serialize};
@@ -105,6 +105,7 @@ pub(super) async fn skip(session: &Session, args: args::DeadLetterSkip) -> Resul
     let args::Attribution { who, why } = &args.attribution;
     let body = client::body(&Skip { partition: position.partition, offset: position.offset, who, why })?;
     let target = || Target::new("/v1/skips");
+    session.needs(&[Feature::DryRun, Feature::Force], wait).await?;
     let plan: SkipPlan = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
     if args.dry_run {
         session.output.answer(&plan, skip_plan)?;

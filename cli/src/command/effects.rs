@@ -12,7 +12,7 @@ use crate::{
     value::{self, Consistency},
 };
 use runlog_schemas::{
-    answer::{Effect, Effects, ErrorKind, Evidence, Outcome, Pending},
+    answer::{Effect, Effects, ErrorKind, Evidence, Feature, Outcome, Pending},
     id::RecordId,
     json::Json,
 };
@@ -80,6 +80,7 @@ struct Resolution<'a> {
 async fn resolve(session: &Session, args: args::Resolve) -> Result<Answer, Error> {
     let (decision, result) = decided(&args.decision)?;
     let (run_id, id) = (&args.run.run, &args.id);
+    session.needs(&[Feature::Revisions], session.wait(&args.wait, APPEND_WAIT)).await?;
     let mut effect = pending(session, &args).await?;
     loop {
         confirm(args.consent, &format!("decide {decision} for effect {id} of run {run_id}"), |text| {

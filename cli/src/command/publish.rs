@@ -16,7 +16,7 @@ use crate::{
     session::{APPEND_WAIT, Session},
 };
 use item::{Item, To};
-use runlog_schemas::answer::{Appended, ErrorKind};
+use runlog_schemas::answer::{Appended, ErrorKind, Feature};
 use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
 
@@ -30,6 +30,9 @@ pub(super) const BATCH_BYTES_MAX: usize = 4 << 20;
 pub(super) async fn run(session: &Session, args: args::Publish) -> Result<Answer, Error> {
     let mut lines = lines::open(&args.file)?;
     let wait = session.wait(&args.wait, APPEND_WAIT);
+    if args.strict {
+        session.needs(&[Feature::Strict], wait).await?;
+    }
     let mut publisher = Publisher { session, wait, strict: args.strict, batch: Vec::new(), published: 0, refused: 0 };
     loop {
         let line = match lines.try_recv() {
@@ -81,6 +84,10 @@ impl Publisher<'_> {
         let batch = std::mem::take(&mut self.batch);
         if batch.is_empty() {
             return Ok(());
+        }
+        if let Some(item) = batch.iter().find(|item| item.needs.is_some()) {
+            let checked = self.session.needs(item.needs.as_slice(), self.wait).await;
+            checked.map_err(|error| self.with_progress(item.at_fault(error)))?;
         }
         match self.send(&batch).await {
             Ok(outcomes) => self.print(&outcomes),

@@ -10,7 +10,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_schemas::{
-    answer::{Horizons, Outcomes, RetentionPlan},
+    answer::{Feature, Horizons, Outcomes, RetentionPlan},
     id::PartitionId,
 };
 use serde::Serialize;
@@ -70,6 +70,7 @@ struct Horizon<'a> {
 async fn append(session: &Session, args: &args::Retention, horizon: &Horizon<'_>) -> Result<Answer, Error> {
     let wait = session.wait(&args.reading.wait, APPEND_WAIT);
     let (target, body) = (|| Target::new("/v1/horizons"), client::body(horizon)?);
+    session.needs(&[Feature::DryRun], wait).await?;
     let plan: RetentionPlan = session.client.post(target().with_flag("dry_run", true), body.clone(), wait).await?;
     if args.dry_run {
         session.output.answer(&plan, human_plan)?;

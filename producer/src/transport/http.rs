@@ -13,9 +13,12 @@ use reqwest::{
 };
 use runlog_content::Store;
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run},
+    answer::{
+        Checkpoint, ErrorKind, Feature, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run,
+    },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
+    schema,
     trace::TRACEPARENT,
 };
 use serde::de::DeserializeOwned;
@@ -159,8 +162,25 @@ impl Http {
         }
     }
 
+    /// Refuses a record that a server without the feature `revisions` would take for one that says less: it leaves out what
+    /// a decision was made at, and the decision would hold for good.
+    async fn understands(&self, record: &JournalRecord) -> Result<(), Error> {
+        if record.version() == schema::lowest() || self.journal().await?.has(Feature::Revisions) {
+            return Ok(());
+        }
+        let message = format!(
+            "the server at {} does not have the feature {}, which record {} needs; upgrade the server first. Nothing was \
+             appended",
+            self.server,
+            Feature::Revisions,
+            record.body.record_id
+        );
+        Err(Error::new(ErrorKind::Unavailable, Action::Operator, message))
+    }
+
     pub(crate) async fn append(&self, record: &JournalRecord, trace: Option<&str>) -> Result<Appended, AppendFailed> {
         let failed = |error: Error, untouched| AppendFailed { error, untouched };
+        self.understands(record).await.map_err(|error| failed(error, true))?;
         let body = serde_json::to_string(record).map_err(|error| {
             failed(
                 Error::new(

@@ -1,7 +1,21 @@
-//! What a producer needs to know of a journal.
+//! What a client needs to know of a journal and of the server that answers for it.
 
+use super::OrOther;
+use crate::symbols;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+
+symbols! {
+    /// What a server understands beyond the first version of this interface. A client checks it before it sends a request
+    /// that an older server would understand as another one.
+    ///
+    /// * `Revisions`: pending effects have a `revision`; a decision may say what it was made at (`revision`, `evidence`,
+    ///   `epoch`, `principal`), and the journal refuses one that is out of date.
+    /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` appends nothing.
+    /// * `Force`: a skip of a record that can be read is refused without `force=true`.
+    /// * `Strict`: `strict=true` of an append refuses records that otherwise get a warning.
+    Feature { Revisions = "revisions", DryRun = "dry_run", Force = "force", Strict = "strict" }
+}
 
 /// What a producer needs to know of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +39,17 @@ pub struct Journal {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default = "inline_only")]
     pub payload_bytes_max: u64,
+    /// What this server understands beyond the first version of this interface. Empty from a server that is older than this
+    /// list.
+    #[serde(default)]
+    pub features: Vec<OrOther<Feature>>,
+}
+
+impl Journal {
+    /// Whether the server has a feature.
+    pub fn has(&self, feature: Feature) -> bool {
+        self.features.iter().any(|has| *has == feature)
+    }
 }
 
 /// The limit of a server that does not report one.

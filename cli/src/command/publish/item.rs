@@ -3,10 +3,11 @@
 use super::lines::Numbered;
 use crate::Error;
 use runlog_schemas::{
-    answer::ErrorKind,
+    answer::{ErrorKind, Feature},
     draft::{Draft, Invalid},
     id::{PartitionId, RunId},
     payload::{Payload, Skip},
+    schema,
 };
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) struct Item {
     pub(super) to: To,
     /// None for what belongs to a partition.
     pub(super) record_id: Option<String>,
+    /// What a server must have that is to understand it as it is meant.
+    pub(super) needs: Option<Feature>,
     pub(super) body: String,
 }
 
@@ -57,6 +60,13 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let invalid = |what: &str, pointer: &str| Invalid { what: what.to_owned(), pointer: pointer.to_owned() };
     let mut members: BTreeMap<String, Box<RawValue>> =
         serde_json::from_str(text).map_err(|error| invalid(&error.to_string(), ""))?;
+    let needs = match &draft.record.payload {
+        // An older server voids a record that can be read, too.
+        Payload::Skip(_) => Some(Feature::Force),
+        // It leaves out what a decision was made at.
+        _ if draft.record.version() != schema::lowest() => Some(Feature::Revisions),
+        _ => None,
+    };
     let given = draft.record.body.record_id;
     let to = match draft.record.payload {
         Payload::Genesis(_) => {
@@ -84,6 +94,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
             line: 0,
             to,
             record_id: draft.has_record_id.then(|| given.to_string()),
+            needs,
             body: text.to_owned(),
         });
     }
@@ -91,7 +102,7 @@ fn parse(text: &str) -> Result<Item, Invalid> {
     let id = serde_json::value::to_raw_value(&record_id);
     members.insert("record_id".to_owned(), id.map_err(|error| invalid(&error.to_string(), "/record_id"))?);
     let body = serde_json::to_string(&members).map_err(|error| invalid(&error.to_string(), ""))?;
-    Ok(Item { line: 0, to, record_id: Some(record_id), body })
+    Ok(Item { line: 0, to, record_id: Some(record_id), needs, body })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-"""Decodes every record of a topic with nothing of Runlog's but the schema file.
+"""Decodes every record of a topic with nothing of Runlog's but the schema files, one for each version.
 
-    decode_topic.py BOOTSTRAP TOPIC JournalRecord.avsc
+    decode_topic.py BOOTSTRAP TOPIC v1.avsc v2.avsc
 
 Prints one JSON object per record, in offset order per partition. Ends with 1 at the first record that is not what the
 schema says: another framing or fingerprint, a datum that does not decode, bytes left over, or a datum that is encoded
@@ -41,17 +41,19 @@ def messages(bootstrap, topic):
     consumer.close()
 
 
-def main(bootstrap, topic, schema_file):
-    with open(schema_file, encoding="utf-8") as file:
-        raw = json.load(file)
-    schema = parse_schema(raw)
-    # As it stands on the wire: the Rabin fingerprint, little-endian.
-    rabin = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
-    marker = b"\xc3\x01" + rabin
+def main(bootstrap, topic, *schema_files):
+    schemas = {}
+    for name in schema_files:
+        with open(name, encoding="utf-8") as file:
+            raw = json.load(file)
+        # As it stands on the wire: the Rabin fingerprint, little-endian.
+        rabin = bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO"))
+        schemas[b"\xc3\x01" + rabin] = parse_schema(raw)
     for message in messages(bootstrap, topic):
         place, value = f"{message.partition()}:{message.offset()}", message.value()
-        if value[:10] != marker:
-            sys.exit(f"{place} begins with {value[:10].hex()}, not with {marker.hex()}")
+        schema = schemas.get(value[:10])
+        if schema is None:
+            sys.exit(f"{place} begins with {value[:10].hex()}, not with one of {[key.hex() for key in schemas]}")
         source = io.BytesIO(value[10:])
         record = schemaless_reader(source, schema, None, return_record_name=True)
         if source.read():

@@ -39,7 +39,7 @@ struct Oracle;
 
 impl Oracle {
     fn value(record: &JournalRecord) -> Avro {
-        Self::of(&NAMED.root, Some(&serde_json::to_value(record).unwrap()), false)
+        Self::of(root(record), Some(&serde_json::to_value(record).unwrap()), false)
     }
 
     /// `json` is none where the member is absent; `text` where the field holds JSON text.
@@ -133,10 +133,14 @@ fn snake(name: &str) -> String {
 /// Version 2. Its types are those of version 1, but for the facts.
 static SECOND: LazyLock<Schema> = LazyLock::new(|| Schema::parse_str(schema::JOURNAL_RECORD_V2).unwrap());
 
+/// The schema that a record is written in.
+fn root(record: &JournalRecord) -> &'static Schema {
+    if record.version() == schema::lowest() { &NAMED.root } else { &SECOND }
+}
+
 /// Writes and reads a record with both codecs.
 fn as_apache_avro_does(record: &JournalRecord) {
-    let root = if record.version() == schema::lowest() { &NAMED.root } else { &*SECOND };
-    let value = Oracle::of(root, Some(&serde_json::to_value(record).unwrap()), false);
+    let (root, value) = (root(record), Oracle::value(record));
     let writer = GenericDatumWriter::builder(root).build().unwrap();
     let theirs = writer.write_value_to_vec(value.clone()).unwrap();
     let ours = record.to_bytes();
@@ -240,13 +244,13 @@ fn a_draft_has_the_keys_of_its_payload_and_a_written_record_those_that_it_was_wr
 
 #[test]
 fn our_framing_is_apache_avros_single_object_encoding() {
-    let mut writer = GenericSingleObjectWriter::new_with_capacity(&NAMED.root, 1024).unwrap();
-    let reader = GenericSingleObjectReader::builder().schema(NAMED.root.clone()).build().unwrap();
     for tag in Payload::TYPES {
         let text = std::fs::read_to_string(format!("{}/examples/{tag}.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
         // With keys in the order in which `serde_json` writes them.
         let text = serde_json::from_str::<Value>(&text).unwrap().to_string();
         let record = Draft::parse(&text).unwrap().record;
+        let mut writer = GenericSingleObjectWriter::new_with_capacity(root(&record), 1024).unwrap();
+        let reader = GenericSingleObjectReader::builder().schema(root(&record).clone()).build().unwrap();
         let value = Oracle::value(&record);
         let mut theirs = Vec::new();
         writer.write_value_ref(&value, &mut theirs).unwrap();

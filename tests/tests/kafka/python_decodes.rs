@@ -1,4 +1,4 @@
-//! Who has Python and the schema file needs nothing of ours to read a journal.
+//! Who has Python and the schema files needs nothing of ours to read a journal.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use runlog_log::{Log, Offset, PartitionId, kafka::KafkaConfig, kafka::KafkaLog};
-use runlog_schemas::{codec, payload::Payload};
+use runlog_schemas::{codec, payload::Payload, schema};
 use runlog_tests::{
     kafka::Broker,
     programs::{here, output, python},
@@ -100,21 +100,18 @@ fn ours(config: KafkaConfig) -> anyhow::Result<BTreeMap<(u64, u64), Value>> {
 }
 
 #[test]
-fn a_python_program_with_only_the_schema_file_decodes_every_record_of_the_topic() -> anyhow::Result<()> {
+fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let config = Broker::shared().unique_topic();
     fill(folder.path(), &config)?;
     // Alone in a folder: nothing else of ours is at hand.
     std::fs::copy(here("python/decode_topic.py"), folder.path().join("decode_topic.py"))?;
-    std::fs::copy(here("../schemas/avsc/v1/JournalRecord.avsc"), folder.path().join("JournalRecord.avsc"))?;
+    let names: Vec<String> = schema::versions().iter().map(|version| format!("v{}.avsc", version.number)).collect();
+    for (version, name) in schema::versions().iter().zip(&names) {
+        std::fs::write(folder.path().join(name), version.text)?;
+    }
     let mut decode = Command::new(python()?);
-    decode.current_dir(folder.path()).args([
-        "-I",
-        "decode_topic.py",
-        &config.brokers,
-        &config.topic,
-        "JournalRecord.avsc",
-    ]);
+    decode.current_dir(folder.path()).args(["-I", "decode_topic.py", &config.brokers, &config.topic]).args(&names);
     let printed = output(&mut decode)?;
 
     let mut theirs = BTreeMap::new();

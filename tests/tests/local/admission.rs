@@ -96,11 +96,16 @@ fn append(projector: &Arc<Projector>, id: &str, deadline: Duration) -> Appending
     tokio::spawn(async move { projector.append(RunId::new(RUN).unwrap(), vec![draft], deadline).await })
 }
 
+/// Waits for what comes soon; it is an error where it does not.
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(2 * DEADLINE, what).await.expect("it comes in time")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() {
     let (_dir, projector, log) = gated().await;
     let first = append(&projector, "first", DEADLINE);
-    log.arrived.notified().await;
+    within(log.arrived.notified()).await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
 
@@ -109,9 +114,9 @@ async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() 
     let second = append(&projector, "second", DEADLINE);
     tokio::time::timeout(SOON, log.arrived.notified()).await.ok();
     log.gate.add_permits(2);
-    let outcome = second.await.unwrap().unwrap().remove(0);
+    let outcome = within(second).await.unwrap().unwrap().remove(0);
     assert_eq!((outcome.outcome, outcome.reason), (Disposition::Applied.into(), None));
-    let again = append(&projector, "first", DEADLINE).await.unwrap().unwrap().remove(0);
+    let again = within(append(&projector, "first", DEADLINE)).await.unwrap().unwrap().remove(0);
     assert_eq!(again.outcome, Disposition::Repeat, "the abandoned one landed first");
     assert!(again.position.offset < outcome.position.offset);
 }
@@ -119,7 +124,7 @@ async fn a_number_is_not_given_again_while_an_abandoned_append_may_still_land() 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_is_answered_in_its_time_although_the_log_does_not_answer() {
     let (_dir, projector, log) = gated().await;
-    let unknown = append(&projector, "first", SOON).await.unwrap().unwrap_err();
+    let unknown = within(append(&projector, "first", SOON)).await.unwrap().unwrap_err();
     assert_eq!(unknown.kind(), ErrorKind::Unavailable, "it may land: {unknown}");
     log.gate.add_permits(1);
     let again = append(&projector, "first", DEADLINE).await.unwrap().unwrap().remove(0);
@@ -133,11 +138,11 @@ async fn appends_beyond_the_bound_are_refused_with_nothing_done() {
     let mut appending: FuturesUnordered<_> = appending.collect();
     for _ in 0..BEYOND {
         // The others wait for the log.
-        let refused = appending.next().await.unwrap().unwrap().unwrap_err();
+        let refused = within(appending.next()).await.unwrap().unwrap().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Overloaded, "{refused}");
     }
     log.gate.add_permits(APPENDS_MAX);
-    while let Some(one) = appending.next().await {
+    while let Some(one) = within(appending.next()).await {
         assert_eq!(one.unwrap().unwrap()[0].outcome, Disposition::Applied);
     }
     assert_eq!(log.gate.available_permits(), 0, "every other one landed");

@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{
-    Ack, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
+    Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
 };
 use runlog_projector::{Config, Consistency, Projector};
 use runlog_schemas::{
+    answer::ErrorKind,
     codec::{Framing, Schemas, Unreadable},
     payload::Skip,
     schema::Version,
@@ -50,6 +51,8 @@ struct Faulty {
     fault: Arc<Mutex<Option<Fault>>>,
     /// The record here is another one.
     changed: Arc<Mutex<Option<Offset>>>,
+    /// Every partition is said to end here.
+    end: Arc<Mutex<Option<Offset>>>,
 }
 
 impl Log for Faulty {
@@ -66,7 +69,11 @@ impl Log for Faulty {
         self.log.append(partition, batch)
     }
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
-        self.log.bounds(partition, deadline)
+        let end = *self.end.lock().unwrap();
+        match end {
+            Some(end) => Box::pin(std::future::ready(Ok(Bounds { start: Offset::ZERO, end }))),
+            None => self.log.bounds(partition, deadline),
+        }
     }
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
         Ok(Box::new(FaultyReader { reader: self.log.reader(from)?, log: self.clone() }))
@@ -113,7 +120,8 @@ async fn start(log: Arc<dyn Log>) -> (TempDir, Projector) {
 }
 
 async fn faulty() -> (TempDir, Projector, Faulty) {
-    let log = Faulty { log: MemoryLog::new(PARTITIONS), fault: Arc::default(), changed: Arc::default() };
+    let log =
+        Faulty { log: MemoryLog::new(PARTITIONS), fault: Arc::default(), changed: Arc::default(), end: Arc::default() };
     let (dir, projector) = start(Arc::new(log.clone())).await;
     (dir, projector, log)
 }
@@ -211,4 +219,18 @@ async fn a_replaced_store_stays_on_disk_until_its_last_reader_is_done() {
     assert!(dir.join("CURRENT").exists(), "a query may still open its tables");
     drop(replaced);
     assert!(!dir.exists(), "{} is left behind", dir.display());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
+    let (_dir, projector, log) = faulty().await;
+    let at = turn(&log, FIRST, "one").await;
+    goes_on(&projector, FIRST, at).await;
+    // A deposed leader does not know the record yet.
+    *log.end.lock().unwrap() = Some(at);
+    let refused = projector.wait(FIRST, Consistency::Latest, DEADLINE).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    projector.wait(FIRST, Consistency::Eventual, DEADLINE).await.expect("what is applied stays");
+    *log.end.lock().unwrap() = None;
+    latest(&projector, FIRST).await;
 }

@@ -39,6 +39,9 @@ pub(super) struct ListQuery {
     deadline_ms: Option<u64>,
 }
 
+/// Runs looked at for a page that is newest first, in all partitions together: they are not indexed by time.
+const NEWEST_AMONG_MAX: usize = 1_000_000;
+
 /// Where a page starts.
 enum After {
     Id(Option<RunId>),
@@ -114,10 +117,10 @@ impl App {
 
     /// A page newest first. A run that goes on meanwhile moves to the first page.
     fn newest(&self, filter: &Filter, after: Option<&NewestFirst>, limit: usize) -> Result<Runs, Error> {
-        let (mut runs, now) = (Vec::new(), self.0.log_now());
+        let (mut runs, now, mut steps) = (Vec::new(), self.0.log_now(), NEWEST_AMONG_MAX);
         for partition in PartitionId::all(self.0.journal().partitions) {
             let (store, place) = (self.0.store(partition), self.place(partition));
-            runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now)?);
+            runs.extend(query::runs::newest(&store.view(), place, filter, after, limit + 1, now, &mut steps)?);
         }
         runs.sort_by(|(a, _), (b, _)| a.cmp(b));
         let more = runs.len() > limit;

@@ -10,7 +10,7 @@ use runlog_projector::{
     },
 };
 use runlog_schemas::{
-    answer::{Class, Disposition, EffectStatus, Reason},
+    answer::{Class, Disposition, EffectStatus, ErrorKind, Reason},
     draft::Draft,
     id::{Epoch, JournalSeq, Offset, PartitionId, RecordId, RunId, WriterSeq},
     payload::{lifetime::RetentionHorizon, wrapped::Batch},
@@ -519,5 +519,19 @@ fn a_refused_content_sent_again_is_told_as_refused_and_a_record_delivered_twice_
     for batch in [1, 100] {
         ensure!(journal.rebuilt_stuttering(batch)?.digests()? == journal.digests()?, "each twice, {batch} at a time");
     }
+    Ok(())
+}
+
+#[test]
+fn runs_are_sorted_by_time_up_to_a_bound_and_refused_beyond_it() -> anyhow::Result<()> {
+    let mut journal = Journal::new()?;
+    journal.append(&Agent::new("run").claim());
+    journal.fold(1)?;
+    let newest = |mut steps: usize| {
+        query::runs::newest(journal.store(), PLACE, &query::runs::Filter::default(), None, 10, 0, &mut steps)
+    };
+    ensure!(newest(1)?.len() == 1, "one step for each run");
+    let refused = newest(0).err().context("a refusal")?;
+    ensure!(refused.kind() == ErrorKind::Usage && refused.to_string().contains("prefix"), "{refused}");
     Ok(())
 }

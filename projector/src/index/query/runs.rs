@@ -5,7 +5,11 @@ use crate::index::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
 };
-use runlog_schemas::{answer::Run, id::RunId, judge::RunStatus};
+use runlog_schemas::{
+    answer::{ErrorKind, Run},
+    id::RunId,
+    judge::RunStatus,
+};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
@@ -59,7 +63,10 @@ pub fn list<R: Rows>(
 /// A place in the list of runs that is newest first: when the log took the run's last record, then the run's id.
 pub type NewestFirst = (Reverse<i64>, RunId);
 
-/// The first `limit` runs of this partition behind `after`, newest first: one seek, and a step per run of the partition.
+/// The first `limit` runs of this partition behind `after`, newest first: one seek, and a step per run of the partition that
+/// the prefix fits. Each step takes one of `steps`.
+///
+/// Errors: `Usage` where there are more runs than steps.
 pub fn newest<R: Rows>(
     rows: &R,
     place: Place<'_>,
@@ -67,9 +74,14 @@ pub fn newest<R: Rows>(
     after: Option<&NewestFirst>,
     limit: usize,
     now: i64,
+    steps: &mut usize,
 ) -> Result<Vec<(NewestFirst, Run)>, Error> {
     let mut first: BTreeMap<NewestFirst, RunRow> = BTreeMap::new();
     super::page(rows, &store::runs::prefix(&filter.prefix), None, usize::MAX, |key, row| {
+        *steps = steps.checked_sub(1).ok_or_else(|| {
+            let message = "too many runs to sort them by time; narrow the list by `prefix`, or list by id";
+            Error::new(ErrorKind::Usage, message)
+        })?;
         let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None::<()>) };
         let row: RunRow = store::decode(key, row)?;
         let at = (Reverse(row.updated_at_millis), run_id);

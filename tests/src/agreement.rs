@@ -2,7 +2,7 @@
 //! position, the question and both answers.
 //!
 //! ```text
-//!   seed ─▶ runlog-model: History ─▶ written (JSON ─▶ the product's bytes) ─┬─▶ pure: the fold over rows in memory ─┐
+//!   seed ─▶ runlog-model: History ─▶ encoding (JSON ─▶ Avro record bytes) ──┬─▶ pure: the fold over rows in memory ─┐
 //!                                              │                            └─▶ disk: log, loop, RocksDB, crashes ──┤
 //!                                              └─▶ Model ─▶ answers ══ question by question ══ the product's queries ┘
 //! ```
@@ -12,22 +12,22 @@
 
 pub mod answers;
 pub mod appender;
-pub mod asked;
+pub mod as_of;
 pub mod difference;
 pub mod disk;
-pub mod earlier;
-pub mod followed;
+pub mod encoding;
 pub mod http;
+pub mod in_process;
+pub mod index_changes;
 pub mod kafka;
 pub mod pure;
 pub mod questions;
 pub mod seeds;
 pub mod witness;
-pub mod written;
 
 use answers::Answers;
-use asked::Asked;
 use difference::Difference;
+use in_process::InProcess;
 use runlog_model::{Event, History, Model, Rule, history};
 use runlog_projector::index::store::Rows;
 use seeds::number;
@@ -84,7 +84,7 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
     for (position, event) in history.events().iter().enumerate() {
         match event {
             Event::Deliver(delivery) => {
-                let written = written::write(delivery).map_err(|error| at(position).failed(&error))?;
+                let written = encoding::encode(delivery).map_err(|error| at(position).failed(&error))?;
                 model.deliver(&written.model);
                 product.deliver(written.log).map_err(|error| at(position).failed(&error))?;
             }
@@ -95,17 +95,17 @@ pub fn pure(seed: u64, broken: Option<Rule>) -> Result<Checked, Difference> {
         }
         if samples.contains(&position) {
             product.settle().map_err(|error| at(position).failed(&error))?;
-            answers += compare(&model, &product.asked(), &history).map_err(|found| at(position).over(found))?;
+            answers += compare(&model, &product.queries(), &history).map_err(|found| at(position).over(found))?;
         }
     }
     let end = || at(history.events().len());
     product.settle().map_err(|error| end().failed(&error))?;
     if seed.is_multiple_of(EARLIER_EVERY) {
-        let found = earlier(&model, &product.asked(), &history);
+        let found = earlier(&model, &product.queries(), &history);
         answers += found.map_err(|found| end().over(found))?;
     }
     if seed.is_multiple_of(FOLLOWED_EVERY) {
-        let found = followed::rows(&product.asked(), product.folded());
+        let found = index_changes::rows(&product.queries(), product.folded());
         found.map_err(|found| end().over(found))?;
     }
     Ok(Checked { model, answers })
@@ -117,17 +117,17 @@ fn compare(model: &Model, product: &impl Answers, history: &History) -> Result<u
 }
 
 /// Asks both as of an earlier position, and compares the rows of all runs folded again with those that are there.
-fn earlier<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Result<u64, difference::Found> {
-    earlier::rows(product, history)?;
-    earlier::compare(model, product, history)
+fn earlier<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &History) -> Result<u64, difference::Found> {
+    as_of::rows(product, history)?;
+    as_of::compare(model, product, history)
 }
 
-/// What a reader gets of a seed's history, for whoever looks into a difference.
-pub fn told(seed: u64) -> Vec<String> {
-    told_of(&history(seed))
+/// The events of a seed's history as text, to investigate a difference.
+pub fn describe(seed: u64) -> Vec<String> {
+    describe_history(&history(seed))
 }
 
-fn told_of(history: &History) -> Vec<String> {
+fn describe_history(history: &History) -> Vec<String> {
     let line = |(position, event): (usize, Event)| match event {
         Event::Deliver(delivery) => {
             let what = match delivery.what.record() {

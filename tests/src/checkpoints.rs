@@ -222,9 +222,9 @@ impl Rows for Counted<'_> {
         Ok(row)
     }
 
-    fn scan(&self, prefix: &[u8], start: &[u8], way: Direction, visit: &mut Visit<'_>) -> Result<(), store::Error> {
+    fn scan(&self, prefix: &[u8], start: &[u8], backend: Direction, visit: &mut Visit<'_>) -> Result<(), store::Error> {
         self.count(0, 0, 1);
-        self.rows.scan(prefix, start, way, &mut |key, row| {
+        self.rows.scan(prefix, start, backend, &mut |key, row| {
             self.count(1, row.len(), 0);
             visit(key, row)
         })

@@ -1,4 +1,4 @@
-//! Claims that hold on every way to a journal: each is written once here and tested on each way by the files in `tests/`.
+//! Claims that hold on every backend. Each is written once here; the files in `tests/` test it on each backend.
 
 pub mod batches;
 pub mod calls;
@@ -12,5 +12,6 @@ pub mod port_conformance;
 pub mod port_observability;
 pub mod records;
 pub mod reopen;
+pub mod tail_all;
 pub mod takeover;
 pub mod writing;

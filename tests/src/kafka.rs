@@ -23,7 +23,7 @@ use testcontainers::{
 };
 use uuid::Uuid;
 
-use crate::cable::Cable;
+use crate::tcp_proxy::TcpProxy;
 
 /// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
 const IMAGE: &str = "runlog/kafka:4.3.0";
@@ -58,9 +58,9 @@ impl Broker {
     }
 
     /// Starts one that all clients reach by a proxy, which leads there when this returns.
-    pub fn behind(cable: &Cable) -> anyhow::Result<Self> {
-        let broker = Self::start_behind(Some(cable.port))?;
-        cable.mend(broker.port);
+    pub fn behind(proxy: &TcpProxy) -> anyhow::Result<Self> {
+        let broker = Self::start_behind(Some(proxy.port))?;
+        proxy.connect_to(broker.port);
         Ok(broker)
     }
 

@@ -76,13 +76,13 @@ impl Appender {
     }
 
     /// Tells it to append.
-    pub fn tell(&mut self, order: &Order) -> anyhow::Result<()> {
+    pub fn send(&mut self, order: &Order) -> anyhow::Result<()> {
         let line = serde_json::to_string(order)?;
         writeln!(self.stdin, "{line}").context("the appender does not listen")
     }
 
     /// The next acknowledgement.
-    pub fn hear(&self) -> anyhow::Result<Acknowledged> {
+    pub fn receive(&self) -> anyhow::Result<Acknowledged> {
         let line = self.said.recv_timeout(ACK_WAIT).map_err(|error| anyhow!("the appender said nothing: {error}"))?;
         serde_json::from_str(&line).context(line)
     }

@@ -10,9 +10,10 @@
 
 use super::{
     EARLIER_EVERY, LOOKS,
-    asked::{Asked, Part},
     difference::{Difference, Found},
-    model, written,
+    encoding,
+    in_process::{InProcess, Part},
+    model,
 };
 use anyhow::{Context, ensure};
 use runlog_log::{
@@ -248,7 +249,7 @@ impl World {
     fn step(&mut self, step: &Step, events: &[Event]) -> anyhow::Result<()> {
         for event in events {
             match event {
-                Event::Deliver(delivery) => self.model.deliver(&written::write(delivery)?.model),
+                Event::Deliver(delivery) => self.model.deliver(&encoding::encode(delivery)?.model),
                 Event::StartMoved { partition, start } => self.model.start_moved(*partition, *start),
             }
         }
@@ -271,7 +272,7 @@ impl World {
     }
 
     fn append(&mut self, delivery: &runlog_model::Delivery, fault: runlog_model::AppendFault) -> anyhow::Result<()> {
-        let log = written::write(delivery)?.log;
+        let log = encoding::encode(delivery)?.log;
         self.now.store(log.timestamp_millis, Ordering::Relaxed);
         let expected = match fault {
             runlog_model::AppendFault::None => Some(log.offset),
@@ -390,8 +391,11 @@ impl World {
         let stores: Vec<_> = all.clone().map(|partition| projector.store(partition)).collect();
         let views: Vec<_> = stores.iter().map(|store| store.view()).collect();
         let part = |partition: PartitionId| Part { applied: None, stopped: projector.progress(partition).stopped };
-        let asked =
-            Asked { topic: &self.history.journal.topic, rows: views.iter().collect(), parts: all.map(part).collect() };
+        let asked = InProcess {
+            topic: &self.history.journal.topic,
+            rows: views.iter().collect(),
+            parts: all.map(part).collect(),
+        };
         let (model, history) = (&self.model, &self.history);
         Ok(if earlier { super::earlier(model, &asked, history) } else { super::compare(model, &asked, history) })
     }

@@ -15,12 +15,12 @@
 use super::{
     Checked, LOOKS,
     appender::{Acknowledged, Appender, How, Order},
-    compare,
+    compare, describe_history,
     difference::{Difference, Found},
+    encoding,
     http::{Asker, Http, Part},
-    model, pure, told_of,
+    model, pure,
     witness::Witness,
-    written,
 };
 use crate::{
     kafka::Broker,
@@ -151,7 +151,7 @@ pub fn kafka(seed: u64, broker: &Broker) -> Result<(Checked, Figures), Differenc
     let lived = trial.live();
     let position = trial.history.steps.len();
     let told = || {
-        let mut told = told_of(&trial.history);
+        let mut told = describe_history(&trial.history);
         told.push(format!("the fold alone, over these: {}", replayed(&trial.history)));
         at(position).among(told)
     };
@@ -172,12 +172,12 @@ fn replayed(history: &History) -> String {
     let mut compared = || -> anyhow::Result<Result<u64, Found>> {
         for event in history.events() {
             let Event::Deliver(delivery) = event else { continue };
-            let written = written::write(&delivery)?;
+            let written = encoding::encode(&delivery)?;
             model.deliver(&written.model);
             product.deliver(written.log)?;
         }
         product.settle()?;
-        Ok(compare(&model, &product.asked(), history))
+        Ok(compare(&model, &product.queries(), history))
     };
     match compared() {
         Ok(Ok(answers)) => format!("agrees in {answers} answers"),
@@ -271,7 +271,7 @@ impl Trial {
                 json!(self.places.get(&(delivery.partition, named)).copied().unwrap_or(named));
             delivery.what = What::Record { record: record.into(), datums: datums.clone() };
         }
-        let written = written::write(&delivery)?;
+        let written = encoding::encode(&delivery)?;
         self.known.insert(written.log.value.clone(), written.model.what);
         let send = &mut self.sends[index];
         if written.log.value.len() > RECORD_BYTES_MAX && send.how == How::Log {
@@ -279,21 +279,21 @@ impl Trial {
         }
         send.value = written.log.value;
         while self.under_way.len() >= WINDOW {
-            self.hear()?;
+            self.receive()?;
         }
-        self.tell(index)
+        self.request_append(index)
     }
 
-    fn tell(&mut self, index: usize) -> anyhow::Result<()> {
+    fn request_append(&mut self, index: usize) -> anyhow::Result<()> {
         let (number, send) = (self.told.len(), &self.sends[index]);
         let order = Order { number, partition: send.delivery.partition, how: send.how, value: hex(&send.value) };
         self.told.push(index);
         self.under_way.push_back(number);
-        self.appender.as_mut().context("an appender")?.tell(&order)
+        self.appender.as_mut().context("an appender")?.send(&order)
     }
 
-    fn hear(&mut self) -> anyhow::Result<()> {
-        let acknowledged = self.appender.as_ref().context("an appender")?.hear()?;
+    fn receive(&mut self) -> anyhow::Result<()> {
+        let acknowledged = self.appender.as_ref().context("an appender")?.receive()?;
         self.note(acknowledged);
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Trial {
     /// Waits until everything is acknowledged.
     fn drain(&mut self) -> anyhow::Result<()> {
         while !self.under_way.is_empty() {
-            self.hear()?;
+            self.receive()?;
         }
         Ok(())
     }
@@ -318,7 +318,7 @@ impl Trial {
     fn kill_appender(&mut self) -> anyhow::Result<()> {
         // Something is acknowledged, so that the rest is on its way.
         if !self.under_way.is_empty() {
-            self.hear()?;
+            self.receive()?;
         }
         let said = self.appender.take().context("an appender")?.kill()?;
         said.into_iter().for_each(|acknowledged| self.note(acknowledged));
@@ -330,7 +330,7 @@ impl Trial {
         }
         self.appender = Some(Appender::start(&self.config)?);
         self.figures.again += left.len() as u64;
-        left.into_iter().try_for_each(|index| self.tell(index))
+        left.into_iter().try_for_each(|index| self.request_append(index))
     }
 
     /// Kills the server when it has applied something that was acknowledged lately, and starts it again; sometimes without

@@ -1,6 +1,6 @@
 //! The product's fold over rows in memory: what the loop does with a partition, without its threads and its disk.
 
-use super::asked::{Asked, Part};
+use super::in_process::{InProcess, Part};
 use anyhow::ensure;
 use runlog_log::{Delivery, Offset, PartitionId};
 use runlog_model::History;
@@ -74,9 +74,9 @@ impl Product {
     }
 
     /// For questions.
-    pub fn asked(&self) -> Asked<'_, Memory> {
+    pub fn queries(&self) -> InProcess<'_, Memory> {
         let part = |lane: &'_ Lane| Part { applied: Some(lane.fold.next), stopped: lane.stopped.clone() };
-        Asked {
+        InProcess {
             topic: &self.topic,
             rows: self.lanes.iter().map(|lane| &*lane.fold.store).collect(),
             parts: self.lanes.iter().map(part).collect(),

@@ -44,7 +44,7 @@ pub fn each_seed(threads: usize, seeds: u64, check: impl Fn(u64) -> Result<(), S
     let mut failures = failures.into_inner().unwrap_or_default();
     failures.sort();
     let asked = number("RUNLOG_SEED").filter(|_| !failures.is_empty());
-    let events = asked.map(|seed| super::told(seed).join("\n")).unwrap_or_default();
+    let events = asked.map(|seed| super::describe(seed).join("\n")).unwrap_or_default();
     let told: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
     assert!(told.is_empty(), "\n{events}\n{}", told.join("\n"));
 }

@@ -24,7 +24,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use runlog_producer::{Call, Config, Error, Failure, Journal, Json, LoopState, Outcome, Run, Runlog, Tool, answer};
 use runlog_schemas::answer::ErrorKind;
-use runlog_tests::site::lines;
+use runlog_tests::deployment::lines;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use runlog_schemas::{
 };
 use serde_json::{Value, json};
 
-use crate::way::{Came, Way};
+use crate::backend::{Backend, FaultOutcome};
 
 /// How long an outcome is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,14 +35,14 @@ fn unstaged(run: &Run) -> JournalRecord {
     run.draft(WriteBackCommitted { txn: 7, at: "2026-11-22T00:00:00Z".into() }).expect("a draft")
 }
 
-async fn turns(way: &Way, run: &str) -> Vec<Value> {
-    let records = way.records(run).await.into_iter();
+async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
+    let records = backend.records(run).await.into_iter();
     records.filter(|(kind, _)| kind == "conversation_turn").map(|(_, mut turn)| turn["content"].take()).collect()
 }
 
 /// And what comes behind it is numbered behind all of it, refused or not.
-pub async fn a_batch_takes_effect_whole_or_not_at_all(way: &Way) {
-    let run = way.open("batch").await;
+pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
+    let run = backend.open("batch").await;
     let positions = run.batch(vec![turn(&run, "a"), turn(&run, "b"), turn(&run, "c")]).await.expect("a batch");
     let offsets: Vec<_> = positions.iter().map(|position| (position.offset, position.index)).collect();
     assert_eq!(offsets, (0..3).map(|index| (positions[0].offset, index)).collect::<Vec<_>>());
@@ -59,13 +59,13 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(way: &Way) {
     run.reopen().await.expect("reopened");
     run.record(turn(&run, "g")).await.expect("a record");
     run.flush().await.expect("applied");
-    assert_eq!(turns(way, "batch").await, ["a", "b", "c", "d", "g"]);
+    assert_eq!(turns(backend, "batch").await, ["a", "b", "c", "d", "g"]);
 }
 
 /// Nothing of it is numbered, and the handle goes on.
-pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(way: &Way) {
-    let run = way.open("refused").await;
-    let other = way.open("refused other").await;
+pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(backend: &Backend) {
+    let run = backend.open("refused").await;
+    let other = backend.open("refused other").await;
     let large = |text: &str| turn(&run, &text.repeat(HALF));
     let refused = [
         (ErrorKind::TooLarge, run.batch(vec![large("a"), large("b")]).await.map(drop)),
@@ -79,35 +79,35 @@ pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(way: &Way) 
     }
     run.record(turn(&run, "d")).await.expect("a record");
     run.flush().await.expect("applied");
-    assert_eq!(turns(way, "refused").await, ["d"]);
+    assert_eq!(turns(backend, "refused").await, ["d"]);
 }
 
 /// Whatever became of its append.
-pub async fn reopen_finds_a_batch_whole_or_sends_it_whole(way: &Way) {
-    for fate in way.fates {
-        let id = format!("batch-{fate:?}");
-        let run = way.open(&id).await;
+pub async fn reopen_finds_a_batch_whole_or_sends_it_whole(backend: &Backend) {
+    for fault in backend.faults {
+        let id = format!("batch-{fault:?}");
+        let run = backend.open(&id).await;
         let mut whole = Vec::new();
         loop {
             whole.extend(["a", "b"]);
-            let came = way.unknown(*fate, run.batch(vec![turn(&run, "a"), turn(&run, "b")])).await;
-            if !matches!(came, Came::Ended) {
+            let came = backend.run_with_fault(*fault, run.batch(vec![turn(&run, "a"), turn(&run, "b")])).await;
+            if !matches!(came, FaultOutcome::Completed) {
                 break;
             }
         }
         let done = run.reopen().await.expect("reopened");
-        assert_eq!(done.landed + done.appended, 1, "{fate:?}: {done:?}");
+        assert_eq!(done.landed + done.appended, 1, "{fault:?}: {done:?}");
         run.turn("user", "c").await.expect("a turn");
         run.flush().await.expect("applied");
         whole.push("c");
-        assert_eq!(turns(way, &id).await, whole, "{fate:?}");
+        assert_eq!(turns(backend, &id).await, whole, "{fault:?}");
     }
 }
 
 /// And is known again by its own fingerprint, and by Runlog's.
-pub async fn a_record_written_as_it_is_is_redacted_like_others(way: &Way) {
+pub async fn a_record_written_as_it_is_is_redacted_like_others(backend: &Backend) {
     let redaction = Redaction::new("keys").texts(|text| text.replace("hunter2", "[redacted]").into());
-    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let runlog = backend.connect(|config| config.redaction = Some(redaction)).await;
     let run = runlog.open("as it is").await.expect("open");
     let entry = ToolJournalEntry {
         session_id: "s".into(),
@@ -123,29 +123,29 @@ pub async fn a_record_written_as_it_is_is_redacted_like_others(way: &Way) {
     assert!(key.is_some() && fingerprint.is_some(), "of the true arguments");
     run.batch(vec![draft, turn(&run, "hunter2")]).await.expect("a batch");
     run.flush().await.expect("applied");
-    let records = way.records("as it is").await;
+    let records = backend.records("as it is").await;
     let text = serde_json::to_string(&records).expect("JSON");
     assert!(!text.contains("hunter2") && text.contains("hello, [redacted]"), "{text}");
 }
 
 /// It has no number of its own, whether the handle or another one wrote the first, alone or in a batch, and whatever became
 /// of that append. What follows is numbered right: its results are applied and not only acknowledged.
-pub async fn a_record_that_is_written_again_takes_no_number(way: &Way) {
+pub async fn a_record_that_is_written_again_takes_no_number(backend: &Backend) {
     let book = async |run: &Run, seat: u32| {
         let booked = async |_| Ok(Json::from(json!(seat)));
         run.tool("book", &json!({ "seat": seat })).once(booked).await.expect("an answer");
         run.flush().await.expect("applied");
-        let found = way.runlog.recovery(run.id().as_str()).await.expect("an answer").expect("a run");
+        let found = backend.runlog.recovery(run.id().as_str()).await.expect("an answer").expect("a run");
         assert_eq!((found.pending.len(), found.completed.len()), (0, seat as usize), "{seat} results are applied");
     };
-    let run = way.open("repeats").await;
+    let run = backend.open("repeats").await;
     let (a, b, c, d) = (turn(&run, "a"), turn(&run, "b"), turn(&run, "c"), turn(&run, "d"));
     let first = run.record(a.clone()).await.expect("a record");
     assert_eq!(run.record(a.clone()).await.expect("a repeat"), first, "where the first one is");
     run.applied(&first, PATIENCE).await.expect("applied");
     book(&run, 1).await;
-    let fate = way.fates[0];
-    way.unknown(fate, run.record(b.clone())).await;
+    let fault = backend.faults[0];
+    backend.run_with_fault(fault, run.record(b.clone())).await;
     run.reopen().await.expect("reopened");
     run.record(b.clone()).await.expect("there, or written now");
     book(&run, 2).await;
@@ -159,19 +159,19 @@ pub async fn a_record_that_is_written_again_takes_no_number(way: &Way) {
     assert_eq!((refused.kind(), refused.action()), (ErrorKind::Conflict, Action::Reopen), "{refused}");
     run.reopen().await.expect("reopened");
     run.record(d.clone()).await.expect("a record");
-    let next = way.open("repeats").await;
+    let next = backend.open("repeats").await;
     assert_eq!(next.record(c.clone()).await.expect("a repeat"), positions[0], "another handle's");
     let known = next.batch(vec![b, a, c]).await.expect("a batch of repeats");
     assert_eq!(known, [positions[1].clone(), first, positions[0].clone()]);
     book(&next, 4).await;
-    assert_eq!(turns(way, "repeats").await, ["a", "b", "c", "d"]);
+    assert_eq!(turns(backend, "repeats").await, ["a", "b", "c", "d"]);
 }
 
-/// The claims above, each as a test on the journal that `$way` makes.
+/// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! batch_claims {
-    ($way:path) => {
-        $crate::way_claims! { $way, batches:
+    ($backend:path) => {
+        $crate::backend_claims! { $backend, batches:
             a_batch_takes_effect_whole_or_not_at_all,
             what_cannot_be_written_is_refused_before_it_is_numbered,
             reopen_finds_a_batch_whole_or_sends_it_whole,

@@ -10,7 +10,7 @@ use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::way::Way;
+use crate::backend::Backend;
 
 /// Calls at a time.
 const CALLS: usize = 16;
@@ -31,8 +31,8 @@ async fn book(run: &Run, ran: &AtomicU32, tool: &str, key: Option<&str>, args: &
 }
 
 /// Intents in the order of the calls, and results in the order of the effects' ends, each its own.
-pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(way: &Way) {
-    let run = way.open("many").await;
+pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(backend: &Backend) {
+    let run = backend.open("many").await;
     let begun = Semaphore::new(0);
     let (ends, waits): (Vec<_>, Vec<_>) = (0..CALLS).map(|_| oneshot::channel::<()>()).unzip();
     let calls = waits.into_iter().enumerate().map(|(number, wait)| {
@@ -59,22 +59,22 @@ pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(way: &Way) {
         let own = if number == 3 { (None, Some("full".into())) } else { (Some(json!(number)), None) };
         assert_eq!(answer, own, "call {number}");
     }
-    let records = way.records("many").await;
+    let records = backend.records("many").await;
     let asked: Vec<&Value> = records
         .iter()
         .filter(|(kind, _)| kind == "tool_call_requested")
         .map(|(_, payload)| &payload["arguments"]["seat"])
         .collect();
     assert_eq!(asked, (0..CALLS).map(|number| json!(number)).collect::<Vec<_>>().iter().collect::<Vec<_>>());
-    let next = way.open("many").await;
+    let next = backend.open("many").await;
     assert_eq!((next.recovery().completed.len(), next.recovery().pending.len()), (CALLS, 0));
 }
 
 /// Whether or not the handle knows by then that it has lost the run.
-pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way: &Way) {
+pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(backend: &Backend) {
     for knows in [false, true] {
         let (ran, id) = (AtomicU32::new(0), format!("evidence-{knows}"));
-        let a = way.open(&id).await;
+        let a = backend.open(&id).await;
         let (happened, happens) = oneshot::channel();
         let (end, ends) = oneshot::channel::<()>();
         let effect = |_| async {
@@ -86,7 +86,7 @@ pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way:
         let call = a.tool("book", &args).once(effect);
         let meanwhile = async {
             happens.await.expect("it happens");
-            let b = way.open(&id).await;
+            let b = backend.open(&id).await;
             assert!(b.recovery().pending[0].evidence.is_empty());
             if knows {
                 let error = book(&a, &ran, "mail", None, &seat(2)).await.expect_err("it is the other's");
@@ -96,12 +96,12 @@ pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way:
             b
         };
         let (answer, b) = tokio::join!(call, meanwhile);
-        // Where the way tells no more than that the result was acknowledged, the handle learns of it with what it does next.
+        // Where the backend tells no more than that the result was acknowledged, the handle learns of it with what it does next.
         let told = answer.as_ref().is_err_and(|error| error.side_effect() == SideEffect::Evidence);
         assert!(told || (!knows && answer.is_ok()), "{answer:?}");
         let error = book(&b, &ran, "book", None, &args).await.expect_err("nobody decided");
         assert_eq!(error.kind(), ErrorKind::ReconcileRequired);
-        let c = way.open(&id).await;
+        let c = backend.open(&id).await;
         let pending = &c.recovery().pending[0];
         let evidence: Vec<&str> = pending.evidence.iter().map(|found| found.status.as_str()).collect();
         assert_eq!((evidence, ran.load(Ordering::SeqCst)), (vec!["completed"], 0));
@@ -109,17 +109,17 @@ pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(way:
 }
 
 /// It stands for one call of one tool in one run.
-pub async fn a_key_is_scoped_to_its_tool_and_its_run(way: &Way) {
+pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let call = async |run: &Run, tool: &str, args: &Value| book(run, &ran, tool, Some("k"), args).await.map(value);
-    let (run, other) = (way.open("scope").await, way.open("another").await);
+    let (run, other) = (backend.open("scope").await, backend.open("another").await);
     assert_eq!(call(&run, "book", &seat(1)).await.expect("an answer"), 1);
     assert_eq!(call(&run, "mail", &seat(1)).await.expect("another tool"), 2);
     assert_eq!(call(&other, "book", &seat(2)).await.expect("another run"), 3);
     let mut run = run;
     for again in [false, true] {
         if again {
-            run = way.open("scope").await;
+            run = backend.open("scope").await;
         }
         let error = call(&run, "book", &seat(2)).await.expect_err("other arguments");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
@@ -130,8 +130,8 @@ pub async fn a_key_is_scoped_to_its_tool_and_its_run(way: &Way) {
 }
 
 /// The key makes no two of one.
-pub async fn a_call_that_is_running_is_not_run_beside_itself(way: &Way) {
-    let (ran, run) = (AtomicU32::new(0), way.open("beside").await);
+pub async fn a_call_that_is_running_is_not_run_beside_itself(backend: &Backend) {
+    let (ran, run) = (AtomicU32::new(0), backend.open("beside").await);
     let effect = |_| async {
         let error = book(&run, &ran, "book", Some("k"), &seat(1)).await.expect_err("it is running");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
@@ -144,14 +144,14 @@ pub async fn a_call_that_is_running_is_not_run_beside_itself(way: &Way) {
 }
 
 /// A third outcome beside result and failure.
-pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
+pub async fn an_effect_that_does_not_know_leaves_its_call_pending(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let unknown = async |run: &Run, key: Option<&str>| {
         let tool = run.tool("book", &seat(1));
         let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
         tool.once_or_unknown(|_| async { Ended::Unknown("the desk hung up".into()) }).await
     };
-    let run = way.open("unknown").await;
+    let run = backend.open("unknown").await;
     let error = unknown(&run, None).await.expect_err("nobody knows");
     assert_eq!((error.kind(), error.action()), (ErrorKind::ReconcileRequired, Action::Operator), "{error}");
     assert_eq!(error.side_effect(), SideEffect::Unrecorded);
@@ -159,8 +159,8 @@ pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
         let error = book(&run, &ran, "book", None, &seat(args)).await.expect_err("nobody decided");
         assert_eq!((error.kind(), error.side_effect()), (ErrorKind::ReconcileRequired, SideEffect::None), "{error}");
     }
-    assert_eq!(way.open("unknown").await.recovery().pending[0].class, Class::ReconcileRequired);
-    let run = way.open("unknown-keyed").await;
+    assert_eq!(backend.open("unknown").await.recovery().pending[0].class, Class::ReconcileRequired);
+    let run = backend.open("unknown-keyed").await;
     let error = unknown(&run, Some("k")).await.expect_err("nobody knows");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!(error.side_effect(), SideEffect::Unrecorded);
@@ -170,15 +170,15 @@ pub async fn an_effect_that_does_not_know_leaves_its_call_pending(way: &Way) {
 }
 
 /// Others run; the one that nobody knows of does not.
-pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect(way: &Way) {
+pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect(backend: &Backend) {
     let ran = AtomicU32::new(0);
-    let run = way.open_unresolved("allowed").await;
+    let run = backend.open_unresolved("allowed").await;
     let unknown = run.tool("book", &seat(1)).once_or_unknown(|_| async { Ended::Unknown("hung up".into()) });
     unknown.await.expect_err("nobody knows");
     let mut run = run;
     for again in [false, true] {
         if again {
-            run = way.open_unresolved("allowed").await;
+            run = backend.open_unresolved("allowed").await;
         }
         let error = book(&run, &ran, "book", None, &seat(1)).await.expect_err("nobody decided");
         assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
@@ -186,34 +186,34 @@ pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect
         book(&run, &ran, "mail", None, &json!(before)).await.expect("an answer");
         assert_eq!(ran.load(Ordering::SeqCst), before + 1);
     }
-    let strict = way.open("allowed").await;
+    let strict = backend.open("allowed").await;
     let error = book(&strict, &ran, "mail", None, &json!("new")).await.expect_err("nobody decided");
     assert_eq!((error.kind(), ran.load(Ordering::SeqCst)), (ErrorKind::ReconcileRequired, 2), "{error}");
 }
 
 /// Its own clock has no part in that.
-pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that(way: &Way) {
+pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that(backend: &Backend) {
     let (hour, ran) = (std::time::Duration::from_secs(3600), AtomicU32::new(0));
-    let a = way.runlog.open_unless_active("active", hour).await.expect("nobody has it");
-    let error = way.runlog.open_unless_active("active", hour).await.expect_err("it is active");
+    let a = backend.runlog.open_unless_active("active", hour).await.expect("nobody has it");
+    let error = backend.runlog.open_unless_active("active", hour).await.expect_err("it is active");
     let active = error.active().expect("who has it");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!((&active.writer_id, active.epoch), (&a.recovery().writer_id, a.recovery().epoch));
     assert!(active.age < hour && error.to_string().contains(active.writer_id.as_str()), "{error}");
-    assert_eq!(way.count("active", "run_claim").await, 1, "nothing was appended");
+    assert_eq!(backend.count("active", "run_claim").await, 1, "nothing was appended");
     book(&a, &ran, "book", None, &seat(1)).await.expect("it is still the first one's");
-    let b = way.runlog.open_unless_active("active", std::time::Duration::ZERO).await.expect("nobody is that young");
+    let b = backend.runlog.open_unless_active("active", std::time::Duration::ZERO).await.expect("nobody is that young");
     assert_eq!(Some(b.recovery().epoch), a.recovery().epoch.next());
     b.end(runlog_producer::Outcome::Completed).await.expect("an end");
-    let ended = way.runlog.open_unless_active("active", hour).await.expect("an ended run is only read");
+    let ended = backend.runlog.open_unless_active("active", hour).await.expect("an ended run is only read");
     assert_eq!(ended.recovery().status, RunStatus::Completed);
 }
 
-/// The claims above, each as a test on the journal that `$way` makes.
+/// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! call_claims {
-    ($way:path) => {
-        $crate::way_claims! { $way, calls:
+    ($backend:path) => {
+        $crate::backend_claims! { $backend, calls:
             calls_at_once_are_asked_in_order_and_answered_in_any,
             a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run,
             a_key_is_scoped_to_its_tool_and_its_run,

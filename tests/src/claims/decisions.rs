@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
-use crate::site::{Agent, Site};
+use crate::{agent_process::AgentProcess, deployment::Deployment};
 
 fn call(tool: &str, hold: bool) -> Value {
     json!({ "call": { "tool": tool, "args": { "amount": 7 }, "hold": hold } })
@@ -15,96 +15,102 @@ fn answer(said: &Value) -> (&Value, &Value, &Value) {
 }
 
 /// Leaves a run with a pending call whose effect happened: its agent is killed in the middle of it.
-fn pending(site: &Site, run: &str) -> anyhow::Result<(Agent, String)> {
-    let mut a = site.agent()?;
-    a.opened(run)?;
-    a.held("effect_happened", &call("charge", true))?;
+fn pending(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProcess, String)> {
+    let mut a = deployment.agent()?;
+    a.open(run)?;
+    a.run_to_failpoint("effect_happened", &call("charge", true))?;
     a.kill()?;
-    taken_over(site, run)
+    taken_over(deployment, run)
 }
 
 /// The next agent, which may do nothing before the pending call is decided on.
-fn taken_over(site: &Site, run: &str) -> anyhow::Result<(Agent, String)> {
-    let mut b = site.agent()?;
-    let opened = b.opened(run)?;
+fn taken_over(deployment: &Deployment, run: &str) -> anyhow::Result<(AgentProcess, String)> {
+    let mut b = deployment.agent()?;
+    let opened = b.open(run)?;
     let id = opened["pending"][0].as_str().with_context(|| format!("{opened}"))?.to_owned();
     for tool in ["charge", "mail"] {
-        let said = b.ask(&call(tool, false))?;
+        let said = b.request(&call(tool, false))?;
         ensure!(said["error"] == "reconcile_required", "{tool}: {said}");
     }
     Ok((b, id))
 }
 
-fn resolve(site: &Site, run: &str, id: &str, decision: &[&str]) -> anyhow::Result<()> {
+fn resolve(deployment: &Deployment, run: &str, id: &str, decision: &[&str]) -> anyhow::Result<()> {
     let signed = ["--who", "test", "--why", "asked the bank", "--yes"];
-    let outcome = site.server.runlog().answer(&[&["effects", "resolve", run, id], decision, &signed[..]].concat())?;
+    let outcome =
+        deployment.server.runlog().answer(&[&["effects", "resolve", run, id], decision, &signed[..]].concat())?;
     ensure!(outcome["outcome"] == "applied", "{outcome}");
-    let left = site.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"])?;
+    let left = deployment.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"])?;
     ensure!(left["effects"] == json!([]), "{left}");
     Ok(())
 }
 
 /// The agent that has the run gets `expected`, and so does the next one; what is new runs again.
-fn both_get(site: &Site, run: &str, b: &mut Agent, expected: (&Value, &Value)) -> anyhow::Result<()> {
-    let before = site.ledger()?.len();
-    let mut c = site.agent()?;
+fn both_get(
+    deployment: &Deployment,
+    run: &str,
+    b: &mut AgentProcess,
+    expected: (&Value, &Value),
+) -> anyhow::Result<()> {
+    let before = deployment.ledger()?.len();
+    let mut c = deployment.agent()?;
     let recorded = (expected.0, expected.1, &json!(true));
-    let said = b.ask(&call("charge", false))?;
+    let said = b.request(&call("charge", false))?;
     ensure!(answer(&said) == recorded, "{run}: {said}");
-    let said = b.ask(&call("mail", false))?;
+    let said = b.request(&call("mail", false))?;
     ensure!(said["recorded"] == false && said["result"].is_object(), "{run}: {said}");
-    c.opened(run)?;
-    let said = c.ask(&call("charge", false))?;
+    c.open(run)?;
+    let said = c.request(&call("charge", false))?;
     ensure!(answer(&said) == recorded, "{run}, the next agent: {said}");
-    ensure!(site.ledger()?.len() == before + 1, "only the mail was new: {:?}", site.ledger()?);
+    ensure!(deployment.ledger()?.len() == before + 1, "only the mail was new: {:?}", deployment.ledger()?);
     Ok(())
 }
 
 /// Done with a result, adopted, not done, given up.
-pub fn what_is_decided_is_what_agents_get(site: &Site) -> anyhow::Result<()> {
-    let (mut b, id) = pending(site, "done")?;
-    resolve(site, "done", &id, &["--done", r#"{"receipt": 12345678901234567890}"#])?;
-    both_get(site, "done", &mut b, (&json!({"receipt": 12_345_678_901_234_567_890_u64}), &Value::Null))?;
+pub fn what_is_decided_is_what_agents_get(deployment: &Deployment) -> anyhow::Result<()> {
+    let (mut b, id) = pending(deployment, "done")?;
+    resolve(deployment, "done", &id, &["--done", r#"{"receipt": 12345678901234567890}"#])?;
+    both_get(deployment, "done", &mut b, (&json!({"receipt": 12_345_678_901_234_567_890_u64}), &Value::Null))?;
 
-    let (mut b, id) = pending(site, "given-up")?;
-    resolve(site, "given-up", &id, &["--give-up"])?;
-    both_get(site, "given-up", &mut b, (&Value::Null, &json!("given_up")))?;
+    let (mut b, id) = pending(deployment, "given-up")?;
+    resolve(deployment, "given-up", &id, &["--give-up"])?;
+    both_get(deployment, "given-up", &mut b, (&Value::Null, &json!("given_up")))?;
 
-    let (mut b, id) = pending(site, "not-done")?;
+    let (mut b, id) = pending(deployment, "not-done")?;
     let signed = ["--not-done", "--who", "test", "--why", "the bank has nothing", "--yes"];
-    site.server.runlog().answer(&[&["effects", "resolve", "not-done", &id], &signed[..]].concat())?;
-    let said = b.ask(&call("charge", false))?;
-    let line = site.ledger()?.pop().context("a booking")?;
+    deployment.server.runlog().answer(&[&["effects", "resolve", "not-done", &id], &signed[..]].concat())?;
+    let said = b.request(&call("charge", false))?;
+    let line = deployment.ledger()?.pop().context("a booking")?;
     ensure!(said["recorded"] == false && said["result"] == line["result"], "{said}");
     ensure!(line["call"] == *id && line["attempt"] == 2 && line["process"] == b.id(), "{line}");
-    let mut c = site.agent()?;
-    c.opened("not-done")?;
-    let again = c.ask(&call("charge", false))?;
+    let mut c = deployment.agent()?;
+    c.open("not-done")?;
+    let again = c.request(&call("charge", false))?;
     ensure!(answer(&again) == (&said["result"], &Value::Null, &json!(true)), "{again}");
-    site.verified()
+    deployment.verified()
 }
 
 /// An agent that lost its run while its effect happened still leaves what came of it.
-pub fn the_evidence_of_a_fenced_result_can_be_adopted(site: &Site) -> anyhow::Result<()> {
-    let mut a = site.agent()?;
-    a.opened("adopted")?;
-    a.held("effect_happened", &call("charge", true))?;
-    a.stop()?;
-    let happened = site.ledger()?.pop().context("a booking")?["result"].clone();
-    let (mut b, id) = taken_over(site, "adopted")?;
+pub fn the_evidence_of_a_fenced_result_can_be_adopted(deployment: &Deployment) -> anyhow::Result<()> {
+    let mut a = deployment.agent()?;
+    a.open("adopted")?;
+    a.run_to_failpoint("effect_happened", &call("charge", true))?;
+    a.pause()?;
+    let happened = deployment.ledger()?.pop().context("a booking")?["result"].clone();
+    let (mut b, id) = taken_over(deployment, "adopted")?;
     // There is nothing to adopt yet.
     let adopt = ["effects", "resolve", "adopted", &id, "--adopt", "--who", "test", "--why", "it says so", "--yes"];
-    let early = site.server.runlog().json(&adopt)?;
+    let early = deployment.server.runlog().json(&adopt)?;
     ensure!(early.code != Some(0), "{}", early.stdout);
-    // Where the way tells no more than that its result was acknowledged, it learns of its loss with what it does next.
-    let said = a.goes_on()?;
+    // Where the backend tells no more than that its result was acknowledged, it learns of its loss with what it does next.
+    let said = a.resume()?;
     ensure!(said["error"] == "fenced" || said["result"] == happened, "{said}");
-    let said = a.ask(&call("mail", false))?;
+    let said = a.request(&call("mail", false))?;
     ensure!(said["error"] == "fenced", "{said}");
-    let recovery = site.server.runlog().json(&["recover", "adopted"])?.exits(1)?.json()?;
+    let recovery = deployment.server.runlog().json(&["recover", "adopted"])?.exits(1)?.json()?;
     let evidence = recovery["pending"][0]["evidence"].as_array().map(Vec::len);
     ensure!(evidence == Some(1) && recovery["resumable"] == false, "{recovery}");
-    resolve(site, "adopted", &id, &["--adopt"])?;
-    both_get(site, "adopted", &mut b, (&happened, &Value::Null))?;
-    site.verified()
+    resolve(deployment, "adopted", &id, &["--adopt"])?;
+    both_get(deployment, "adopted", &mut b, (&happened, &Value::Null))?;
+    deployment.verified()
 }

@@ -11,7 +11,7 @@ use runlog_schemas::{
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{cut::Relay, site::Site};
+use crate::{deployment::Deployment, http_proxy::HttpProxy};
 
 /// An effect that counts how often it ran.
 #[derive(Default)]
@@ -147,18 +147,18 @@ macro_rules! gate_claims {
     )*};
 }
 
-/// The claims of this file and of `decisions`, each as a test on a server: `$site` makes its site.
+/// The claims of this file and of `decisions`, each as a test on a server: `$deployment` starts it.
 #[macro_export]
 macro_rules! served_claims {
-    ($site:path) => {
-        async fn journal() -> ($crate::site::Site, ::runlog_producer::Runlog) {
-            let site = $site().expect("a server");
-            let runlog = site.connect().await.expect("a journal");
-            (site, runlog)
+    ($deployment:path) => {
+        async fn journal() -> ($crate::deployment::Deployment, ::runlog_producer::Runlog) {
+            let deployment = $deployment().expect("a server");
+            let runlog = deployment.connect().await.expect("a journal");
+            (deployment, runlog)
         }
 
         $crate::gate_claims!(journal);
-        $crate::served_claims! { $site:
+        $crate::served_claims! { $deployment:
             gate {
                 a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run,
                 a_call_given_up_and_then_decided_as_done_does_not_run_again,
@@ -169,51 +169,52 @@ macro_rules! served_claims {
             }
         }
     };
-    ($site:path: gate { $($called:ident,)* } decisions { $($decided:ident,)* }) => {
+    ($deployment:path: gate { $($called:ident,)* } decisions { $($decided:ident,)* }) => {
         $(
             #[tokio::test(flavor = "multi_thread")]
             async fn $called() {
-                $crate::claims::gate::$called(&$site().expect("a server")).await;
+                $crate::claims::gate::$called(&$deployment().expect("a server")).await;
             }
         )*
         $(
             #[test]
             fn $decided() -> anyhow::Result<()> {
-                $crate::claims::decisions::$decided(&$site()?)
+                $crate::claims::decisions::$decided(&$deployment()?)
             }
         )*
     };
 }
 
 /// The answer of the journal breaks off once, by the same process and the same handle asked again.
-pub async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(site: &Site) {
-    let relay = Relay::start(&site.server.url, "/calls/").expect("a relay");
-    let runlog = site.connect_by(&relay.url).await.expect("a journal");
+pub async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(deployment: &Deployment) {
+    let proxy = HttpProxy::start(&deployment.server.url, "/calls/").expect("a proxy");
+    let runlog = deployment.connect_by(&proxy.url).await.expect("a journal");
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));
     for (run, key) in [("cut", None), ("cut-keyed", Some("k"))] {
         let before = desk.ran();
         let expected = Ok(json!(before + 1));
         assert_eq!(desk.call(&open(&runlog, run).await, key, &seat).await, expected);
         let run = open(&runlog, run).await;
-        let cut = relay.cut();
-        relay.cut_next();
+        let cut = proxy.truncated();
+        proxy.truncate_next_response();
         assert_eq!(desk.call(&run, key, &seat).await, Err(ErrorKind::Unavailable));
-        assert_eq!(relay.cut(), cut + 1, "the answer broke off");
+        assert_eq!(proxy.truncated(), cut + 1, "the answer broke off");
         assert_eq!(desk.call(&run, key, &seat).await, expected);
         assert_eq!(desk.ran(), before + 1);
     }
 }
 
 /// A call that its own process gave up, decided on as done: asked for again by that process, it is the decision.
-pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(site: &Site) {
-    let runlog = site.connect().await.expect("a journal");
+pub async fn a_call_given_up_and_then_decided_as_done_does_not_run_again(deployment: &Deployment) {
+    let runlog = deployment.connect().await.expect("a journal");
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));
     let run = open(&runlog, "given-up").await;
     abandon(&run, None, &seat).await;
-    let pending = site.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"]).expect("effects");
+    let pending =
+        deployment.server.runlog().answer(&["effects", "--pending", "--consistency", "latest"]).expect("effects");
     let id = pending["effects"][0]["id"].as_str().expect("a pending call");
     let done = ["effects", "resolve", "given-up", id, "--done", "42", "--who", "test", "--why", "it happened", "--yes"];
-    site.server.runlog().answer(&done).expect("a decision");
+    deployment.server.runlog().answer(&done).expect("a decision");
     assert_eq!(desk.call(&run, None, &seat).await, Ok(json!(42)));
     assert_eq!(desk.ran(), 0);
 }

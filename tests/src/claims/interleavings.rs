@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use runlog_producer::{Answer, Config, Error, Json, Run, failpoint};
 use serde_json::{Value, json};
 
-use crate::way::{Way, dropped_after};
+use crate::backend::{Backend, dropped_after};
 
 async fn book(run: &Run, ran: &AtomicU32) -> Result<Answer, Error> {
     let effect = |_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) };
@@ -43,16 +43,16 @@ fn holds_up(point: &'static str) {
 
 /// Cancelled while its next attempt waits for the send buffer, a pending call is still the one that answers the same call:
 /// another would run the effect, and leave this one to the next process, which would run it once more.
-pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(way: &Way) {
+pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backend: &Backend) {
     let _alone = ONE_AT_A_TIME.lock().await;
     let small = |config: &mut Config| (config.buffer_records, config.failpoints) = (1, holds_up);
-    let runlog = way.connect(small).await;
+    let runlog = backend.connect(small).await;
     let (run, other) = (runlog.open("retried").await.expect("open"), runlog.open("other").await.expect("open"));
     let ran = AtomicU32::new(0);
     // The intent is acknowledged and its effect never starts: the next operation records that, and the call is safe to retry.
-    way.hold("retried");
+    backend.hold("retried");
     assert!(dropped_after(1, book(&run, &ran)).await.is_none(), "it waits for its read-back");
-    way.release("retried");
+    backend.release("retried");
     run.turn("user", "settles it").await.expect("a turn");
     // The buffer has room for one record, and another handle's takes it.
     NUMBERED.0.lock().expect("nobody panicked").0 = true;
@@ -70,22 +70,22 @@ pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(way: &
     };
     let answer = run.tool("book", &json!({ "seat": 1 })).once(attempt).await.expect("an answer");
     assert_eq!(value(answer), Some(json!(2)), "another attempt of the same call");
-    let next = way.open("retried").await;
+    let next = backend.open("retried").await;
     assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, 1), "one call, answered");
-    assert_eq!((way.count("retried", "tool_call_requested").await, ran.load(Ordering::SeqCst)), (1, 1));
+    assert_eq!((backend.count("retried", "tool_call_requested").await, ran.load(Ordering::SeqCst)), (1, 1));
 }
 
 /// The read-back of an intent may answer after the same handle's next claim, applied or still under way: that is no other
 /// process.
-pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(way: &Way) {
+pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(backend: &Backend) {
     for polls in 1.. {
         let (ran, id) = (AtomicU32::new(0), format!("reopened-{polls}"));
-        let run = way.open(&id).await;
-        way.hold(&id);
+        let run = backend.open(&id).await;
+        backend.hold(&id);
         let mut call = pin!(book(&run, &ran));
         assert!(call.as_mut().now_or_never().is_none(), "it waits for its read-back");
-        way.stops(crate::way::Fate::Lost, &run).await;
-        way.release(&id);
+        backend.stop_handle(crate::backend::Fault::AppendLost, &run).await;
+        backend.release(&id);
         let whole = dropped_after(polls, run.reopen()).await;
         let called = call.await;
         if let Err(error) = &called {
@@ -95,7 +95,7 @@ pub async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(way
         run.turn("user", "goes on").await.expect("a turn");
         run.flush().await.expect("applied");
         assert_eq!((run.held(), ran.load(Ordering::SeqCst)), ((0, 0), 1), "{polls} polls");
-        let next = way.open(&id).await;
+        let next = backend.open(&id).await;
         assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, 1), "{polls} polls");
         if let Some(whole) = whole {
             whole.expect("reopened");

@@ -1,4 +1,4 @@
-//! Agent processes are killed at random moments, each with many runs under way, and a new process takes each one's runs
+//! AgentProcess processes are killed at random moments, each with many runs under way, and a new process takes each one's runs
 //! over. What was acknowledged to any of them is in the journal, and the world and the journal agree.
 //!
 //! ```text
@@ -19,8 +19,9 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
+    agent_process::AgentProcess,
+    deployment::{Deployment, lines},
     random::Random,
-    site::{Agent, Site, lines},
     writers::compare,
 };
 
@@ -37,8 +38,8 @@ const CONCURRENCY: usize = 8;
 
 /// The processes at work, and those before them.
 struct Fleet<'a> {
-    site: &'a Site,
-    agents: Vec<Agent>,
+    deployment: &'a Deployment,
+    agents: Vec<AgentProcess>,
     /// How many there were of each.
     lives: Vec<u32>,
 }
@@ -48,11 +49,11 @@ fn runs_of(process: usize) -> Vec<String> {
 }
 
 impl Fleet<'_> {
-    fn start(&mut self, process: usize) -> anyhow::Result<Agent> {
-        let acknowledged = self.site.path(&format!("acknowledged-{process}-{}", self.lives[process]));
+    fn start(&mut self, process: usize) -> anyhow::Result<AgentProcess> {
+        let acknowledged = self.deployment.path(&format!("acknowledged-{process}-{}", self.lives[process]));
         self.lives[process] += 1;
-        let mut agent = self.site.agent()?;
-        agent.tell(&json!({ "work": { "runs": runs_of(process), "acknowledged": acknowledged } }))?;
+        let mut agent = self.deployment.agent()?;
+        agent.send(&json!({ "work": { "runs": runs_of(process), "acknowledged": acknowledged } }))?;
         Ok(agent)
     }
 
@@ -77,7 +78,7 @@ impl Fleet<'_> {
         let mut lists: HashMap<String, Vec<Value>> = HashMap::new();
         for (process, lives) in self.lives.iter().enumerate() {
             for life in 0..*lives {
-                for line in lines(&self.site.path(&format!("acknowledged-{process}-{life}")))? {
+                for line in lines(&self.deployment.path(&format!("acknowledged-{process}-{life}")))? {
                     lists.entry(line["run"].as_str().context("a run")?.to_owned()).or_default().push(line);
                 }
             }
@@ -88,12 +89,12 @@ impl Fleet<'_> {
 
 /// The claim.
 #[allow(clippy::print_stdout, reason = "the seed and the figures of a test")]
-pub fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(site: &Site) -> anyhow::Result<()> {
+pub fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(deployment: &Deployment) -> anyhow::Result<()> {
     let seed = Random::seed();
     let kills: u32 = env::var("RUNLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     println!("RUNLOG_SEED={seed} RUNLOG_KILLS={kills}");
     let mut random = Random::new(seed);
-    let mut fleet = Fleet { site, agents: Vec::new(), lives: vec![0; PROCESSES] };
+    let mut fleet = Fleet { deployment, agents: Vec::new(), lives: vec![0; PROCESSES] };
     for process in 0..PROCESSES {
         let agent = fleet.start(process)?;
         fleet.agents.push(agent);
@@ -101,20 +102,25 @@ pub fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(site: &S
     for round in 0..kills {
         fleet.kill_round(&mut random).with_context(|| format!("round {round}"))?;
     }
-    fleet.agents.iter_mut().try_for_each(|agent| agent.tell(&json!("end")))?;
+    fleet.agents.iter_mut().try_for_each(|agent| agent.send(&json!("end")))?;
     for agent in std::mem::take(&mut fleet.agents) {
-        agent.ends(END_WAIT)?;
+        agent.wait_for_exit(END_WAIT)?;
     }
     let lists = fleet.acknowledged()?;
-    let known = compared(site, &lists)?;
-    world_and_journal_agree(site, &known)?;
-    site.verified()?;
-    figures(site, kills, &lists, &known)
+    let known = compared(deployment, &lists)?;
+    world_and_journal_agree(deployment, &known)?;
+    deployment.verified()?;
+    figures(deployment, kills, &lists, &known)
 }
 
 /// Says what was shown; an error where nothing was.
 #[allow(clippy::print_stdout, reason = "the figures of a test")]
-fn figures(site: &Site, kills: u32, lists: &HashMap<String, Vec<Value>>, journal: &Journal) -> anyhow::Result<()> {
+fn figures(
+    deployment: &Deployment,
+    kills: u32,
+    lists: &HashMap<String, Vec<Value>>,
+    journal: &Journal,
+) -> anyhow::Result<()> {
     let count = |what: &str, test: &dyn Fn(&Value) -> bool| {
         lists.values().flatten().filter(|line| line["what"] == what && test(line)).count()
     };
@@ -131,7 +137,7 @@ fn figures(site: &Site, kills: u32, lists: &HashMap<String, Vec<Value>>, journal
         decided("done"),
         decided("not_done"),
         count("answer", &|line| line["recorded"] == true),
-        site.ledger()?.len()
+        deployment.ledger()?.len()
     );
     ensure!(safe > 0 && unsafe_ones > 0, "no kill met a call: that proves nothing");
     Ok(())
@@ -151,12 +157,12 @@ struct Journal {
 }
 
 /// Finds every line of the lists in the journal, which is returned.
-fn compared(site: &Site, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
+fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let http = crate::server::client()?;
     let runs: Vec<String> = (0..PROCESSES).flat_map(runs_of).collect();
     let asked = stream::iter(&runs).map(|run| {
-        let (http, base) = (&http, format!("{}/v1/runs/{run}", site.server.url));
+        let (http, base) = (&http, format!("{}/v1/runs/{run}", deployment.server.url));
         async move {
             let records = compare::lines(http, &base).await?;
             let acknowledged = lists.get(run).with_context(|| format!("nothing was acknowledged to {run}"))?;
@@ -164,7 +170,7 @@ fn compared(site: &Site, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<
         }
     });
     let calls: Vec<BTreeMap<String, Known>> = runtime.block_on(asked.buffer_unordered(CONCURRENCY).try_collect())?;
-    let runlog = site.server.runlog();
+    let runlog = deployment.server.runlog();
     let found = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
     let found = found["runs"].as_array().context("runs")?;
     ensure!(found.len() == runs.len() && found.iter().all(|run| run["status"] == "completed"), "{found:?}");
@@ -217,9 +223,9 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<BTreeMap
 }
 
 /// Every call of the journal is in the ledger with its result, and nothing else is; without a key once.
-fn world_and_journal_agree(site: &Site, journal: &Journal) -> anyhow::Result<()> {
+fn world_and_journal_agree(deployment: &Deployment, journal: &Journal) -> anyhow::Result<()> {
     let mut happened: HashMap<String, Vec<Value>> = HashMap::new();
-    for line in site.ledger()? {
+    for line in deployment.ledger()? {
         happened.entry(line["call"].as_str().context("a call")?.to_owned()).or_default().push(line);
     }
     for (id, known) in &journal.calls {

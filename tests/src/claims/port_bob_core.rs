@@ -11,7 +11,7 @@ use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-use crate::ported::{Way, be_late, was_late};
+use crate::port_fixture::{PortBackend, append_was_delayed, delay_next_append};
 
 /// Writers at a time, and what each writes.
 const WRITERS: usize = 8;
@@ -43,8 +43,8 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(WRITERS).enable_all().build()?)
 }
 
-async fn journal(way: &Way) -> anyhow::Result<ToolJournal> {
-    Ok(ToolJournal::new(Runlog::connect(way.config()?).await?))
+async fn journal(backend: &PortBackend) -> anyhow::Result<ToolJournal> {
+    Ok(ToolJournal::new(Runlog::connect(backend.config()?).await?))
 }
 
 /// Entries whose values are hard to keep.
@@ -67,9 +67,9 @@ fn hard() -> Vec<JournalEntry> {
 }
 
 /// The claim.
-pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(way: &Way) -> anyhow::Result<()> {
+pub fn entries_are_what_was_appended_and_a_lookup_answers_the_first(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
-        let journal = journal(way).await?;
+        let journal = journal(backend).await?;
         let hard = hard();
         for entry in &hard {
             journal.append(entry.clone()).await?;
@@ -127,9 +127,9 @@ async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
 }
 
 /// The claim.
-pub fn a_result_that_no_record_holds_comes_back_whole(way: &Way) -> anyhow::Result<()> {
+pub fn a_result_that_no_record_holds_comes_back_whole(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
-        let journal = journal(way).await?;
+        let journal = journal(backend).await?;
         let large =
             entry("large", "read", json!({ "path": "a" }), json!("0123456789abcdef".repeat(LARGE_BYTES / 16)), 1);
         journal.append(large.clone()).await?;
@@ -141,10 +141,10 @@ pub fn a_result_that_no_record_holds_comes_back_whole(way: &Way) -> anyhow::Resu
 }
 
 /// The claim.
-pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(way: &Way) -> anyhow::Result<()> {
+pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let redaction = Redaction::new("secrets").texts(|text| text.replace("4111", REDACTED).into());
-        let config = runlog_producer::Config { redaction: Some(redaction), ..way.config()? };
+        let config = runlog_producer::Config { redaction: Some(redaction), ..backend.config()? };
         let journal = ToolJournal::new(Runlog::connect(config).await?);
         let (first, second) = (json!({ "card": "4111" }), json!({ "card": REDACTED }));
         for arguments in [&first, &second] {
@@ -160,10 +160,10 @@ pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(way: &Way) -> anyho
 }
 
 /// The claim.
-pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
+pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let journal = Arc::new(journal(way).await?);
+        let journal = Arc::new(journal(backend).await?);
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 let journal = journal.clone();
@@ -192,57 +192,57 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
 }
 
 /// The claim.
-pub fn an_append_whose_end_nobody_knew_is_there_once(way: &Way) -> anyhow::Result<()> {
+pub fn an_append_whose_end_nobody_knew_is_there_once(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
-        let journal = ToolJournal::new(Runlog::connect(way.late_config()?).await?);
+        let journal = ToolJournal::new(Runlog::connect(backend.delaying_config()?).await?);
         let all: Vec<_> = (0..3).map(|nth| entry("late", "t", json!(nth), json!(nth), nth)).collect();
         journal.append(all[0].clone()).await?;
-        be_late();
+        delay_next_append();
         journal.append(all[1].clone()).await?;
-        ensure!(was_late(), "the append was in time");
+        ensure!(append_was_delayed(), "the append was in time");
         journal.append(all[2].clone()).await?;
         same(&journal.entries(&"late".into()).await?, &all)
     })
 }
 
 /// The claim.
-pub fn what_a_killed_process_appended_is_found_by_the_next(way: &Way) -> anyhow::Result<()> {
+pub fn what_a_killed_process_appended_is_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
     let mut appended = Vec::new();
     for life in 0..KILLS {
-        let mut process = way.process()?;
-        let found = process.does(&json!({ "bob_core": { "entries": "killed" } }))?;
+        let mut process = backend.process()?;
+        let found = process.run(&json!({ "bob_core": { "entries": "killed" } }))?;
         ensure!(found == json!(appended), "life {life}: {found} and not {appended:?}");
         let next = entry("killed", "charge", json!({ "life": life }), json!({ "receipt": life }), life as u64);
         ensure!(
-            process.does(&json!({ "bob_core": { "lookup": ["killed", next.call_fingerprint] } }))? == Value::Null,
+            process.run(&json!({ "bob_core": { "lookup": ["killed", next.call_fingerprint] } }))? == Value::Null,
             "it was never appended"
         );
-        process.does(&json!({ "bob_core": { "append": next } }))?;
+        process.run(&json!({ "bob_core": { "append": next } }))?;
         process.kill()?;
         appended.push(next);
     }
-    let mut process = way.process()?;
+    let mut process = backend.process()?;
     for entry in &appended {
-        let found = process.does(&json!({ "bob_core": { "lookup": ["killed", entry.call_fingerprint] } }))?;
+        let found = process.run(&json!({ "bob_core": { "lookup": ["killed", entry.call_fingerprint] } }))?;
         ensure!(found == json!(entry), "{found} and not {entry:?}");
     }
     Ok(())
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_appends(way: &Way) -> anyhow::Result<()> {
-    let (mut first, mut second) = (way.process()?, way.process()?);
+pub fn of_two_processes_the_one_that_took_over_appends(backend: &PortBackend) -> anyhow::Result<()> {
+    let (mut first, mut second) = (backend.process()?, backend.process()?);
     let call = |nth: u64| entry("wanted", "t", json!(nth), json!(nth), nth);
     let append = |nth: u64| json!({ "bob_core": { "append": call(nth) } });
-    first.does(&append(1))?;
-    second.does(&append(2))?;
-    first.is_told(&append(3))?;
-    first.is_told(&append(4))?;
-    second.does(&append(5))?;
+    first.run(&append(1))?;
+    second.run(&append(2))?;
+    first.expect_taken_over(&append(3))?;
+    first.expect_taken_over(&append(4))?;
+    second.run(&append(5))?;
     // Who lost the run still reads it.
     let expected = json!([call(1), call(2), call(5)]);
     for process in [&mut first, &mut second] {
-        let found = process.does(&json!({ "bob_core": { "entries": "wanted" } }))?;
+        let found = process.run(&json!({ "bob_core": { "entries": "wanted" } }))?;
         ensure!(found == expected, "{found}");
     }
     Ok(())

@@ -17,9 +17,9 @@ use std::{
 };
 
 use crate::{
-    cut::Relay,
-    ported::{Ported, Way, be_late, was_late},
-    site::Site,
+    deployment::Deployment,
+    http_proxy::HttpProxy,
+    port_fixture::{PortBackend, PortProcess, append_was_delayed, delay_next_append},
 };
 
 /// What the crate itself wrote of the operations of [`the_export_is_the_crates_byte_for_byte`].
@@ -42,8 +42,13 @@ fn still() -> u64 {
     GOLDEN_MILLIS
 }
 
-fn opened(way: &Way, session: &str, clock: fn() -> u64, checks: Checks) -> anyhow::Result<WritebackJournal> {
-    Ok(WritebackJournal::open(Blocking::connect(way.config()?)?, session, clock, checks)?)
+fn opened(
+    backend: &PortBackend,
+    session: &str,
+    clock: fn() -> u64,
+    checks: Checks,
+) -> anyhow::Result<WritebackJournal> {
+    Ok(WritebackJournal::open(Blocking::connect(backend.config()?)?, session, clock, checks)?)
 }
 
 fn detail(text: &str) -> String {
@@ -51,9 +56,9 @@ fn detail(text: &str) -> String {
 }
 
 /// The claim.
-pub fn the_export_is_the_crates_byte_for_byte(way: &Way) -> anyhow::Result<()> {
+pub fn the_export_is_the_crates_byte_for_byte(backend: &PortBackend) -> anyhow::Result<()> {
     TIME.store(GOLDEN_MILLIS, Ordering::Relaxed);
-    let journal = opened(way, "golden", stepping, Checks::default())?;
+    let journal = opened(backend, "golden", stepping, Checks::default())?;
     let (bucket, key) = ("b\"ücket".to_owned(), "history/a b.jsonl".to_owned());
     let ops = [
         Op::Compaction { before: 120, after: 24 },
@@ -81,14 +86,14 @@ pub fn the_export_is_the_crates_byte_for_byte(way: &Way) -> anyhow::Result<()> {
 }
 
 /// The claim.
-pub fn only_what_is_staged_and_passes_its_checks_is_committed(way: &Way) -> anyhow::Result<()> {
+pub fn only_what_is_staged_and_passes_its_checks_is_committed(backend: &PortBackend) -> anyhow::Result<()> {
     let big = |op: &Op| match op {
         Op::Compaction { before, after } if after > before => Err(detail("it grows")),
         _ => Ok(()),
     };
     let reset = |op: &Op| if *op == Op::Reset { Err(detail("no leave")) } else { Ok(()) };
     let checks = Checks::default().with(Phase::Schema, big).with(Phase::Destructive, reset);
-    let journal = opened(way, "checked", still, checks)?;
+    let journal = opened(backend, "checked", still, checks)?;
     let refused = |done: Result<(), CommitError>| match done {
         Err(CommitError::Rejected(reason)) => Ok(reason),
         other => Err(anyhow::anyhow!("{other:?}")),
@@ -125,7 +130,7 @@ pub fn only_what_is_staged_and_passes_its_checks_is_committed(way: &Way) -> anyh
     ensure!(json!(phases) == expected, "{phases:?}");
     // What was rejected without being staged has taken its number.
     ensure!(journal.stage(Op::Save)?.0 == 4, "the next number of this life");
-    nothing_stands_open(way, "checked", &journal, 1)
+    nothing_stands_open(backend, "checked", &journal, 1)
 }
 
 fn phase(entry: &JournalEntry) -> anyhow::Result<(String, u64)> {
@@ -135,18 +140,23 @@ fn phase(entry: &JournalEntry) -> anyhow::Result<(String, u64)> {
 }
 
 /// What the journal itself says stands open.
-fn nothing_stands_open(way: &Way, session: &str, journal: &WritebackJournal, open: usize) -> anyhow::Result<()> {
-    let Way::Served(site) = way else { return Ok(()) };
+fn nothing_stands_open(
+    backend: &PortBackend,
+    session: &str,
+    journal: &WritebackJournal,
+    open: usize,
+) -> anyhow::Result<()> {
+    let PortBackend::Served(deployment) = backend else { return Ok(()) };
     ensure!(journal.session_id() == session, "the session");
-    let recovered = site.server.runlog().json(&["recover", session])?;
+    let recovered = deployment.server.runlog().json(&["recover", session])?;
     let recovered: Value = serde_json::from_str(&recovered.stdout)?;
     ensure!(recovered["write_backs"].as_array().context("write-backs")?.len() == open, "{recovered}");
     Ok(())
 }
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
-pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
-    let journal = Arc::new(opened(way, "shared", still, Checks::default())?);
+pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
+    let journal = Arc::new(opened(backend, "shared", still, Checks::default())?);
     let write = |journal: Arc<WritebackJournal>| -> anyhow::Result<Vec<u64>> {
         let staged = (0..STAGED_EACH).map(|_| Ok(journal.stage(Op::Save)?));
         let staged: Vec<TxnId> = staged.collect::<anyhow::Result<_>>()?;
@@ -190,16 +200,17 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
     ensure!(phases.len() as u64 == 2 * count && journal.entries()?.len() == phases.len(), "{phases:?}");
     // Opened and dropped inside a runtime, too.
     drop(journal);
-    single.block_on(async { opened(way, "shared", still, Checks::default()).map(drop) })
+    single.block_on(async { opened(backend, "shared", still, Checks::default()).map(drop) })
 }
 
 /// The claim.
-pub fn what_is_staged_outlives_a_claim_of_its_own_process(way: &Way) -> anyhow::Result<()> {
-    let journal = WritebackJournal::open(Blocking::connect(way.late_config()?)?, "late", still, Checks::default())?;
+pub fn what_is_staged_outlives_a_claim_of_its_own_process(backend: &PortBackend) -> anyhow::Result<()> {
+    let journal =
+        WritebackJournal::open(Blocking::connect(backend.delaying_config()?)?, "late", still, Checks::default())?;
     let first = [journal.stage(Op::Save)?, journal.stage(Op::Reset)?, journal.stage(Op::Save)?];
-    be_late();
+    delay_next_append();
     let late = journal.stage(Op::Save)?;
-    ensure!(was_late(), "the append was in time");
+    ensure!(append_was_delayed(), "the append was in time");
     // Each was staged in an epoch before this one, and is itself all the same.
     journal.commit(first[0])?;
     journal.reject(first[1], RejectReason::DestructiveOp)?;
@@ -218,31 +229,31 @@ pub fn what_is_staged_outlives_a_claim_of_its_own_process(way: &Way) -> anyhow::
         ["committed", 2],
     ]);
     ensure!(json!(phases) == expected, "{phases:?}");
-    nothing_stands_open(way, "late", &journal, 0)
+    nothing_stands_open(backend, "late", &journal, 0)
 }
 
 /// The claim: whether that commit is in the log or not.
 pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> anyhow::Result<()> {
-    let site = Site::http()?;
+    let deployment = Deployment::http()?;
     // Appends alone, a claim among them.
-    let relay = Relay::start(&site.server.url, "/records?deadline_ms")?;
-    let blocking = Blocking::connect(site.config(&relay.url)?)?;
+    let proxy = HttpProxy::start(&deployment.server.url, "/records?deadline_ms")?;
+    let blocking = Blocking::connect(deployment.config(&proxy.url)?)?;
     let journal = WritebackJournal::open(blocking, "unknown", still, Checks::default())?;
     for landed in [true, false] {
         let txn = journal.stage(Op::Save)?;
         if landed {
-            relay.cut_next();
+            proxy.truncate_next_response();
         } else {
-            relay.swallow_next();
+            proxy.drop_next_request();
         }
         // Neither is it found out when it is written again, which is tried twice.
-        relay.swallow_next();
-        relay.swallow_next();
+        proxy.drop_next_request();
+        proxy.drop_next_request();
         match journal.commit(txn) {
             Err(CommitError::Journal(Error::Journal(error))) if error.side_effect() == SideEffect::Unknown => {}
             other => bail!("{other:?}"),
         }
-        relay.swallow_next();
+        proxy.drop_next_request();
         let rejected = journal.reject(txn, RejectReason::DestructiveOp);
         ensure!(matches!(&rejected, Err(Error::Journal(_))), "nobody can say what it came to: {rejected:?}");
         ensure!(journal.pending_count() == 1, "it is as it was");
@@ -252,7 +263,7 @@ pub fn a_rejection_waits_until_a_commit_is_known_not_to_have_been_applied() -> a
     }
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     ensure!(json!(phases) == json!([["staged", 0], ["committed", 0], ["staged", 1], ["rejected", 1]]), "{phases:?}");
-    nothing_stands_open(&Way::Served(Box::new(site)), "unknown", &journal, 0)
+    nothing_stands_open(&PortBackend::Served(Box::new(deployment)), "unknown", &journal, 0)
 }
 
 fn order(order: &Value) -> Value {
@@ -260,59 +271,59 @@ fn order(order: &Value) -> Value {
 }
 
 /// A process that says what is left open before anything else.
-fn life(way: &Way, left: &Value) -> anyhow::Result<Ported> {
-    let mut process = way.process()?;
-    let found = process.does(&order(&json!("left_open")))?;
+fn life(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
+    let mut process = backend.process()?;
+    let found = process.run(&order(&json!("left_open")))?;
     ensure!(found == *left, "{found} is left open, and not {left}");
     Ok(process)
 }
 
 /// The claim.
-pub fn what_a_killed_process_left_open_is_reconciled_or_abandoned(way: &Way) -> anyhow::Result<()> {
+pub fn what_a_killed_process_left_open_is_reconciled_or_abandoned(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "save" } }));
-    let mut process = life(way, &json!([]))?;
-    ensure!(process.does(&stage)? == 0, "the first number");
+    let mut process = life(backend, &json!([]))?;
+    ensure!(process.run(&stage)? == 0, "the first number");
     process.kill()?;
-    let mut process = life(way, &json!([0]))?;
-    let said = process.asked(&order(&json!({ "commit": 0 })))?;
+    let mut process = life(backend, &json!([0]))?;
+    let said = process.request(&order(&json!({ "commit": 0 })))?;
     ensure!(said["error"].as_str().is_some_and(|error| error.contains("TxnId(0) is not pending")), "{said}");
-    ensure!(process.does(&stage)? == 1, "a number is given once");
+    ensure!(process.run(&stage)? == 1, "a number is given once");
     process.kill()?;
     // Taken over, and killed before it said how it ended: it is as it was.
-    let mut process = life(way, &json!([0, 1]))?;
-    process.does(&order(&json!({ "reconcile": 0 })))?;
+    let mut process = life(backend, &json!([0, 1]))?;
+    process.run(&order(&json!({ "reconcile": 0 })))?;
     process.kill()?;
-    let mut process = life(way, &json!([0, 1]))?;
-    process.does(&order(&json!({ "reconcile": 0 })))?;
-    process.does(&order(&json!({ "commit": 0 })))?;
+    let mut process = life(backend, &json!([0, 1]))?;
+    process.run(&order(&json!({ "reconcile": 0 })))?;
+    process.run(&order(&json!({ "commit": 0 })))?;
     process.kill()?;
-    let mut process = life(way, &json!([1]))?;
-    process.does(&order(&json!({ "reject": [1, { "reason": "destructive_op" }] })))?;
+    let mut process = life(backend, &json!([1]))?;
+    process.run(&order(&json!({ "reject": [1, { "reason": "destructive_op" }] })))?;
     process.kill()?;
-    let mut process = life(way, &json!([]))?;
-    ensure!(process.does(&stage)? == 2, "a number is given once");
-    process.does(&order(&json!({ "commit": 2 })))?;
+    let mut process = life(backend, &json!([]))?;
+    ensure!(process.run(&stage)? == 2, "a number is given once");
+    process.run(&order(&json!({ "commit": 2 })))?;
     process.kill()?;
-    let journal = opened(way, "killed", still, Checks::default())?;
+    let journal = opened(backend, "killed", still, Checks::default())?;
     let phases: Vec<_> = journal.entries()?.iter().map(phase).collect::<anyhow::Result<_>>()?;
     let expected =
         json!([["staged", 0], ["staged", 1], ["committed", 0], ["rejected", 1], ["staged", 2], ["committed", 2]]);
     ensure!(json!(phases) == expected, "{phases:?}");
-    nothing_stands_open(way, "killed", &journal, 0)
+    nothing_stands_open(backend, "killed", &journal, 0)
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_writes(way: &Way) -> anyhow::Result<()> {
+pub fn of_two_processes_the_one_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "reset" } }));
-    let mut first = life(way, &json!([]))?;
-    ensure!(first.does(&stage)? == 0, "the first number");
-    let mut second = life(way, &json!([0]))?;
-    first.is_told(&order(&json!({ "commit": 0 })))?;
-    first.is_told(&stage)?;
-    second.does(&order(&json!({ "reconcile": 0 })))?;
-    second.does(&order(&json!({ "commit": 0 })))?;
-    ensure!(second.does(&stage)? == 1, "a number is given once");
-    let read = first.does(&order(&json!("jsonl")))?;
+    let mut first = life(backend, &json!([]))?;
+    ensure!(first.run(&stage)? == 0, "the first number");
+    let mut second = life(backend, &json!([0]))?;
+    first.expect_taken_over(&order(&json!({ "commit": 0 })))?;
+    first.expect_taken_over(&stage)?;
+    second.run(&order(&json!({ "reconcile": 0 })))?;
+    second.run(&order(&json!({ "commit": 0 })))?;
+    ensure!(second.run(&stage)? == 1, "a number is given once");
+    let read = first.run(&order(&json!("jsonl")))?;
     ensure!(read.as_str().is_some_and(|text| text.lines().count() == 3), "who lost the session still reads it: {read}");
     Ok(())
 }

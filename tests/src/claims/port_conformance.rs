@@ -9,7 +9,7 @@ use anyhow::{anyhow, bail, ensure};
 use bob_core::journal::JournalEntry;
 use serde_json::{Value, json};
 
-use crate::ported::{Ported, Way, done, request};
+use crate::port_fixture::{PortBackend, PortProcess, done, request};
 
 /// Rounds of writing, where the suite takes that long: the rows of a store are numbered by a byte.
 const ROUNDS_MAX: u8 = 250;
@@ -37,15 +37,15 @@ fn observability(order: Value) -> Value {
 }
 
 /// Has a process write by every port until it is `over`: how many rounds.
-fn write(way: &Way, over: &AtomicBool) -> anyhow::Result<u8> {
-    let mut process = way.process()?;
+fn write(backend: &PortBackend, over: &AtomicBool) -> anyhow::Result<u8> {
+    let mut process = backend.process()?;
     for round in 0..ROUNDS_MAX {
-        process.does(&json!({ "bob_core": { "append": entry(round) } }))?;
-        let txn = process.does(&codetether(json!({ "stage": { "op": "save" } })))?;
+        process.run(&json!({ "bob_core": { "append": entry(round) } }))?;
+        let txn = process.run(&codetether(json!({ "stage": { "op": "save" } })))?;
         ensure!(txn == round, "the number {txn} in round {round}");
-        process.does(&observability(json!({ "requested": round })))?;
-        process.does(&observability(json!({ "done": round })))?;
-        process.does(&codetether(json!({ "commit": txn })))?;
+        process.run(&observability(json!({ "requested": round })))?;
+        process.run(&observability(json!({ "done": round })))?;
+        process.run(&codetether(json!({ "commit": txn })))?;
         if over.load(Ordering::Relaxed) {
             return Ok(round + 1);
         }
@@ -54,19 +54,19 @@ fn write(way: &Way, over: &AtomicBool) -> anyhow::Result<u8> {
 }
 
 /// That a process reads what so many rounds wrote, and nothing else.
-fn read(process: &mut Ported, rounds: u8) -> anyhow::Result<()> {
+fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
     let entries: Vec<Value> = (0..rounds).map(entry).collect();
-    let found = process.does(&json!({ "bob_core": { "entries": "session" } }))?;
+    let found = process.run(&json!({ "bob_core": { "entries": "session" } }))?;
     ensure!(found == json!(entries), "{found}\nand not {}", json!(entries));
     for (round, entry) in (0..).zip(&entries) {
         let lookup = json!({ "bob_core": { "lookup": ["session", entry["call_fingerprint"]] } });
-        let found = process.does(&lookup)?;
+        let found = process.run(&lookup)?;
         ensure!(found == *entry, "{lookup}: {found}");
-        let found = process.does(&observability(json!({ "call": round })))?;
+        let found = process.run(&observability(json!({ "call": round })))?;
         let call = format!("{:?}", Some((request(round, 10), Some(done(round, 20)))));
         ensure!(found == call, "call {round}: {found}");
     }
-    let lines = process.does(&codetether(json!("jsonl")))?;
+    let lines = process.run(&codetether(json!("jsonl")))?;
     let lines = lines.as_str().unwrap_or_default().lines().map(serde_json::from_str::<Value>);
     let phases: Vec<Value> =
         lines.map(|line| line.map(|line| json!([line["phase"], line["txn"]]))).collect::<Result<_, _>>()?;
@@ -77,12 +77,12 @@ fn read(process: &mut Ported, rounds: u8) -> anyhow::Result<()> {
 }
 
 /// The claim. The rules of partitions are left out: they take records away from under whoever writes.
-pub fn a_journal_that_ports_write_to_keeps_every_rule(way: &Way) -> anyhow::Result<()> {
-    let Way::Served(site) = way else { bail!("nobody serves {way:?}") };
+pub fn a_journal_that_ports_write_to_keeps_every_rule(backend: &PortBackend) -> anyhow::Result<()> {
+    let PortBackend::Served(deployment) = backend else { bail!("nobody serves {backend:?}") };
     let over = AtomicBool::new(false);
     let (ran, rounds) = thread::scope(|scope| {
-        let writer = scope.spawn(|| write(way, &over));
-        let ran = site.server.runlog().json(&["conformance"]);
+        let writer = scope.spawn(|| write(backend, &over));
+        let ran = deployment.server.runlog().json(&["conformance"]);
         over.store(true, Ordering::Relaxed);
         (ran, writer.join())
     });
@@ -91,5 +91,5 @@ pub fn a_journal_that_ports_write_to_keeps_every_rule(way: &Way) -> anyhow::Resu
     let held = report["failed"] == 0 && report["skipped"] == 6 && report["passed"].as_u64() > Some(100);
     let shown = report["rules"].as_array().into_iter().flatten().filter(|line| line["outcome"] != "pass");
     ensure!(held && ran.code == Some(0), "{:#?}", shown.collect::<Vec<_>>());
-    read(&mut way.process()?, rounds)
+    read(&mut backend.process()?, rounds)
 }

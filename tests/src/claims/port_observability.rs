@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use crate::ported::{Way, done, request, row, turn};
+use crate::port_fixture::{PortBackend, done, request, row, turn};
 
 /// Writers at a time, and the calls of each.
 const WRITERS: u8 = 8;
@@ -25,8 +25,8 @@ const TOLD_WAIT: Duration = Duration::from_secs(30);
 
 const WHOLE: Config = Config { content: true };
 
-fn opened(way: &Way, config: Config) -> anyhow::Result<Store> {
-    Ok(Store::open(Blocking::connect(way.config()?)?, "workspace", config)?)
+fn opened(backend: &PortBackend, config: Config) -> anyhow::Result<Store> {
+    Ok(Store::open(Blocking::connect(backend.config()?)?, "workspace", config)?)
 }
 
 fn failed(n: u8, at: i64) -> ToolCallDone {
@@ -35,8 +35,8 @@ fn failed(n: u8, at: i64) -> ToolCallDone {
 }
 
 /// The claim.
-pub fn rows_are_upserted_and_a_call_ends_once(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn rows_are_upserted_and_a_call_ends_once(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     for n in [3, 1, 2] {
         store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
         store.upsert_conversation_turn(turn(n, 10 * i64::from(n)))?;
@@ -76,21 +76,21 @@ pub fn rows_are_upserted_and_a_call_ends_once(way: &Way) -> anyhow::Result<()> {
     });
     ensure!(matches!(invalid, Err(DbError::Invalid(_))), "{invalid:?}");
     // Each row once: what said nothing new was not written.
-    let records = records(way, &store)?;
+    let records = records(backend, &store)?;
     ensure!(records.is_none_or(|records| records == 1 + 4 + 7 + 2 + 1), "{records:?} records");
     Ok(())
 }
 
 /// How many records the run has, its claim among them.
-fn records(way: &Way, _store: &Store) -> anyhow::Result<Option<u64>> {
-    let Way::Served(site) = way else { return Ok(None) };
-    let run = site.server.runlog().answer(&["runs", "--prefix", "workspace", "--consistency", "latest"])?;
+fn records(backend: &PortBackend, _store: &Store) -> anyhow::Result<Option<u64>> {
+    let PortBackend::Served(deployment) = backend else { return Ok(None) };
+    let run = deployment.server.runlog().answer(&["runs", "--prefix", "workspace", "--consistency", "latest"])?;
     Ok(run["runs"][0]["records"].as_u64())
 }
 
 /// The claim.
-pub fn content_is_kept_where_the_store_is_told_to(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, Config::default())?;
+pub fn content_is_kept_where_the_store_is_told_to(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, Config::default())?;
     store.record_tool_call_requested(request(0, 10))?;
     store.record_tool_call_done(done(0, 20))?;
     let (req, ended) = store.get_tool_call(row(0), "call")?.context("it was requested")?;
@@ -104,8 +104,8 @@ pub fn content_is_kept_where_the_store_is_told_to(way: &Way) -> anyhow::Result<(
 }
 
 /// The claim.
-pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn a_row_is_what_was_stated_of_it_up_to_a_time(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.record_tool_call_done(done(1, 20))?;
     store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
@@ -142,8 +142,8 @@ pub fn a_row_is_what_was_stated_of_it_up_to_a_time(way: &Way) -> anyhow::Result<
 }
 
 /// The claim.
-pub fn a_correction_of_the_past_is_kept(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn a_correction_of_the_past_is_kept(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     let says = |content: &str, at: i64| ConversationTurn { content: content.into(), ..turn(1, at) };
     let from = |vendor: &str, at: i64| ToolCallReq { vendor: vendor.into(), ..request(1, at) };
     // The last one says again what was said first, and changes what holds from 10 on, and nothing from 20 on.
@@ -155,16 +155,16 @@ pub fn a_correction_of_the_past_is_kept(way: &Way) -> anyhow::Result<()> {
         ensure!(store.list_conversation_at(0, at, 9)? == [says(what, since)], "as of {at}: {what}");
         ensure!(store.get_tool_call_at(row(1), "call", at)? == Some((from(what, since), None)), "as of {at}: {what}");
     }
-    let before = records(way, &store)?;
+    let before = records(backend, &store)?;
     store.upsert_conversation_turn(says("one", 10))?;
     store.record_tool_call_requested(from("one", 10))?;
-    ensure!(records(way, &store)? == before, "what changes nothing at any time is not written");
+    ensure!(records(backend, &store)? == before, "what changes nothing at any time is not written");
     Ok(())
 }
 
 /// The claim.
-pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn an_end_finds_a_request_and_no_call_starts_after_it(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.retract_tool_call(row(1), "call", 30, "an auditor", "it was a drill")?;
     let revived = store.record_tool_call_done(done(1, 40));
@@ -188,9 +188,9 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::
 
     store.record_tool_call_requested(request(2, 10))?;
     store.record_tool_call_done(done(2, 20))?;
-    let before = records(way, &store)?;
+    let before = records(backend, &store)?;
     store.record_tool_call_requested(request(2, 30))?;
-    ensure!(records(way, &store)? == before, "a repeat after the end changes nothing, and is not written");
+    ensure!(records(backend, &store)? == before, "a repeat after the end changes nothing, and is not written");
     let late = ToolCallReq { vendor: "anthropic".into(), ..request(2, 30) };
     store.record_tool_call_requested(late.clone())?;
     let corrected = ToolCallReq { started_at: request(2, 10).started_at, ..late };
@@ -199,8 +199,8 @@ pub fn an_end_finds_a_request_and_no_call_starts_after_it(way: &Way) -> anyhow::
 }
 
 /// The claim.
-pub fn a_group_takes_effect_together_or_not_at_all(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn a_group_takes_effect_together_or_not_at_all(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     store.atomically(vec![Write::Turn(turn(0, 10)), Write::Requested(request(0, 10)), Write::Done(done(0, 20))])?;
     ensure!(store.get_tool_call(row(0), "call")? == Some((request(0, 10), Some(done(0, 20)))), "each behind the last");
     let refused =
@@ -220,8 +220,8 @@ pub fn a_group_takes_effect_together_or_not_at_all(way: &Way) -> anyhow::Result<
 }
 
 /// The claim.
-pub fn callbacks_are_told_in_order_and_hold_nobody_up(way: &Way) -> anyhow::Result<()> {
-    let store = opened(way, WHOLE)?;
+pub fn callbacks_are_told_in_order_and_hold_nobody_up(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = opened(backend, WHOLE)?;
     let (tell, told) = mpsc::channel::<Change>();
     let calls = store.register_callback(Relation::ToolCalls, 16, move |change| {
         let broken = change.old.is_none();
@@ -272,8 +272,8 @@ pub fn callbacks_are_told_in_order_and_hold_nobody_up(way: &Way) -> anyhow::Resu
 }
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
-pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<()> {
-    let store = Arc::new(opened(way, WHOLE)?);
+pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
+    let store = Arc::new(opened(backend, WHOLE)?);
     // All of them write all calls: each is there once.
     let write = |store: Arc<Store>, first: u8| -> anyhow::Result<()> {
         for n in first..first + CALLS_EACH {
@@ -315,14 +315,14 @@ pub fn concurrent_writers_lose_and_double_nothing(way: &Way) -> anyhow::Result<(
         ensure!(store.get_tool_call(row(n), "call")? == Some((request(n, 10), Some(done(n, 20)))), "call {n}");
     }
     // Written by eight, each row's records are there once: a claim, and three for each number.
-    let records = records(way, &store)?;
+    let records = records(backend, &store)?;
     let expected = 1 + 3 * u64::from(count + CALLS_EACH);
     ensure!(records.is_none_or(|records| records == expected), "{records:?} records, not {expected}");
     Ok(())
 }
 
 /// The claim.
-pub fn what_a_killed_process_wrote_is_found_by_the_next(way: &Way) -> anyhow::Result<()> {
+pub fn what_a_killed_process_wrote_is_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let call = |ended: bool| json!(format!("{:?}", Some((request(1, 10), ended.then(|| done(1, 20))))));
     let (nothing, turns) = (json!(format!("{:?}", None::<()>)), json!(format!("{:?}", [turn(5, 10)])));
@@ -335,32 +335,32 @@ pub fn what_a_killed_process_wrote_is_found_by_the_next(way: &Way) -> anyhow::Re
         (json!({ "both": 2 }), json!({ "call": 2 }), json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20))))))),
         (json!({ "requested": 1 }), json!({ "call": 1 }), call(true)),
     ];
-    let mut process = way.process()?;
-    ensure!(process.does(&order(json!({ "call": 1 })))? == nothing, "nothing is there yet");
+    let mut process = backend.process()?;
+    ensure!(process.run(&order(json!({ "call": 1 })))? == nothing, "nothing is there yet");
     for (write, ask, expected) in lives {
-        process.does(&order(write.clone()))?;
+        process.run(&order(write.clone()))?;
         process.kill()?;
-        process = way.process()?;
-        let found = process.does(&order(ask))?;
+        process = backend.process()?;
+        let found = process.run(&order(ask))?;
         ensure!(found == expected, "behind {write}: {found} and not {expected}");
     }
-    ensure!(process.does(&order(json!("turns")))? == turns, "one turn");
+    ensure!(process.run(&order(json!("turns")))? == turns, "one turn");
     Ok(())
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_writes(way: &Way) -> anyhow::Result<()> {
+pub fn of_two_processes_the_one_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
-    let (mut first, mut second) = (way.process()?, way.process()?);
-    first.does(&order(json!({ "requested": 1 })))?;
+    let (mut first, mut second) = (backend.process()?, backend.process()?);
+    first.run(&order(json!({ "requested": 1 })))?;
     // Who only reads takes nothing over.
-    second.does(&order(json!({ "call": 1 })))?;
-    first.does(&order(json!({ "requested": 2 })))?;
-    second.does(&order(json!({ "done": 1 })))?;
-    first.is_told(&order(json!({ "done": 2 })))?;
-    first.is_told(&order(json!({ "turn": 1 })))?;
-    second.does(&order(json!({ "done": 2 })))?;
-    let found = first.does(&order(json!({ "call": 2 })))?;
+    second.run(&order(json!({ "call": 1 })))?;
+    first.run(&order(json!({ "requested": 2 })))?;
+    second.run(&order(json!({ "done": 1 })))?;
+    first.expect_taken_over(&order(json!({ "done": 2 })))?;
+    first.expect_taken_over(&order(json!({ "turn": 1 })))?;
+    second.run(&order(json!({ "done": 2 })))?;
+    let found = first.run(&order(json!({ "call": 2 })))?;
     ensure!(found == json!(format!("{:?}", Some((request(2, 10), Some(done(2, 20)))))), "{found}");
     Ok(())
 }

@@ -14,7 +14,7 @@ use runlog_producer::{
 use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 
-use crate::way::{Way, foreign};
+use crate::backend::{Backend, foreign};
 
 async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, Error> {
     let args = json!({ "card": { "number": card }, "amount": 5 });
@@ -23,11 +23,11 @@ async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, 
 }
 
 /// And its call is known again all the same.
-pub async fn what_is_redacted_reaches_no_journal(way: &Way) {
+pub async fn what_is_redacted_reaches_no_journal(backend: &Backend) {
     let redaction = Redaction::new("cards")
         .pointer(Some("pay"), "/card/number")
         .texts(|text| text.replace("hunter2", "[redacted]").into());
-    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let runlog = backend.connect(|config| config.redaction = Some(redaction)).await;
     let run = runlog.open("redacted").await.expect("open");
     let result = json!({ "receipt": "for hunter2", "card": { "number": 4_111_111_111_111_111_u64 } });
     let answer = pay(&run, 4_111_111_111_111_111, Ok(result.clone())).await.expect("an answer");
@@ -38,7 +38,7 @@ pub async fn what_is_redacted_reaches_no_journal(way: &Way) {
     let state = LoopState { messages: vec![json!("hunter2").into()], ..LoopState::default() };
     let state = LoopState { state: Some(json!({ "password": "hunter2" }).into()), ..state };
     run.checkpoint(&state).await.expect("a checkpoint");
-    let records = way.records("redacted").await;
+    let records = backend.records("redacted").await;
     let text = serde_json::to_string(&records).expect("JSON");
     assert!(["4111111111111111", "4222222222222222", "hunter2"].iter().all(|secret| !text.contains(secret)), "{text}");
     assert!(text.contains(r#""amount":5"#), "what stays is there: {text}");
@@ -75,14 +75,14 @@ impl Meter for Sums {
 }
 
 /// Records, effects, answers from the journal, what is held, and handles that go on.
-pub async fn what_a_producer_does_is_counted(way: &Way) {
+pub async fn what_a_producer_does_is_counted(backend: &Backend) {
     let sums = Arc::new(Sums::default());
-    let runlog = way.connect(|config| config.meter = Some(sums.clone())).await;
+    let runlog = backend.connect(|config| config.meter = Some(sums.clone())).await;
     let run = runlog.open("counted").await.expect("open");
     pay(&run, 1, Ok(json!(1))).await.expect("an answer");
     let run = runlog.open("counted").await.expect("open");
     pay(&run, 1, Ok(json!(1))).await.expect("an answer");
-    way.stops(way.fates[0], &run).await;
+    backend.stop_handle(backend.faults[0], &run).await;
     run.reopen().await.expect("reopened");
     runlog.open("counted").await.expect("open");
     run.turn("user", "late").await.ok();
@@ -96,8 +96,8 @@ pub async fn what_a_producer_does_is_counted(way: &Way) {
 }
 
 /// One more call than there is room for is refused, and nothing of it happens.
-pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(way: &Way) {
-    let runlog = way.connect(|config| (config.calls_max, config.deadline) = (1, Duration::from_secs(2))).await;
+pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(backend: &Backend) {
+    let runlog = backend.connect(|config| (config.calls_max, config.deadline) = (1, Duration::from_secs(2))).await;
     let run = runlog.open("bound").await.expect("open");
     let effect = |_| async {
         let error = pay(&run, 1, Err("it ran")).await.expect_err("there is no room");
@@ -106,7 +106,7 @@ pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(way:
         Ok(Json::from(json!(1)))
     };
     run.tool("book", &1).once(effect).await.expect("an answer");
-    assert_eq!(way.count("bound", "tool_call_requested").await, 1);
+    assert_eq!(backend.count("bound", "tool_call_requested").await, 1);
     assert!(!pay(&run, 1, Ok(json!(2))).await.expect("now there is").recorded);
 }
 
@@ -126,12 +126,12 @@ fn holds_up(point: &'static str) {
 }
 
 /// The buffer is of all handles of a connection: while it is full, a record waits, and past its deadline it was not written.
-pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(way: &Way) {
+pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(backend: &Backend) {
     let _alone = ONE_AT_A_TIME.lock().await;
     let small = |config: &mut Config| {
         (config.buffer_records, config.deadline, config.failpoints) = (1, Duration::from_secs(2), holds_up);
     };
-    let runlog = way.connect(small).await;
+    let runlog = backend.connect(small).await;
     let (one, other) = (runlog.open("room").await.expect("open"), runlog.open("no-room").await.expect("open"));
     NUMBERED.0.lock().expect("nobody panicked").0 = true;
     let one = tokio::spawn(async move { one.turn("user", "one").await });
@@ -146,31 +146,31 @@ pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(way: &Way)
     one.await.expect("no panic").expect("a turn");
     other.turn("user", "other").await.expect("now there is room");
     other.flush().await.expect("its numbers are right");
-    assert_eq!(way.count("no-room", "conversation_turn").await, 1);
+    assert_eq!(backend.count("no-room", "conversation_turn").await, 1);
 }
 
 /// An operation has its time. Past it, an effect that was not permitted never runs, and one that ran has its result held.
-pub async fn an_operation_past_its_time_says_what_it_left(way: &Way) {
-    let runlog = way.connect(|config| config.operation = Duration::from_millis(500)).await;
+pub async fn an_operation_past_its_time_says_what_it_left(backend: &Backend) {
+    let runlog = backend.connect(|config| config.operation = Duration::from_millis(500)).await;
     let run = runlog.open("late").await.expect("open");
-    way.hold("late");
+    backend.hold("late");
     let error = pay(&run, 1, Err("it ran")).await.expect_err("it cannot be read back");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
     assert_eq!(error.side_effect(), SideEffect::Unknown);
     assert_eq!(run.reopen().await.expect_err("neither can a claim").side_effect(), SideEffect::Unknown);
-    way.release("late");
+    backend.release("late");
     run.reopen().await.expect("reopened");
     assert!(!pay(&run, 1, Ok(json!(1))).await.expect("it runs now").recorded);
-    assert_eq!(way.count("late", "tool_call_completed").await, 1);
+    assert_eq!(backend.count("late", "tool_call_completed").await, 1);
 }
 
 /// An acknowledged record may have been refused: this says so.
-pub async fn a_flush_tells_of_what_was_refused(way: &Way) {
-    let run = way.open("flush").await;
+pub async fn a_flush_tells_of_what_was_refused(backend: &Backend) {
+    let run = backend.open("flush").await;
     run.turn("user", "one").await.expect("a turn");
     run.flush().await.expect("applied");
     // Somebody writes in this handle's name.
-    way.append(foreign(&run, 3, 3)).await.expect("appended");
+    backend.append(foreign(&run, 3, 3)).await.expect("appended");
     // Over HTTP the answer says so at once.
     let told = run.turn("user", "two").await.is_err();
     let error = run.flush().await.expect_err("it was refused");
@@ -181,11 +181,11 @@ pub async fn a_flush_tells_of_what_was_refused(way: &Way) {
     run.flush().await.expect("applied");
 }
 
-/// The claims above, each as a test on the journal that `$way` makes.
+/// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! record_claims {
-    ($way:path) => {
-        $crate::way_claims! { $way, records:
+    ($backend:path) => {
+        $crate::backend_claims! { $backend, records:
             what_is_redacted_reaches_no_journal,
             what_a_producer_does_is_counted,
             a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done,

@@ -13,7 +13,7 @@ use runlog_schemas::answer::{ErrorKind, RunStatus};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use crate::way::{Came, Fate, Way, dropped_after, foreign};
+use crate::backend::{Backend, Fault, FaultOutcome, dropped_after, foreign};
 
 /// Calls at a time.
 const CALLS: usize = 3;
@@ -80,50 +80,50 @@ fn held(called: &[Result<Answer, Error>]) {
 }
 
 /// Behind a turn that nobody knows of, and behind a result.
-pub async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result(way: &Way) {
-    for fate in way.fates {
+pub async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result(backend: &Backend) {
+    for fault in backend.faults {
         for result in [false, true] {
-            let (desk, id) = (Desk::new(), format!("held-{fate:?}-{result}"));
-            let run = way.open(&id).await;
-            let called = if result && *fate != Fate::Cancelled {
+            let (desk, id) = (Desk::new(), format!("held-{fault:?}-{result}"));
+            let run = backend.open(&id).await;
+            let called = if result && *fault != Fault::Cancelled {
                 let spoil = async {
-                    way.spoil(*fate);
+                    backend.inject(*fault);
                     0
                 };
                 desk.book_all(&run, spoil).await
             } else {
-                desk.book_all(&run, way.stops(*fate, &run)).await
+                desk.book_all(&run, backend.stop_handle(*fault, &run)).await
             };
             let (called, turns) = called;
             held(&called);
-            assert_eq!(run.held().0, CALLS, "{fate:?}");
+            assert_eq!(run.held().0, CALLS, "{fault:?}");
             run.reopen().await.expect("reopened");
             assert_eq!(run.held(), (0, 0));
             desk.all_recorded(&run).await;
-            let next = way.open(&id).await;
-            assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, CALLS), "{fate:?}");
+            let next = backend.open(&id).await;
+            assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (0, CALLS), "{fault:?}");
             desk.all_recorded(&next).await;
-            assert_eq!(way.count(&id, "conversation_turn").await, turns, "{fate:?}");
-            assert_eq!(way.count(&id, "tool_call_completed").await, CALLS);
+            assert_eq!(backend.count(&id, "conversation_turn").await, turns, "{fault:?}");
+            assert_eq!(backend.count(&id, "tool_call_completed").await, CALLS);
         }
     }
 }
 
 /// The results are there for whoever took the run over.
-pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(way: &Way) {
-    for fate in way.fates {
-        let (desk, id) = (Desk::new(), format!("lost-{fate:?}"));
-        let run = way.open(&id).await;
-        let (called, most) = desk.book_all(&run, way.stops(*fate, &run)).await;
+pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(backend: &Backend) {
+    for fault in backend.faults {
+        let (desk, id) = (Desk::new(), format!("lost-{fault:?}"));
+        let run = backend.open(&id).await;
+        let (called, most) = desk.book_all(&run, backend.stop_handle(*fault, &run)).await;
         held(&called);
-        let other = way.open(&id).await;
+        let other = backend.open(&id).await;
         assert_eq!(other.recovery().pending.len(), CALLS);
         for _ in 0..2 {
             let error = run.reopen().await.expect_err("it is the other's");
             assert_eq!((error.kind(), error.action()), (ErrorKind::ClaimLost, Action::Stop), "{error}");
         }
         assert_eq!(run.held(), (0, 0), "nothing is kept for nobody");
-        let third = way.open(&id).await;
+        let third = backend.open(&id).await;
         let pending = &third.recovery().pending;
         let evidence: Vec<usize> = pending.iter().map(|pending| pending.evidence.len()).collect();
         assert_eq!(
@@ -132,15 +132,16 @@ pub async fn reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(way:
             "one each, and no claim of the loser"
         );
         assert_eq!(desk.ran(), CALLS as u32);
-        let (turns, not_done) = (way.count(&id, "conversation_turn").await, way.count(&id, "effect_resolution").await);
+        let (turns, not_done) =
+            (backend.count(&id, "conversation_turn").await, backend.count(&id, "effect_resolution").await);
         assert!(turns <= most && not_done == 0, "{turns} turns, {not_done} decisions");
     }
 }
 
 /// Each of the handle's calls is pending, with its result as evidence, and nothing is held any more.
-async fn all_evidence(way: &Way, desk: &Desk, run: &Run) {
+async fn all_evidence(backend: &Backend, desk: &Desk, run: &Run) {
     assert_eq!(run.held(), (0, 0));
-    let next = way.open(run.id().as_str()).await;
+    let next = backend.open(run.id().as_str()).await;
     let recovery = next.recovery();
     assert_eq!((recovery.status.clone(), desk.ran()), (RunStatus::Completed.into(), CALLS as u32));
     let evidence: Vec<usize> = recovery.pending.iter().map(|pending| pending.evidence.len()).collect();
@@ -149,68 +150,68 @@ async fn all_evidence(way: &Way, desk: &Desk, run: &Run) {
 
 /// The run ended while its calls were in flight, and the handle knows that: now, after it is reopened, or when the next
 /// append gets its answer.
-pub async fn results_of_calls_that_outlive_their_run_are_evidence(way: &Way) {
+pub async fn results_of_calls_that_outlive_their_run_are_evidence(backend: &Backend) {
     let (desk, id) = (Desk::new(), "outlived");
-    let run = way.open(id).await;
+    let run = backend.open(id).await;
     let (called, _) = desk.book_all(&run, async { run.end(Outcome::Completed).await.expect("ended") }).await;
     for called in called {
         let error = called.expect_err("the run ended");
         assert_eq!((error.side_effect(), error.kind()), (SideEffect::Evidence, ErrorKind::Conflict), "{error}");
     }
-    all_evidence(way, &desk, &run).await;
-    for fate in way.fates {
-        let (desk, run) = (Desk::new(), way.open(&format!("outlived-{fate:?}")).await);
-        let (called, came) = desk.book_all(&run, way.unknown(*fate, run.end(Outcome::Completed))).await;
-        if !matches!(came, Came::Ended) {
+    all_evidence(backend, &desk, &run).await;
+    for fault in backend.faults {
+        let (desk, run) = (Desk::new(), backend.open(&format!("outlived-{fault:?}")).await);
+        let (called, came) = desk.book_all(&run, backend.run_with_fault(*fault, run.end(Outcome::Completed))).await;
+        if !matches!(came, FaultOutcome::Completed) {
             held(&called);
             run.reopen().await.expect("reopened");
         }
-        all_evidence(way, &desk, &run).await;
-        if *fate == Fate::Cancelled {
+        all_evidence(backend, &desk, &run).await;
+        if *fault == Fault::Cancelled {
             continue;
         }
-        let (desk, run) = (Desk::new(), way.open(&format!("outlived-unknown-{fate:?}")).await);
+        let (desk, run) = (Desk::new(), backend.open(&format!("outlived-unknown-{fault:?}")).await);
         let ended = async {
             run.end(Outcome::Completed).await.expect("ended");
-            way.spoil(*fate);
+            backend.inject(*fault);
         };
         let (called, ()) = desk.book_all(&run, ended).await;
         let held = called.iter().flat_map(|called| called.as_ref().err()).map(Error::side_effect);
-        assert_eq!(held.filter(|left| *left == SideEffect::Held).count(), 1, "{fate:?}: {called:?}");
+        assert_eq!(held.filter(|left| *left == SideEffect::Held).count(), 1, "{fault:?}: {called:?}");
         let error = run.reopen().await.expect_err("it ended");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
-        all_evidence(way, &desk, &run).await;
+        all_evidence(backend, &desk, &run).await;
     }
 }
 
 /// On a log that holds back what was appended: the run may have ended, so no result is called recorded before that is known.
-pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(way: &Way) {
+pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &Backend) {
     let (desk, id) = (Desk::new(), "end-cancelled");
-    let run = way.open(id).await;
+    let run = backend.open(id).await;
     let cancelled = async {
-        way.hold(id);
+        backend.hold(id);
         assert!(dropped_after(1, run.end(Outcome::Completed)).await.is_none(), "it waits for its read-back");
-        way.release(id);
+        backend.release(id);
     };
     let (called, ()) = desk.book_all(&run, cancelled).await;
     held(&called);
     run.reopen().await.expect("reopened");
-    all_evidence(way, &desk, &run).await;
+    all_evidence(backend, &desk, &run).await;
 }
 
 /// Wherever that is, it can be called again.
-pub async fn reopen_can_be_cancelled_anywhere_and_called_again(way: &Way) {
-    let fate = way.fates[0];
+pub async fn reopen_can_be_cancelled_anywhere_and_called_again(backend: &Backend) {
+    let fault = backend.faults[0];
     for polls in 1.. {
         let (desk, id) = (Desk::new(), format!("cancelled-{polls}"));
-        let run = way.open(&id).await;
-        let (called, turns) = desk.book_all(&run, way.stops(fate, &run)).await;
+        let run = backend.open(&id).await;
+        let (called, turns) = desk.book_all(&run, backend.stop_handle(fault, &run)).await;
         held(&called);
         let whole = dropped_after(polls, run.reopen()).await;
         run.reopen().await.expect("reopened");
         desk.all_recorded(&run).await;
-        assert_eq!(way.count(&id, "conversation_turn").await, turns, "cancelled after {polls} polls");
-        assert_eq!(way.count(&id, "tool_call_completed").await, CALLS, "cancelled after {polls} polls");
+        assert_eq!(backend.count(&id, "conversation_turn").await, turns, "cancelled after {polls} polls");
+        assert_eq!(backend.count(&id, "tool_call_completed").await, CALLS, "cancelled after {polls} polls");
         if let Some(whole) = whole {
             whole.expect("reopened");
             return;
@@ -219,11 +220,11 @@ pub async fn reopen_can_be_cancelled_anywhere_and_called_again(way: &Way) {
 }
 
 /// The effect cannot be caught in its middle: it ran or it did not.
-pub async fn a_call_cancelled_anywhere_runs_its_effect_once(way: &Way) {
+pub async fn a_call_cancelled_anywhere_runs_its_effect_once(backend: &Backend) {
     for key in [None, Some("k")] {
         for polls in 1.. {
             let (ran, id) = (AtomicU32::new(0), format!("call-{polls}-{}", key.is_some()));
-            let run = way.open(&id).await;
+            let run = backend.open(&id).await;
             let call = || {
                 let tool = run.tool("book", &json!({ "seat": 1 }));
                 let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
@@ -240,7 +241,7 @@ pub async fn a_call_cancelled_anywhere_runs_its_effect_once(way: &Way) {
                 assert_eq!(result, Some(json!(0)), "cancelled after {polls} polls");
             }
             assert_eq!(ran.load(Ordering::SeqCst), 1, "cancelled after {polls} polls");
-            let next = way.open(&id).await;
+            let next = backend.open(&id).await;
             assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1, "{polls} polls");
             if whole.is_some() {
                 break;
@@ -250,32 +251,32 @@ pub async fn a_call_cancelled_anywhere_runs_its_effect_once(way: &Way) {
 }
 
 /// On a log that holds back what was appended: nobody but this process could say so.
-pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(way: &Way) {
+pub async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started(backend: &Backend) {
     for key in [None, Some("k")] {
         let id = format!("read-back-{}", key.is_some());
-        let run = way.open(&id).await;
+        let run = backend.open(&id).await;
         let call = || {
             let tool = run.tool("book", &json!({ "seat": 1 }));
             let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
             tool.once(async |call: Call| Ok(Json::from(json!(call.attempt))))
         };
-        way.hold(&id);
+        backend.hold(&id);
         assert!(dropped_after(1, call()).await.is_none(), "it waits for what it appended");
-        way.release(&id);
+        backend.release(&id);
         let answer = call().await.expect("an answer").result.map(|result| result.to_value());
         assert_eq!(answer, Some(json!(2)), "another attempt of the same call");
-        let next = way.open(&id).await;
+        let next = backend.open(&id).await;
         assert!(next.recovery().pending.is_empty() && next.recovery().completed.len() == 1);
-        assert_eq!(way.count(&id, "effect_resolution").await, usize::from(key.is_none()), "where it has no key");
+        assert_eq!(backend.count(&id, "effect_resolution").await, usize::from(key.is_none()), "where it has no key");
     }
 }
 
 /// Nobody but this process could say so.
-pub async fn an_intent_that_never_started_is_recorded_as_not_done(way: &Way) {
-    for fate in way.fates {
+pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Backend) {
+    for fault in backend.faults {
         for asks_again in [true, false] {
-            let (ran, id) = (AtomicU32::new(0), format!("intent-{fate:?}-{asks_again}"));
-            let run = way.open(&id).await;
+            let (ran, id) = (AtomicU32::new(0), format!("intent-{fault:?}-{asks_again}"));
+            let run = backend.open(&id).await;
             let call = || {
                 let effect = async |call: Call| {
                     ran.fetch_add(1, Ordering::SeqCst);
@@ -283,29 +284,29 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(way: &Way) {
                 };
                 run.tool("book", &json!({ "seat": 1 })).once(effect)
             };
-            match way.unknown(*fate, call()).await {
-                Came::Failed(error) => assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}"),
-                Came::Dropped => {}
-                Came::Ended => continue,
+            match backend.run_with_fault(*fault, call()).await {
+                FaultOutcome::Failed(error) => assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}"),
+                FaultOutcome::Dropped => {}
+                FaultOutcome::Completed => continue,
             }
             assert!(call().await.is_err(), "it stands still");
             let done = run.reopen().await.expect("reopened");
             assert_eq!(ran.load(Ordering::SeqCst), 0);
             assert_eq!((done.not_done, done.landed), (done.landed, done.not_done), "as many as landed");
             assert!(
-                *fate == Fate::Cancelled || done.landed == usize::from(*fate == Fate::Landed),
-                "{fate:?}: {done:?}"
+                *fault == Fault::Cancelled || done.landed == usize::from(*fault == Fault::AckLost),
+                "{fault:?}: {done:?}"
             );
             if asks_again {
                 let answer = call().await.expect("an answer").result.map(|result| result.to_value());
                 assert_eq!(answer, Some(json!(1 + done.landed)), "another attempt of the one that landed");
                 assert_eq!(ran.load(Ordering::SeqCst), 1);
             }
-            let next = way.open(&id).await;
+            let next = backend.open(&id).await;
             let recovery = next.recovery();
             assert!(recovery.resumable, "{:?}", recovery.reason);
             let left = if asks_again { 0 } else { done.landed };
-            assert_eq!(recovery.pending.len(), left, "{fate:?}: {:?}", recovery.pending);
+            assert_eq!(recovery.pending.len(), left, "{fault:?}: {:?}", recovery.pending);
         }
     }
 }
@@ -315,7 +316,7 @@ fn message(number: usize) -> Json {
 }
 
 /// It is reported, and what comes next goes on; the checkpoint is there.
-pub async fn a_checkpoint_that_nobody_knows_of_fails_nobodys_loop(way: &Way) {
+pub async fn a_checkpoint_that_nobody_knows_of_fails_nobodys_loop(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [Next; 3] = [
         |run| run.turn("user", "next").map(|said| said.map(drop)).boxed(),
@@ -324,33 +325,33 @@ pub async fn a_checkpoint_that_nobody_knows_of_fails_nobodys_loop(way: &Way) {
         },
         |run| run.end(Outcome::Completed).map(|said| said.map(drop)).boxed(),
     ];
-    for fate in way.fates {
+    for fault in backend.faults {
         for (number, next) in nexts.iter().enumerate() {
-            let id = format!("checkpoint-{fate:?}-{number}");
-            let run = way.open(&id).await;
+            let id = format!("checkpoint-{fault:?}-{number}");
+            let run = backend.open(&id).await;
             let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
             run.checkpoint(&state).await.expect("a checkpoint");
             // Known to be applied, so that the next one is sent without a question.
             run.flush().await.expect("applied");
             state.messages.push(message(1));
-            way.unknown(*fate, run.checkpoint(&state)).await;
+            backend.run_with_fault(*fault, run.checkpoint(&state)).await;
             if let Err(error) = next(&run).await {
                 // A cancelled one left no error that told so: the handle stands still like behind any other.
-                panic!("{fate:?}, {number}: {error}");
+                panic!("{fault:?}, {number}: {error}");
             }
-            let saved = way.open(&id).await.recovery().checkpoint.clone().expect("a checkpoint");
-            assert_eq!(saved.messages, Some(state.messages), "{fate:?}: it is the last one");
+            let saved = backend.open(&id).await.recovery().checkpoint.clone().expect("a checkpoint");
+            assert_eq!(saved.messages, Some(state.messages), "{fault:?}: it is the last one");
         }
     }
 }
 
 /// Acknowledged is not accepted: whoever builds on it would be refused as well, and so on for ever.
-pub async fn no_checkpoint_builds_on_one_that_was_refused(way: &Way) {
-    let run = way.open("base").await;
+pub async fn no_checkpoint_builds_on_one_that_was_refused(backend: &Backend) {
+    let run = backend.open("base").await;
     let mut state = LoopState { messages: vec![message(0)], ..LoopState::default() };
     run.checkpoint(&state).await.expect("a checkpoint");
     // Somebody writes in this handle's name: its next record is in conflict with that.
-    way.append(foreign(&run, 3, 2)).await.expect("appended");
+    backend.append(foreign(&run, 3, 2)).await.expect("appended");
     state.messages.push(message(1));
     // Over HTTP the answer says so at once.
     let refused = run.checkpoint(&state).await;
@@ -361,26 +362,26 @@ pub async fn no_checkpoint_builds_on_one_that_was_refused(way: &Way) {
     state.messages.push(message(3));
     let position = run.checkpoint(&state).await.expect("and one that builds on it");
     run.applied(&position, std::time::Duration::from_secs(30)).await.expect("applied");
-    let saved = way.open("base").await.recovery().checkpoint.clone().expect("a checkpoint");
+    let saved = backend.open("base").await.recovery().checkpoint.clone().expect("a checkpoint");
     assert_eq!(saved.messages, Some(state.messages));
-    assert_eq!(way.count("base", "conversation_turn").await, 1, "the foreign one took a number");
+    assert_eq!(backend.count("base", "conversation_turn").await, 1, "the foreign one took a number");
 }
 
 /// The same handle, with what it took and what it did not.
-pub async fn taken_calls_stay_taken_across_a_reopen(way: &Way) {
+pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
     let polls = AtomicU32::new(0);
     let poll = async |run: &Run| {
         let effect = |_| async { Ok(Json::from(json!(polls.fetch_add(1, Ordering::SeqCst)))) };
         let answer = run.tool("poll", &json!({})).once(effect).await.expect("an answer");
         (answer.recorded, answer.result.expect("a result").to_value())
     };
-    let run = way.open("taken").await;
+    let run = backend.open("taken").await;
     for number in 0..3 {
         assert_eq!(poll(&run).await, (false, json!(number)));
     }
-    let run = way.open("taken").await;
+    let run = backend.open("taken").await;
     assert_eq!(poll(&run).await, (true, json!(0)));
-    way.stops(way.fates[0], &run).await;
+    backend.stop_handle(backend.faults[0], &run).await;
     run.reopen().await.expect("reopened");
     assert_eq!(poll(&run).await, (true, json!(1)), "the first one stays taken");
     assert_eq!(poll(&run).await, (true, json!(2)));
@@ -388,27 +389,29 @@ pub async fn taken_calls_stay_taken_across_a_reopen(way: &Way) {
 }
 
 /// What ended the run ends the handle.
-pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(way: &Way) {
-    for fate in way.fates {
-        let id = format!("end-{fate:?}");
-        let run = way.open(&id).await;
-        if let Came::Failed(_) | Came::Dropped = way.unknown(*fate, run.end(Outcome::Completed)).await {
+pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(backend: &Backend) {
+    for fault in backend.faults {
+        let id = format!("end-{fault:?}");
+        let run = backend.open(&id).await;
+        if let FaultOutcome::Failed(_) | FaultOutcome::Dropped =
+            backend.run_with_fault(*fault, run.end(Outcome::Completed)).await
+        {
             run.reopen().await.expect("reopened");
         }
         let error = run.turn("user", "after").await.expect_err("it has ended");
         assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
-        assert_eq!(way.open(&id).await.recovery().status, RunStatus::Completed);
-        let ends = way.records(&id).await;
+        assert_eq!(backend.open(&id).await.recovery().status, RunStatus::Completed);
+        let ends = backend.records(&id).await;
         let ends = ends.iter().filter(|(kind, payload)| kind == "run_lifecycle" && payload["status"] == "completed");
         assert_eq!(ends.count(), 1);
     }
 }
 
-/// The claims above, each as a test on the journal that `$way` makes.
+/// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! reopen_claims {
-    ($way:path) => {
-        $crate::way_claims! { $way, reopen:
+    ($backend:path) => {
+        $crate::backend_claims! { $backend, reopen:
             reopen_after_an_unknown_append_loses_and_doubles_no_held_result,
             reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence,
             reopen_can_be_cancelled_anywhere_and_called_again,
@@ -423,15 +426,15 @@ macro_rules! reopen_claims {
     };
 }
 
-/// Each claim of a module of claims, as a test on the journal that `$way` makes.
+/// Each claim of a module of claims, as a test on the journal that `$backend` starts.
 #[macro_export]
-macro_rules! way_claims {
-    ($way:path, $module:ident: $($claim:ident,)*) => {$(
+macro_rules! backend_claims {
+    ($backend:path, $module:ident: $($claim:ident,)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $claim() {
-            let way = $way().await;
+            let backend = $backend().await;
             // On the heap: a claim's future is as large as all that it may be waiting for.
-            Box::pin($crate::claims::$module::$claim(&way)).await;
+            Box::pin($crate::claims::$module::$claim(&backend)).await;
         }
     )*};
 }

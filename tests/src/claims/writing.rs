@@ -20,7 +20,7 @@ use runlog_schemas::{
 };
 use serde_json::{Value, json};
 
-use crate::way::{Came, Way};
+use crate::backend::{Backend, FaultOutcome};
 
 /// How long is waited for what does not come.
 const SOON: Duration = Duration::from_millis(500);
@@ -45,73 +45,73 @@ fn checkpoint(writer: &Writer, id: &str, covers: u64, seq: u64) -> JournalRecord
     writer.draft(None, checkpoint).expect("a draft")
 }
 
-async fn turns(way: &Way, run: &str) -> Vec<Value> {
-    let records = way.records(run).await.into_iter();
+async fn turns(backend: &Backend, run: &str) -> Vec<Value> {
+    let records = backend.records(run).await.into_iter();
     let turns = records.filter(|(kind, _)| kind == "conversation_turn");
     turns.map(|(_, mut turn)| turn["message_id"].take()).collect()
 }
 
 /// Whatever became of it.
-pub async fn a_write_without_an_answer_is_there_once_when_written_again(way: &Way) {
-    for fate in way.fates {
-        let run = format!("again-{fate:?}");
-        let writer = way.runlog.writer(run.as_str()).await.expect("a writer");
+pub async fn a_write_without_an_answer_is_there_once_when_written_again(backend: &Backend) {
+    for fault in backend.faults {
+        let run = format!("again-{fault:?}");
+        let writer = backend.runlog.writer(run.as_str()).await.expect("a writer");
         writer.write(named(&writer, "a", 1)).await.expect("written");
-        let came = way.unknown(*fate, writer.write(named(&writer, "b", 2))).await;
+        let came = backend.run_with_fault(*fault, writer.write(named(&writer, "b", 2))).await;
         let again = writer.write(named(&writer, "b", 2)).await;
-        let wrote = again.unwrap_or_else(|error| panic!("{fate:?}, {came:?}: {error}"));
+        let wrote = again.unwrap_or_else(|error| panic!("{fault:?}, {came:?}: {error}"));
         assert_eq!(wrote.journal_seq.get(), 2, "now or before: {wrote:?}");
-        assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fate:?}");
-        assert_eq!(turns(way, &run).await, ["a", "b", "c"], "{fate:?}, {came:?}");
+        assert_eq!(writer.write(named(&writer, "c", 3)).await.expect("written").journal_seq.get(), 3, "{fault:?}");
+        assert_eq!(turns(backend, &run).await, ["a", "b", "c"], "{fault:?}, {came:?}");
     }
 }
 
 /// It was acknowledged, and nobody said whether it was applied: it may be. Until then, neither is anything else written.
-pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(way: &Way) {
-    let runlog = way.connect(|config| (config.read_back, config.deadline) = (SOON, SOON)).await;
+pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(backend: &Backend) {
+    let runlog = backend.connect(|config| (config.read_back, config.deadline) = (SOON, SOON)).await;
     let writer = runlog.writer("held").await.expect("a writer");
-    way.hold("held");
+    backend.hold("held");
     for _ in 0..2 {
         let error = writer.write(named(&writer, "a", 1)).await.expect_err("nobody can say so");
         assert_eq!(error.side_effect(), SideEffect::Unknown, "{error}");
     }
     let error = writer.write(named(&writer, "b", 0)).await.expect_err("what came before is not known");
     assert_eq!(error.side_effect(), SideEffect::None, "{error}");
-    way.release("held");
+    backend.release("held");
     let wrote = writer.write(named(&writer, "a", 1)).await.expect("found");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (1, true), "where the first one stands");
-    assert_eq!(turns(way, "held").await, ["a"]);
+    assert_eq!(turns(backend, "held").await, ["a"]);
     assert_eq!(writer.write(named(&writer, "b", 2)).await.expect("written").journal_seq.get(), 2);
 }
 
 /// So that of two records with one number one is in the log, and who wrote the other knows.
-pub async fn what_is_written_instead_has_the_number_or_learns_that_it_is_taken(way: &Way) {
-    for fate in way.fates {
-        let run = format!("instead-{fate:?}");
-        let writer = way.runlog.writer(run.as_str()).await.expect("a writer");
-        let came = way.unknown(*fate, writer.write(named(&writer, "result", 1))).await;
+pub async fn what_is_written_instead_has_the_number_or_learns_that_it_is_taken(backend: &Backend) {
+    for fault in backend.faults {
+        let run = format!("instead-{fault:?}");
+        let writer = backend.runlog.writer(run.as_str()).await.expect("a writer");
+        let came = backend.run_with_fault(*fault, writer.write(named(&writer, "result", 1))).await;
         let first = match writer.write(named(&writer, "marker", 1)).await {
             Ok(wrote) => {
-                assert!(!matches!(came, Came::Ended), "{fate:?}: one number, two records");
+                assert!(!matches!(came, FaultOutcome::Completed), "{fault:?}: one number, two records");
                 assert_eq!(wrote.journal_seq.get(), 1);
                 "marker"
             }
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Conflict, "{fate:?}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Conflict, "{fault:?}: {error}");
                 "result"
             }
         };
         writer.write(named(&writer, "next", 2)).await.expect("it goes on");
-        assert_eq!(turns(way, &run).await, [first, "next"], "{fate:?}, {came:?}");
+        assert_eq!(turns(backend, &run).await, [first, "next"], "{fault:?}, {came:?}");
     }
 }
 
 /// And where it stands is where the first one does.
-pub async fn what_another_process_wrote_before_is_found(way: &Way) {
-    let first = way.runlog.writer("before").await.expect("a writer");
+pub async fn what_another_process_wrote_before_is_found(backend: &Backend) {
+    let first = backend.runlog.writer("before").await.expect("a writer");
     let there = first.write(named(&first, "a", 1)).await.expect("written").position;
     first.write(named(&first, "b", 0)).await.expect("written");
-    let second = way.connect(|_| {}).await.writer("before").await.expect("a writer");
+    let second = backend.connect(|_| {}).await.writer("before").await.expect("a writer");
     assert_eq!(second.next().await.expect("numbers").0.get(), 3);
     let found = second.write(named(&second, "a", 1)).await.expect("found");
     assert_eq!((found.position, found.journal_seq.get(), found.repeat), (there, 1, true));
@@ -130,24 +130,24 @@ pub async fn what_another_process_wrote_before_is_found(way: &Way) {
         let error = first.write(named(&first, "late", 0)).await.expect_err("it is another's");
         assert!(matches!(error.kind(), ErrorKind::Fenced | ErrorKind::ClaimLost), "{error}");
     }
-    assert_eq!(turns(way, "before").await, ["a", "b", "c", "d"]);
+    assert_eq!(turns(backend, "before").await, ["a", "b", "c", "d"]);
 }
 
 /// Of records that were written before, alone, a batch makes repeats, which take no number of the run.
-pub async fn what_follows_a_batch_of_known_records_has_the_next_number(way: &Way) {
-    let writer = way.runlog.writer("known").await.expect("a writer");
+pub async fn what_follows_a_batch_of_known_records_has_the_next_number(backend: &Backend) {
+    let writer = backend.runlog.writer("known").await.expect("a writer");
     let there = writer.write(named(&writer, "a", 1)).await.expect("written").position;
     let records = vec![named(&writer, "b", 0), named(&writer, "a", 0)];
     let positions = writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
     assert_eq!(positions[1], there, "where the first one is");
     let wrote = writer.write(named(&writer, "c", 3)).await.expect("written");
     assert_eq!((wrote.journal_seq.get(), wrote.repeat), (3, false));
-    assert_eq!((writer.epoch().get(), turns(way, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
+    assert_eq!((writer.epoch().get(), turns(backend, "known").await), (1, vec![json!("a"), json!("b"), json!("c")]));
 }
 
 /// Neither is a number that somebody else has.
-pub async fn a_number_that_is_not_the_next_is_not_written(way: &Way) {
-    let writer = way.runlog.writer("numbers").await.expect("a writer");
+pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
+    let writer = backend.runlog.writer("numbers").await.expect("a writer");
     for wrong in [2, 3, 1 << 40] {
         let error = writer.write(named(&writer, "a", wrong)).await.expect_err("it is not the next");
         assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -155,34 +155,35 @@ pub async fn a_number_that_is_not_the_next_is_not_written(way: &Way) {
     writer.write(named(&writer, "a", 1)).await.expect("written");
     let error = writer.write(named(&writer, "b", 1)).await.expect_err("it is taken");
     assert!(error.to_string().contains("the next one is 2"), "{error}");
-    let records = way.records("numbers").await;
+    let records = backend.records("numbers").await;
     let kinds: Vec<_> = records.iter().map(|(kind, _)| kind.as_str()).collect();
     assert_eq!(kinds, ["run_claim", "conversation_turn"], "and nothing was written that was not asked for");
 }
 
 /// A checkpoint, that is, and nothing that has a number.
-pub async fn a_run_that_ended_takes_what_may_follow(way: &Way) {
-    let writer = way.runlog.writer("over").await.expect("a writer");
+pub async fn a_run_that_ended_takes_what_may_follow(backend: &Backend) {
+    let writer = backend.runlog.writer("over").await.expect("a writer");
     writer.write(named(&writer, "a", 1)).await.expect("written");
     let end = RunLifecycle { status: "completed".into(), reason: String::new() };
     writer.write(writer.draft(None, end).expect("a draft")).await.expect("ended");
     writer.write(checkpoint(&writer, "terminal", 2, 1)).await.expect("taken");
-    let later = way.runlog.writer("over").await.expect("a writer");
+    let later = backend.runlog.writer("over").await.expect("a writer");
     let error = later.write(named(&later, "b", 3)).await.expect_err("it ended");
     assert!(error.kind() == ErrorKind::Conflict && error.to_string().contains("ended"), "{error}");
     assert_eq!(later.next().await.expect("numbers").1, 2);
     later.write(checkpoint(&later, "later", 2, 2)).await.expect("taken");
-    let found = way.runlog.checkpoint("over", None).await.expect("an answer").expect("a checkpoint");
+    let found = backend.runlog.checkpoint("over", None).await.expect("an answer").expect("a checkpoint");
     assert_eq!(found.checkpoint_id, "later");
-    let found = way.runlog.checkpoint("over", Some(JournalSeq::new(1).expect("a number"))).await.expect("an answer");
+    let found =
+        backend.runlog.checkpoint("over", Some(JournalSeq::new(1).expect("a number"))).await.expect("an answer");
     assert!(found.is_none(), "{found:?}");
-    assert!(way.runlog.checkpoint("nobody", None).await.expect("an answer").is_none());
-    assert_eq!(turns(way, "over").await, ["a"]);
+    assert!(backend.runlog.checkpoint("nobody", None).await.expect("an answer").is_none());
+    assert_eq!(turns(backend, "over").await, ["a"]);
 }
 
 /// In order, page by page, and by what they say of themselves.
-pub async fn records_are_read_as_they_were_written(way: &Way) {
-    let writer = way.runlog.writer("read").await.expect("a writer");
+pub async fn records_are_read_as_they_were_written(backend: &Backend) {
+    let writer = backend.runlog.writer("read").await.expect("a writer");
     let mut wrote = Vec::new();
     for (nth, key) in (1..).zip(["x=1", "y", "x=1", "ü ?&", "x=1"]) {
         let mut record = named(&writer, &format!("r{nth}"), nth);
@@ -196,7 +197,7 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
             RecordFilter { correlation: which.map(|value| ("port".into(), value.into())), ..RecordFilter::default() };
         let (mut found, mut cursor) = (Vec::new(), None);
         loop {
-            let page = way.runlog.records("read", &select, cursor.as_deref(), limit).await.expect("a page");
+            let page = backend.runlog.records("read", &select, cursor.as_deref(), limit).await.expect("a page");
             found.extend(page.records.into_iter().map(|read| (read.position, read.record.expect("its content"))));
             cursor = page.next_cursor;
             if cursor.is_none() {
@@ -211,12 +212,12 @@ pub async fn records_are_read_as_they_were_written(way: &Way) {
             assert_eq!(read.place.journal_seq, record.place.journal_seq);
         }
     }
-    let none = way.runlog.records("nobody", &RecordFilter::default(), None, 1).await.expect("a page");
+    let none = backend.runlog.records("nobody", &RecordFilter::default(), None, 1).await.expect("a page");
     assert!(none.records.is_empty() && none.next_cursor.is_none());
-    assert!(way.runlog.recovery("nobody").await.expect("an answer").is_none());
-    let recovery = way.runlog.recovery("read").await.expect("an answer").expect("a run");
+    assert!(backend.runlog.recovery("nobody").await.expect("an answer").is_none());
+    let recovery = backend.runlog.recovery("read").await.expect("an answer").expect("a run");
     assert_eq!(recovery.next_journal_seq.get(), 6);
-    let error = way.runlog.records("read", &RecordFilter::default(), None, 1001).await.expect_err("too many");
+    let error = backend.runlog.records("read", &RecordFilter::default(), None, 1001).await.expect_err("too many");
     assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
 }
 
@@ -226,8 +227,8 @@ fn nested(levels: usize) -> Json {
 }
 
 /// And says what, where, and how deep it may be; what is as deep as it may be is read whole, as JSON.
-pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
-    let writer = way.runlog.writer("deep").await.expect("a writer");
+pub async fn what_nobody_could_read_whole_is_not_written(backend: &Backend) {
+    let writer = backend.runlog.writer("deep").await.expect("a writer");
     let turn = |levels| {
         let mut record = named(&writer, &format!("t{levels}"), 0);
         if let Payload::ConversationTurn(turn) = &mut record.payload {
@@ -250,19 +251,19 @@ pub async fn what_nobody_could_read_whole_is_not_written(way: &Way) {
         assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::None), "{error}");
         assert!(error.to_string().contains(told), "{error}");
     }
-    let page = way.runlog.records("deep", &RecordFilter::default(), None, 10).await.expect("a page");
+    let page = backend.runlog.records("deep", &RecordFilter::default(), None, 10).await.expect("a page");
     let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("whole")).collect();
     assert_eq!(read.len(), 4, "a claim, and what is not too deep");
     assert!(read.iter().any(|record| record.payload == turn(125).payload), "as it was written");
 
-    let run = way.runlog.open("deep call").await.expect("open");
+    let run = backend.runlog.open("deep call").await.expect("open");
     let never = |_| async { Ok(Json::from(json!("it ran"))) };
     let error = run.tool("book", &nested(126).to_value()).once(never).await.expect_err("it is too deep");
     assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::None), "{error}");
     let error = run.tool("book", &1).once(|_| async { Ok(nested(126)) }).await.expect_err("nor such a result");
     assert_eq!((error.kind(), error.side_effect()), (ErrorKind::Invalid, SideEffect::Unrecorded), "{error}");
     assert!(error.to_string().contains("/payload/result nests 126 levels deep"), "{error}");
-    let next = way.runlog.open("deep call").await.expect("open");
+    let next = backend.runlog.open("deep call").await.expect("open");
     assert_eq!((next.recovery().pending.len(), next.recovery().completed.len()), (1, 0), "it may have happened");
 }
 
@@ -333,11 +334,11 @@ fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
 }
 
 /// And what it is found and known again by is that of the true content.
-pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) {
+pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(backend: &Backend) {
     let redaction = Redaction::new("words").pointer(None, "/card").pointer(Some("pay"), "/pin");
     let redaction = redaction
         .texts(|text| if text.starts_with("id-") { text.into() } else { text.replace("hunter2", REDACTED).into() });
-    let runlog = way.connect(|config| config.redaction = Some(redaction)).await;
+    let runlog = backend.connect(|config| config.redaction = Some(redaction)).await;
     let writer = runlog.writer("secrets").await.expect("a writer");
     let mut wrote = with_secrets(&writer);
     for record in &wrote {
@@ -361,7 +362,7 @@ pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) 
     let error = writer.write(saving).await.expect_err("nobody here has the list that its hash is of");
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
 
-    let page = way.runlog.records("secrets", &RecordFilter::default(), None, 1000).await.expect("a page");
+    let page = backend.runlog.records("secrets", &RecordFilter::default(), None, 1000).await.expect("a page");
     let read: Vec<JournalRecord> = page.records.into_iter().map(|read| read.record.expect("its content")).collect();
     wrote.extend(batch);
     for wrote in &wrote {
@@ -380,7 +381,7 @@ pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) 
         assert!(record.body.facts.tool_name.is_none() || !told.contains("9876543"), "{told}");
         assert!(!told.contains("\"card\"") || told.contains("\"stays\":7"), "{told}");
     }
-    let found = |at| way.runlog.checkpoint("secrets", at);
+    let found = |at| backend.runlog.checkpoint("secrets", at);
     let latest = found(None).await.expect("an answer").expect("its hash is right");
     assert_eq!(latest.messages, Some(vec![json!(format!("a {REDACTED}")).into()]));
     let own = found(Some(JournalSeq::ZERO)).await.expect("an answer").expect("its hash is right");
@@ -388,11 +389,11 @@ pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(way: &Way) 
     assert_eq!(own.state.map(|state| state.to_value()["word"].clone()), Some(format!("a {REDACTED}").into()));
 }
 
-/// The claims above, each as a test on the journal that `$way` makes.
+/// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! writing_claims {
-    ($way:path) => {
-        $crate::way_claims! { $way, writing:
+    ($backend:path) => {
+        $crate::backend_claims! { $backend, writing:
             a_write_without_an_answer_is_there_once_when_written_again,
             what_is_written_instead_has_the_number_or_learns_that_it_is_taken,
             what_another_process_wrote_before_is_found,

@@ -1,55 +1,55 @@
 //! What the gate promises, and what two processes that want one run do, where appends go straight to Kafka.
 
 use runlog_tests::{
+    backend::Backend,
     claims::{batches, reopen, takeover},
-    site::Site,
-    way::Way,
+    deployment::Deployment,
 };
 
-runlog_tests::served_claims!(Site::kafka);
+runlog_tests::served_claims!(Deployment::kafka);
 
 #[test]
 fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(&Site::kafka()?)
+    takeover::an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::kafka()?)
 }
 
 #[test]
 fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(&Site::kafka()?)
+    takeover::an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::kafka()?)
 }
 
 #[test]
 fn of_agents_that_claim_a_run_at_once_one_gets_it() -> anyhow::Result<()> {
-    takeover::of_agents_that_claim_a_run_at_once_one_gets_it(&Site::kafka()?)
+    takeover::of_agents_that_claim_a_run_at_once_one_gets_it(&Deployment::kafka()?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result() {
-    let way = Way::kafka().await.expect("a server");
-    reopen::reopen_after_an_unknown_append_loses_and_doubles_no_held_result(&way).await;
-    reopen::reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(&way).await;
+    let backend = Backend::kafka().await.expect("a server");
+    reopen::reopen_after_an_unknown_append_loses_and_doubles_no_held_result(&backend).await;
+    reopen::reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(&backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_takes_effect_whole_or_not_at_all() {
-    let way = Way::kafka().await.expect("a server");
-    batches::a_batch_takes_effect_whole_or_not_at_all(&way).await;
-    batches::reopen_finds_a_batch_whole_or_sends_it_whole(&way).await;
+    let backend = Backend::kafka().await.expect("a server");
+    batches::a_batch_takes_effect_whole_or_not_at_all(&backend).await;
+    batches::reopen_finds_a_batch_whole_or_sends_it_whole(&backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_is_written_again_takes_no_number() {
-    let way = Way::kafka().await.expect("a server");
-    batches::a_record_that_is_written_again_takes_no_number(&way).await;
+    let backend = Backend::kafka().await.expect("a server");
+    batches::a_record_that_is_written_again_takes_no_number(&backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn results_of_calls_that_outlive_their_run_are_evidence() {
-    let way = Way::kafka().await.expect("a server");
-    Box::pin(reopen::results_of_calls_that_outlive_their_run_are_evidence(&way)).await;
+    let backend = Backend::kafka().await.expect("a server");
+    Box::pin(reopen::results_of_calls_that_outlive_their_run_are_evidence(&backend)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_checkpoint_builds_on_one_that_was_refused() {
-    reopen::no_checkpoint_builds_on_one_that_was_refused(&Way::kafka().await.expect("a server")).await;
+    reopen::no_checkpoint_builds_on_one_that_was_refused(&Backend::kafka().await.expect("a server")).await;
 }

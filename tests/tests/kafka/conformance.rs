@@ -1,7 +1,7 @@
 //! Our server on Apache Kafka keeps every rule of `runlog conformance`.
 
 use anyhow::ensure;
-use runlog_tests::{claims::port_conformance, kafka::Broker, ported::Way, server::Launch};
+use runlog_tests::{claims::port_conformance, kafka::Broker, port_fixture::PortBackend, server::Launch};
 use tempfile::tempdir;
 
 #[test]
@@ -19,5 +19,5 @@ fn our_server_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
 
 #[test]
 fn a_journal_that_ports_write_to_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
-    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&Way::kafka()?)
+    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&PortBackend::kafka()?)
 }

@@ -7,11 +7,12 @@
 use anyhow::{Context, ensure};
 use runlog_log::kafka::KafkaLog;
 use runlog_tests::{
-    cable::Cable,
+    agent_process::AgentProcess,
+    deployment::Deployment,
     kafka::Broker,
     random::Random,
     server::Launch,
-    site::{Agent, Site},
+    tcp_proxy::TcpProxy,
     writers::{Story, Writers, compare, kafka::Kafka},
 };
 use serde_json::{Value, json};
@@ -44,34 +45,34 @@ fn book(seat: &str, key: Option<&str>, hold: bool) -> Value {
 }
 
 /// Brings an agent to where it is held up.
-fn hold(agent: &mut Agent, (moment, key): (&str, Option<&str>), seat: &str) -> anyhow::Result<()> {
+fn hold(agent: &mut AgentProcess, (moment, key): (&str, Option<&str>), seat: &str) -> anyhow::Result<()> {
     let effect = moment == "effect_happened";
     if !effect {
-        agent.will_stop_at(moment)?;
+        agent.arm_failpoint(moment)?;
     }
-    agent.held(moment, &book(seat, key, effect))
+    agent.run_to_failpoint(moment, &book(seat, key, effect))
 }
 
 /// What the booking comes to: what the agent says when it goes on, or behind a reopening. How often it reopened, too.
-fn booked(agent: &mut Agent, seat: &str, key: Option<&str>) -> anyhow::Result<(Value, usize)> {
-    let mut said = agent.hear()?;
+fn booked(agent: &mut AgentProcess, seat: &str, key: Option<&str>) -> anyhow::Result<(Value, usize)> {
+    let mut said = agent.receive()?;
     for reopened in 0..REOPENS_MAX {
         if said["result"].is_object() {
             return Ok((said, reopened));
         }
         ensure!(["unavailable", "stale"].iter().any(|kind| said["error"] == *kind), "{said}");
         // Where the connections are not back yet it fails, and is asked again.
-        agent.ask(&json!("reopen"))?;
-        said = agent.ask(&book(seat, key, false))?;
+        agent.request(&json!("reopen"))?;
+        said = agent.request(&book(seat, key, false))?;
     }
     anyhow::bail!("no end of it: {said}")
 }
 
 /// What the server says while it cannot ask the broker: what it has where that is enough, and otherwise nothing.
-fn nothing_old_in_disguise(site: &Site, run: &str) -> anyhow::Result<()> {
-    let (status, said) = site.server.get(&format!("/v1/runs/{run}?deadline_ms=1000"))?;
+fn nothing_old_in_disguise(deployment: &Deployment, run: &str) -> anyhow::Result<()> {
+    let (status, said) = deployment.server.get(&format!("/v1/runs/{run}?deadline_ms=1000"))?;
     ensure!(status == 503 && ["unavailable", "stale"].iter().any(|kind| said["kind"] == *kind), "{status} {said}");
-    let (status, said) = site.server.get(&format!("/v1/runs/{run}?consistency=eventual"))?;
+    let (status, said) = deployment.server.get(&format!("/v1/runs/{run}?consistency=eventual"))?;
     ensure!(status == 200, "{status} {said}");
     Ok(())
 }
@@ -84,15 +85,15 @@ struct Booking {
 }
 
 /// Every booking is in its run's records as its agent was told, and happened once.
-fn all_is_there(site: &Site, bookings: &[Booking]) -> anyhow::Result<()> {
-    let ledger = site.ledger()?;
+fn all_is_there(deployment: &Deployment, bookings: &[Booking]) -> anyhow::Result<()> {
+    let ledger = deployment.ledger()?;
     ensure!(ledger.len() == bookings.len(), "{} effects of {} bookings", ledger.len(), bookings.len());
     for Booking { run, seat, said } in bookings {
         let lines: Vec<&Value> =
             ledger.iter().filter(|line| line["run"] == *run && line["args"]["seat"] == seat.as_str()).collect();
         ensure!(lines.len() == 1 && lines[0]["result"] == said["result"], "{seat} of {run}: {lines:?}, told {said}");
         let args = json!({ "seat": seat }).to_string();
-        let found = site.server.runlog().answer(&["lookup", run, "--tool", "book", "--args", &args])?;
+        let found = deployment.server.runlog().answer(&["lookup", run, "--tool", "book", "--args", &args])?;
         ensure!(found["status"] == "completed" && found["result"] == said["result"], "{seat} of {run}: {found}");
         ensure!(found["position"] == said["position"], "{found}, not where it was acknowledged: {said}");
     }
@@ -103,9 +104,9 @@ fn all_is_there(site: &Site, bookings: &[Booking]) -> anyhow::Result<()> {
 fn cut_off_in_the_middle_of_a_booking_the_effect_happens_once_and_nothing_acknowledged_is_lost() -> anyhow::Result<()> {
     let ((cuts, pause), seed) = (cuts()?, Random::seed());
     println!("RUNLOG_SEED={seed} RUNLOG_CUTS={cuts}x{}", pause.as_secs());
-    let cable = Cable::lay()?;
-    let broker = Broker::behind(&cable)?;
-    let site = Site::on(&broker)?;
+    let proxy = TcpProxy::start()?;
+    let broker = Broker::behind(&proxy)?;
+    let deployment = Deployment::on(&broker)?;
     // Beside the agents, many writers on a topic with a projector of its own.
     let (folder, config) = (tempfile::tempdir()?, broker.unique_topic());
     let other = Launch::kafka(folder.path(), &config).partitions(4).start()?;
@@ -115,9 +116,9 @@ fn cut_off_in_the_middle_of_a_booking_the_effect_happens_once_and_nothing_acknow
     let writers = runtime.block_on(async { Writers::start_at(RATE, stories, &sink) });
 
     let runs = ["numbered", "acknowledged", "happened", "keyed"];
-    let mut agents: Vec<Agent> = runs.iter().map(|_| site.agent()).collect::<anyhow::Result<_>>()?;
+    let mut agents: Vec<AgentProcess> = runs.iter().map(|_| deployment.agent()).collect::<anyhow::Result<_>>()?;
     for (agent, run) in agents.iter_mut().zip(runs) {
-        agent.opened(run)?;
+        agent.open(run)?;
     }
     let (mut bookings, mut reopened, mut connections) = (Vec::new(), 0, 0);
     for cut in 0..cuts {
@@ -125,29 +126,29 @@ fn cut_off_in_the_middle_of_a_booking_the_effect_happens_once_and_nothing_acknow
         for (agent, moment) in agents.iter_mut().zip(MOMENTS) {
             hold(agent, moment, &seat)?;
         }
-        connections += cable.cut();
-        agents.iter_mut().try_for_each(Agent::let_go)?;
-        nothing_old_in_disguise(&site, runs[0])?;
+        connections += proxy.disconnect();
+        agents.iter_mut().try_for_each(AgentProcess::release)?;
+        nothing_old_in_disguise(&deployment, runs[0])?;
         // The injury itself.
         thread::sleep(pause);
-        cable.mend(broker.port());
+        proxy.connect_to(broker.port());
         for ((agent, run), (_, key)) in agents.iter_mut().zip(runs).zip(MOMENTS) {
             let (said, times) = booked(agent, &seat, key).with_context(|| run)?;
             reopened += times;
             bookings.push(Booking { run, seat: seat.clone(), said });
         }
     }
-    all_is_there(&site, &bookings)?;
-    site.verified()?;
+    all_is_there(&deployment, &bookings)?;
+    deployment.verified()?;
     let (acknowledged, repeated) = (writers.acknowledged(), writers.repeated());
     let stories = runtime.block_on(writers.finish())?;
     compare::everything(&other, &stories)?;
     println!(
         "{connections} connections cut, {} refused; {} bookings, {reopened} behind a reopening; {acknowledged} records of \
          other writers acknowledged, {repeated} batches sent again",
-        cable.refused(),
+        proxy.refused(),
         bookings.len()
     );
-    ensure!(connections >= agents.len() && cable.refused() > 0, "nobody was cut off: that proves nothing");
+    ensure!(connections >= agents.len() && proxy.refused() > 0, "nobody was cut off: that proves nothing");
     Ok(())
 }

@@ -5,8 +5,9 @@
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
+    agent_process::AgentProcess,
     agreement::witness::{Stood, Witness},
-    site::{Agent, Site},
+    deployment::Deployment,
 };
 use serde_json::{Value, json};
 use std::{
@@ -24,35 +25,35 @@ fn book(key: Option<&str>) -> Value {
 
 /// A journal whose projector can be stopped, and what stands in its topic.
 struct Race {
-    site: Site,
+    deployment: Deployment,
     witness: Witness,
 }
 
 impl Race {
     fn start() -> anyhow::Result<Self> {
-        let site = Site::kafka()?;
-        let witness = Witness::new(site.topic().context("a topic")?, site.server.partitions)?;
-        Ok(Self { site, witness })
+        let deployment = Deployment::kafka()?;
+        let witness = Witness::new(deployment.topic().context("a topic")?, deployment.server.partitions)?;
+        Ok(Self { deployment, witness })
     }
 
     /// Two processes which have read the same head of a run and are about to claim it.
-    fn at_the_head(&self, run: &str) -> anyhow::Result<[Agent; 2]> {
-        let mut agents = [self.site.agent()?, self.site.agent()?];
+    fn at_the_head(&self, run: &str) -> anyhow::Result<[AgentProcess; 2]> {
+        let mut agents = [self.deployment.agent()?, self.deployment.agent()?];
         for agent in &mut agents {
-            agent.will_stop_at("head_read")?;
-            agent.held("head_read", &json!({ "open": { "run": run } }))?;
+            agent.arm_failpoint("head_read")?;
+            agent.run_to_failpoint("head_read", &json!({ "open": { "run": run } }))?;
         }
         Ok(agents)
     }
 
     /// Lets both go on while the projector stands still, and lets that go on when both have appended.
-    fn both_append(&mut self, [one, other]: [&mut Agent; 2], between: usize) -> anyhow::Result<()> {
+    fn both_append(&mut self, [one, other]: [&mut AgentProcess; 2], between: usize) -> anyhow::Result<()> {
         self.witness.read()?;
-        self.site.server.stop()?;
-        one.let_go()?;
+        self.deployment.server.stop()?;
+        one.release()?;
         // The first one's record stands in the topic before the other goes, or both are on their way at once.
         let mut landed = self.landed(between)?;
-        other.let_go()?;
+        other.release()?;
         landed.extend(self.landed(2 - between)?);
         let shown = || {
             landed.iter().map(|record| {
@@ -60,7 +61,7 @@ impl Race {
             })
         };
         ensure!(landed.len() == 2, "{} records of two appends: {:?}", landed.len(), shown().collect::<Vec<_>>());
-        self.site.server.go_on()
+        self.deployment.server.go_on()
     }
 
     /// Waits until so many more records stand in the topic.
@@ -76,25 +77,25 @@ impl Race {
 
     /// The processes whose effects happened in a run.
     fn booked(&self, run: &str) -> anyhow::Result<Vec<u64>> {
-        let ledger = self.site.ledger()?;
+        let ledger = self.deployment.ledger()?;
         let of_run = ledger.iter().filter(|line| line["run"] == run);
         of_run.map(|line| line["process"].as_u64().context("a process")).collect()
     }
 }
 
 /// What it comes to where nobody but an operator may say whether the first one's effect happened.
-fn decided(race: &Race, run: &str, agent: &mut Agent, key: Option<&str>) -> anyhow::Result<Value> {
-    let said = agent.ask(&book(key))?;
+fn decided(race: &Race, run: &str, agent: &mut AgentProcess, key: Option<&str>) -> anyhow::Result<Value> {
+    let said = agent.request(&book(key))?;
     if said["error"] != "reconcile_required" {
         return Ok(said);
     }
     ensure!(key.is_none() && race.booked(run)?.is_empty(), "{said}");
-    let runlog = race.site.server.runlog();
+    let runlog = race.deployment.server.runlog();
     let recovery = runlog.json(&["recover", run])?.exits(1)?.json()?;
     let pending = recovery["pending"][0]["id"].as_str().context("an id")?;
     let why = ["--not-done", "--who", "test", "--why", "the other one was fenced", "--yes"];
     runlog.answer(&[&["effects", "resolve", run, pending], &why[..]].concat())?;
-    agent.ask(&book(key))
+    agent.request(&book(key))
 }
 
 /// Both have read the same head, and claim it while nobody tells them what became of that.
@@ -104,20 +105,20 @@ fn of_two_that_claim_while_the_projector_stands_still_one_books() -> anyhow::Res
     for (run, between) in [("together", 0), ("one by one", 1), ("together again", 0)] {
         let [mut one, mut other] = race.at_the_head(run)?;
         race.both_append([&mut one, &mut other], between)?;
-        let said = [one.hear()?, other.hear()?];
+        let said = [one.receive()?, other.receive()?];
         let won: Vec<bool> = said.iter().map(|said| said["opened"]["epoch"] == 1).collect();
         let lost: Vec<bool> = said.iter().map(|said| said["error"] == "claim_lost").collect();
         ensure!(won[0] != won[1] && lost[0] == won[1] && lost[1] == won[0], "{said:?}");
         let (winner, loser) = if won[0] { (&mut one, &mut other) } else { (&mut other, &mut one) };
-        let booked = winner.ask(&book(None))?;
+        let booked = winner.request(&book(None))?;
         ensure!(booked["result"].is_object() && booked["recorded"] == false, "{booked}");
         // The other one takes the run over, and is told what the first one got.
-        loser.opened(run)?;
-        let again = loser.ask(&book(None))?;
+        loser.open(run)?;
+        let again = loser.request(&book(None))?;
         ensure!(again["recorded"] == true && again["result"] == booked["result"], "{again}, not {booked}");
-        ensure!(race.booked(run)? == [winner.id()], "{:?}", race.site.ledger()?);
+        ensure!(race.booked(run)? == [winner.id()], "{:?}", race.deployment.ledger()?);
     }
-    race.site.verified()
+    race.deployment.verified()
 }
 
 /// One has the run and is about to append its intent; the other claims the run; nobody tells either what became of it.
@@ -130,27 +131,27 @@ fn a_booking_and_a_takeover_that_race_while_the_projector_stands_still_book_once
     for (key, keyed) in [(None, "keyless"), (Some("k"), "keyed")] {
         for (order, booker_first, between) in orders {
             let run = format!("{keyed}-{order}");
-            let (mut booker, mut taker) = (race.site.agent()?, race.site.agent()?);
-            booker.opened(&run)?;
-            booker.will_stop_at("record_numbered")?;
-            booker.held("record_numbered", &book(key))?;
-            taker.will_stop_at("head_read")?;
-            taker.held("head_read", &json!({ "open": { "run": run } }))?;
+            let (mut booker, mut taker) = (race.deployment.agent()?, race.deployment.agent()?);
+            booker.open(&run)?;
+            booker.arm_failpoint("record_numbered")?;
+            booker.run_to_failpoint("record_numbered", &book(key))?;
+            taker.arm_failpoint("head_read")?;
+            taker.run_to_failpoint("head_read", &json!({ "open": { "run": run } }))?;
             let both = if booker_first { [&mut booker, &mut taker] } else { [&mut taker, &mut booker] };
             race.both_append(both, between)?;
             // The claim is in the log before anybody was told of the intent.
-            let said = booker.hear()?;
+            let said = booker.receive()?;
             ensure!(said["error"] == "fenced", "{run}: {said}");
-            ensure!(race.booked(&run)?.is_empty(), "{run}: {:?}", race.site.ledger()?);
-            fenced += race.site.anomalies(&run)?.len();
-            let said = taker.hear()?;
+            ensure!(race.booked(&run)?.is_empty(), "{run}: {:?}", race.deployment.ledger()?);
+            fenced += race.deployment.anomalies(&run)?.len();
+            let said = taker.receive()?;
             ensure!(said["opened"]["epoch"] == 2, "{run}: {said}");
             let said = decided(&race, &run, &mut taker, key)?;
             ensure!(said["result"].is_object() && said["recorded"] == false, "{run}: {said}");
-            ensure!(race.booked(&run)? == [taker.id()], "{run}: {:?}", race.site.ledger()?);
+            ensure!(race.booked(&run)? == [taker.id()], "{run}: {:?}", race.deployment.ledger()?);
         }
     }
     // Behind the claim the intent is refused; before it, it stands.
     ensure!((2..=4).contains(&fenced), "{fenced} intents came too late");
-    race.site.verified()
+    race.deployment.verified()
 }

@@ -1,33 +1,33 @@
 //! codetether's write-back journal on Kafka.
 
-use runlog_tests::{claims::port_codetether, ported::Way};
+use runlog_tests::{claims::port_codetether, port_fixture::PortBackend};
 
 #[test]
 fn the_export_is_the_crates_byte_for_byte() -> anyhow::Result<()> {
-    port_codetether::the_export_is_the_crates_byte_for_byte(&Way::kafka()?)
+    port_codetether::the_export_is_the_crates_byte_for_byte(&PortBackend::kafka()?)
 }
 
 #[test]
 fn only_what_is_staged_and_passes_its_checks_is_committed() -> anyhow::Result<()> {
-    port_codetether::only_what_is_staged_and_passes_its_checks_is_committed(&Way::kafka()?)
+    port_codetether::only_what_is_staged_and_passes_its_checks_is_committed(&PortBackend::kafka()?)
 }
 
 #[test]
 fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_codetether::concurrent_writers_lose_and_double_nothing(&Way::kafka()?)
+    port_codetether::concurrent_writers_lose_and_double_nothing(&PortBackend::kafka()?)
 }
 
 #[test]
 fn what_a_killed_process_left_open_is_reconciled_or_abandoned() -> anyhow::Result<()> {
-    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&Way::kafka()?)
+    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&PortBackend::kafka()?)
 }
 
 #[test]
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_codetether::of_two_processes_the_one_that_took_over_writes(&Way::kafka()?)
+    port_codetether::of_two_processes_the_one_that_took_over_writes(&PortBackend::kafka()?)
 }
 
 #[test]
 fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
-    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::kafka()?)
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&PortBackend::kafka()?)
 }

@@ -1,38 +1,38 @@
 //! The observability store on Kafka.
 
-use runlog_tests::{claims::port_observability, ported::Way};
+use runlog_tests::{claims::port_observability, port_fixture::PortBackend};
 
 #[test]
 fn rows_are_upserted_and_a_call_ends_once() -> anyhow::Result<()> {
-    port_observability::rows_are_upserted_and_a_call_ends_once(&Way::kafka()?)
+    port_observability::rows_are_upserted_and_a_call_ends_once(&PortBackend::kafka()?)
 }
 
 #[test]
 fn a_group_takes_effect_together_or_not_at_all() -> anyhow::Result<()> {
-    port_observability::a_group_takes_effect_together_or_not_at_all(&Way::kafka()?)
+    port_observability::a_group_takes_effect_together_or_not_at_all(&PortBackend::kafka()?)
 }
 
 #[test]
 fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_observability::concurrent_writers_lose_and_double_nothing(&Way::kafka()?)
+    port_observability::concurrent_writers_lose_and_double_nothing(&PortBackend::kafka()?)
 }
 
 #[test]
 fn what_a_killed_process_wrote_is_found_by_the_next() -> anyhow::Result<()> {
-    port_observability::what_a_killed_process_wrote_is_found_by_the_next(&Way::kafka()?)
+    port_observability::what_a_killed_process_wrote_is_found_by_the_next(&PortBackend::kafka()?)
 }
 
 #[test]
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_observability::of_two_processes_the_one_that_took_over_writes(&Way::kafka()?)
+    port_observability::of_two_processes_the_one_that_took_over_writes(&PortBackend::kafka()?)
 }
 
 #[test]
 fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
-    port_observability::a_correction_of_the_past_is_kept(&Way::kafka()?)
+    port_observability::a_correction_of_the_past_is_kept(&PortBackend::kafka()?)
 }
 
 #[test]
 fn an_end_finds_a_request_and_no_call_starts_after_it() -> anyhow::Result<()> {
-    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&Way::kafka()?)
+    port_observability::an_end_finds_a_request_and_no_call_starts_after_it(&PortBackend::kafka()?)
 }

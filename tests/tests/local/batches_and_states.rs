@@ -20,7 +20,7 @@ use runlog_schemas::{
 use runlog_tests::{
     agent::Agent,
     checkpoints::Journal,
-    every_kind::{examples, head, number},
+    example_records::{examples, head, number},
     random::Random,
 };
 use serde_json::{Value, json};

@@ -7,8 +7,8 @@ use runlog_model::Rule;
 use runlog_tests::{
     claims::port_conformance,
     command::Runlog,
-    ported::Way,
-    second::{Second, name_of},
+    port_fixture::PortBackend,
+    reference_server::{ReferenceServer, name_of},
     server::Launch,
 };
 use serde_json::Value;
@@ -71,12 +71,12 @@ fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
 
 #[test]
 fn a_journal_that_ports_write_to_over_http_keeps_every_rule() -> anyhow::Result<()> {
-    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&Way::http()?)
+    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&PortBackend::http()?)
 }
 
 #[test]
 fn a_second_server_over_the_model_keeps_every_rule() -> anyhow::Result<()> {
-    let second = Second::start(None)?;
+    let second = ReferenceServer::start(None)?;
     all_pass(&report(&second.url)?)
 }
 
@@ -87,7 +87,7 @@ fn a_server_that_gets_one_rule_wrong_fails_that_rule_and_no_other() -> anyhow::R
     let work = || -> anyhow::Result<()> {
         loop {
             let Some(name) = left.lock().unwrap().next() else { return Ok(()) };
-            let second = Second::start(Some(name))?;
+            let second = ReferenceServer::start(Some(name))?;
             let report = report(&second.url).with_context(|| format!("without {name}"))?;
             table.lock().unwrap().push((name.clone(), report));
         }
@@ -130,7 +130,7 @@ fn the_suite_has_every_rule_of_the_model_that_a_client_can_see() -> anyhow::Resu
 
 #[test]
 fn a_report_says_what_was_asked_what_was_answered_and_what_was_expected() -> anyhow::Result<()> {
-    let second = Second::start(Some("gap"))?;
+    let second = ReferenceServer::start(Some("gap"))?;
     let runlog = Runlog::at(&second.url);
     let ran = runlog.plain(&["conformance", "--rule", "gap", "--rule", "ended", "--prefix", "mine"])?.exits(1)?;
     for part in [

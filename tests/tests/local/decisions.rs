@@ -6,7 +6,7 @@ use runlog_schemas::{codec::NoRegistry, draft::Draft};
 use runlog_tests::{
     command::binary,
     foreign::append_local,
-    served::{self, CLAIMED},
+    sample_journal::{self, CLAIMED},
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn only_pending(server: &Server) -> anyhow::Result<Value> {
 #[test]
 fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let before = only_pending(&server)?;
     let (records, one) =
         (format!("/v1/runs/{CLAIMED}/records"), format!("/v1/runs/{CLAIMED}/effects/{ASKED}/resolution"));
@@ -81,7 +81,7 @@ fn a_decision_that_does_not_say_what_it_was_made_at_is_refused_and_not_appended(
 #[test]
 fn an_old_decision_that_the_log_has_is_answered_where_it_is() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    served::start(folder.path())?.kill()?;
+    sample_journal::start(folder.path())?.kill()?;
     let launch = Launch::local(folder.path());
     let old = decision("old", "give_up");
     let mut record = Draft::parse(&old.to_string())?.record;
@@ -165,7 +165,7 @@ fn read(mut stdout: ChildStdout, send: &mpsc::Sender<String>) {
 #[test]
 fn the_command_shows_what_changed_since_it_asked_and_asks_again() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let before = only_pending(&server)?["revision"].as_u64().context("a revision")?;
     let resolve = ["effects", "resolve", CLAIMED, ASKED, "--give-up", "--who", "jo", "--why", "asked the bank"];
     let mut command = Terminal::start(&server, &resolve)?;

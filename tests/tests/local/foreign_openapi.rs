@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, ensure};
 use runlog_tests::{
     programs::{here, python},
-    served,
+    sample_journal,
     server::Server,
 };
 use tempfile::tempdir;
@@ -42,7 +42,7 @@ fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)
 #[test]
 fn a_client_that_goes_by_the_document_finds_the_server_as_it_says() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(&folder.path().join("data"))?;
+    let server = sample_journal::start(&folder.path().join("data"))?;
     let (well, report) = schemathesis(folder.path(), &server)?;
     ensure!(well, "{report}\nthe server complained of: {}", server.stderr());
     // One that asked nothing finds nothing.

@@ -67,7 +67,7 @@ mod local {
 }
 
 mod http {
-    use runlog_tests::site::Site;
+    use runlog_tests::deployment::Deployment;
 
-    runlog_tests::served_claims!(Site::http);
+    runlog_tests::served_claims!(Deployment::http);
 }

@@ -2,17 +2,17 @@
 //! will, and over HTTP.
 
 mod local {
-    use runlog_tests::way::Way;
+    use runlog_tests::backend::Backend;
 
-    async fn way() -> Way {
-        Way::local().await.expect("a journal")
+    async fn backend() -> Backend {
+        Backend::local().await.expect("a journal")
     }
 
-    runlog_tests::reopen_claims!(way);
-    runlog_tests::call_claims!(way);
-    runlog_tests::record_claims!(way);
-    runlog_tests::batch_claims!(way);
-    runlog_tests::writing_claims!(way);
+    runlog_tests::reopen_claims!(backend);
+    runlog_tests::call_claims!(backend);
+    runlog_tests::record_claims!(backend);
+    runlog_tests::batch_claims!(backend);
+    runlog_tests::writing_claims!(backend);
 }
 
 mod memory {
@@ -26,8 +26,8 @@ mod memory {
 
     use runlog_log::{Clock, memory::MemoryOptions};
     use runlog_tests::{
+        backend::Backend,
         claims::{interleavings, reopen},
-        way::Way,
     };
 
     const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -37,9 +37,9 @@ mod memory {
         let now = Arc::new(AtomicI64::new(1_000_000));
         let clock = now.clone();
         let clock = Clock::new(move || clock.load(Ordering::SeqCst));
-        let way = Way::memory(MemoryOptions { clock, ..MemoryOptions::default() }).await.expect("a journal");
+        let backend = Backend::memory(MemoryOptions { clock, ..MemoryOptions::default() }).await.expect("a journal");
         // An agent whose clock is years ahead.
-        let skewed = way.connect(|config| config.clock = || u64::MAX >> 8).await;
+        let skewed = backend.connect(|config| config.clock = || u64::MAX >> 8).await;
         let run = skewed.open("aged").await.expect("open");
         run.flush().await.expect("applied");
         for (later, active) in [(59_999, true), (60_000, false)] {
@@ -52,60 +52,63 @@ mod memory {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_call_cancelled_while_it_is_read_back_counts_as_never_started() {
-        runlog_tests::claims::reopen::a_call_cancelled_while_it_is_read_back_counts_as_never_started(&way().await)
+        runlog_tests::claims::reopen::a_call_cancelled_while_it_is_read_back_counts_as_never_started(&backend().await)
             .await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
-        Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&way().await)).await;
+        Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&backend().await)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call() {
-        Box::pin(interleavings::a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(&way().await)).await;
+        Box::pin(interleavings::a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(&backend().await)).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call() {
-        Box::pin(interleavings::a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(&way().await)).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again() {
-        runlog_tests::claims::writing::a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(&way().await)
+        Box::pin(interleavings::a_handle_reopened_during_a_read_back_keeps_its_run_and_its_call(&backend().await))
             .await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again() {
+        runlog_tests::claims::writing::a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
+            &backend().await,
+        )
+        .await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn an_operation_past_its_time_says_what_it_left() {
-        runlog_tests::claims::records::an_operation_past_its_time_says_what_it_left(&way().await).await;
+        runlog_tests::claims::records::an_operation_past_its_time_says_what_it_left(&backend().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_trace_goes_with_its_records_as_a_header() {
-        let way = way().await;
+        let backend = backend().await;
         for (run, traceparent) in
             [("traced", (|| Some(TRACE.into())) as fn() -> Option<String>), ("not", || Some("?".into()))]
         {
-            let runlog = way.connect(|config| config.traceparent = traceparent).await;
+            let runlog = backend.connect(|config| config.traceparent = traceparent).await;
             runlog.open(run).await.expect("open").turn("user", "hello").await.expect("a turn");
         }
-        let traced = way.headers("traced").await;
+        let traced = backend.headers("traced").await;
         assert!(traced.len() == 3 && traced.iter().all(|headers| headers["traceparent"] == TRACE), "{traced:?}");
-        let not = way.headers("not").await;
+        let not = backend.headers("not").await;
         assert!(not.len() == 3 && not.iter().all(|headers| !headers.contains_key("traceparent")), "{not:?}");
     }
 
-    async fn way() -> Way {
-        Way::memory(MemoryOptions::default()).await.expect("a journal")
+    async fn backend() -> Backend {
+        Backend::memory(MemoryOptions::default()).await.expect("a journal")
     }
 
-    runlog_tests::reopen_claims!(way);
-    runlog_tests::call_claims!(way);
-    runlog_tests::record_claims!(way);
-    runlog_tests::batch_claims!(way);
-    runlog_tests::writing_claims!(way);
+    runlog_tests::reopen_claims!(backend);
+    runlog_tests::call_claims!(backend);
+    runlog_tests::record_claims!(backend);
+    runlog_tests::batch_claims!(backend);
+    runlog_tests::writing_claims!(backend);
 }
 
 mod http {
@@ -114,18 +117,18 @@ mod http {
         local::{LocalConfig, LocalLog},
     };
     use runlog_producer::Runlog;
-    use runlog_tests::{site::Site, way::Way};
+    use runlog_tests::{backend::Backend, deployment::Deployment};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_trace_goes_through_the_server_into_the_log() {
         const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        let site = Site::http().expect("a server");
-        let mut config = site.config(&site.server.url).expect("a journal");
+        let deployment = Deployment::http().expect("a server");
+        let mut config = deployment.config(&deployment.server.url).expect("a journal");
         config.traceparent = || Some(TRACE.into());
         let runlog = Runlog::connect(config).await.expect("a journal");
         let position = runlog.open("traced").await.expect("open").turn("user", "hello").await.expect("a turn");
-        let folder = site.path("data").join("log");
-        site.server.kill().expect("killed");
+        let folder = deployment.path("data").join("log");
+        deployment.server.kill().expect("killed");
         let log = LocalLog::open(LocalConfig::new(folder)).expect("its log");
         let mut reader = log.reader(&[(position.partition, position.offset)]).expect("a reader");
         let found = reader.poll(1, std::time::Duration::from_secs(60)).expect("records");
@@ -133,13 +136,13 @@ mod http {
         assert_eq!(traces.map(|(_, value)| value.as_slice()).collect::<Vec<_>>(), [TRACE.as_bytes()]);
     }
 
-    async fn way() -> Way {
-        Way::http().await.expect("a server")
+    async fn backend() -> Backend {
+        Backend::http().await.expect("a server")
     }
 
-    runlog_tests::reopen_claims!(way);
-    runlog_tests::call_claims!(way);
-    runlog_tests::record_claims!(way);
-    runlog_tests::batch_claims!(way);
-    runlog_tests::writing_claims!(way);
+    runlog_tests::reopen_claims!(backend);
+    runlog_tests::call_claims!(backend);
+    runlog_tests::record_claims!(backend);
+    runlog_tests::batch_claims!(backend);
+    runlog_tests::writing_claims!(backend);
 }

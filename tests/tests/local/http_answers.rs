@@ -17,10 +17,10 @@ use runlog_schemas::{
 };
 use runlog_tests::{
     agent::entry,
-    cut::Relay,
+    backend::{Backend, dropped_after},
+    deployment::Deployment,
+    http_proxy::HttpProxy,
     server::Launch,
-    site::Site,
-    way::{Way, dropped_after},
 };
 use serde_json::Value;
 use std::{
@@ -49,14 +49,14 @@ fn turn(writer: &Writer, id: &str) -> JournalRecord {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_again() {
-    let site = Site::http().unwrap();
-    let relay = Relay::start(&site.server.url, "/records").unwrap();
-    let writer = site.connect_by(&relay.url).await.unwrap().writer("proxied").await.unwrap();
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/records").unwrap();
+    let writer = deployment.connect_by(&proxy.url).await.unwrap().writer("proxied").await.unwrap();
     let mut ids = Vec::new();
     for (nth, answer) in STRANGE.iter().enumerate() {
         for passed in [true, false] {
             let id = format!("{nth}-{passed}");
-            relay.answer_next(answer, passed);
+            proxy.answer_next(answer, passed);
             let error = writer.write(turn(&writer, &id)).await.unwrap_err();
             let told = (error.kind(), error.side_effect(), error.action());
             assert_eq!(told, (ErrorKind::Unavailable, SideEffect::Unknown, Action::Reopen), "{answer}: {error}");
@@ -64,7 +64,8 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
             ids.push(id);
         }
     }
-    let page = site.connect().await.unwrap().records("proxied", &RecordFilter::default(), None, 1000).await.unwrap();
+    let page =
+        deployment.connect().await.unwrap().records("proxied", &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.into_iter().map(|read| read.record.unwrap());
     let turns = records.filter(|record| record.payload.payload_type() == "conversation_turn");
     assert_eq!(turns.map(|turn| turn.body.record_id.as_str().to_owned()).collect::<Vec<_>>(), ids, "each once");
@@ -72,17 +73,17 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_something_else_answered_is_to_be_asked_again_and_never_answered_with_nothing() {
-    let site = Site::http().unwrap();
-    let relay = Relay::start(&site.server.url, "/checkpoints").unwrap();
-    let runlog = site.connect_by(&relay.url).await.unwrap();
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/checkpoints").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
     for answer in STRANGE {
-        relay.answer_next(answer, false);
+        proxy.answer_next(answer, false);
         let error = runlog.checkpoint("asked", None).await.unwrap_err();
         assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{answer}: {error}");
         assert!(runlog.checkpoint("asked", None).await.unwrap().is_none(), "{answer}");
     }
     let missing = "HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\nconnection: close\r\n\r\nnot found";
-    relay.answer_next(missing, false);
+    proxy.answer_next(missing, false);
     let error = runlog.checkpoint("asked", None).await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Internal, Action::Operator), "{error}");
 }
@@ -94,32 +95,32 @@ const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\ncontent-
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_server_is_asked_again_and_stops_no_handle() {
-    let site = Site::http().unwrap();
-    let relay = Relay::start(&site.server.url, "/outcome").unwrap();
-    let run = site.connect_by(&relay.url).await.unwrap().open("busy").await.unwrap();
-    relay.answer_next(BUSY, false);
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
+    let run = deployment.connect_by(&proxy.url).await.unwrap().open("busy").await.unwrap();
+    proxy.answer_next(BUSY, false);
     let booked = async |_| Ok(Json::from(Value::from("booked")));
     let answer = run.tool("book", &1).once(booked).await.unwrap();
     assert_eq!(answer.result.map(|result| result.to_value()), Some(Value::from("booked")));
     run.turn("user", "goes on").await.unwrap();
-    let found = site.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
+    let found = deployment.connect().await.unwrap().recovery("busy").await.unwrap().unwrap();
     assert_eq!((found.epoch.get(), found.completed.len()), (1, 1), "it did not claim again");
 }
 
 /// A server that reads an old state of the log does not know the handle's claim: that is no other process.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
-    let site = Site::http().unwrap();
-    let relay = Relay::start(&site.server.url, "/recovery").unwrap();
-    let runlog = site.connect_by(&relay.url).await.unwrap();
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
     runlog.open("old").await.unwrap();
     let client = runlog_tests::server::client().unwrap();
-    let url = format!("{}/v1/runs/old/recovery?full=true", site.server.url);
+    let url = format!("{}/v1/runs/old/recovery?full=true", deployment.server.url);
     let old = client.get(url).send().await.unwrap().text().await.unwrap();
     let old = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{old}", old.len());
     // Opening: the run as it was, its state after the claim.
-    relay.pass(1);
-    relay.answer_next(&old, false);
+    proxy.skip(1);
+    proxy.answer_next(&old, false);
     let error = runlog.open("old").await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{error}");
     let run = runlog.open("old").await.unwrap();
@@ -127,20 +128,20 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     for passes in 0..2 {
         // Reopening: the same.
         assert!(dropped_after(1, run.turn("user", "cancelled")).await.is_none());
-        relay.pass(passes);
-        relay.answer_next(&old, false);
+        proxy.skip(passes);
+        proxy.answer_next(&old, false);
         let error = run.reopen().await.unwrap_err();
         assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{passes}: {error}");
         run.reopen().await.unwrap_or_else(|error| panic!("{passes}: {error}"));
         run.turn("user", "goes on").await.unwrap();
     }
-    let found = site.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
+    let found = deployment.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
     assert_eq!(found.epoch.get(), epoch + 2, "one claim for each reopening");
 }
 
 /// What the server says to a request line as it is, which clients make another one of.
-fn asked(site: &Site, line: &str) -> (String, Value) {
-    let address = site.server.url.strip_prefix("http://").unwrap();
+fn asked(deployment: &Deployment, line: &str) -> (String, Value) {
+    let address = deployment.server.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "{line} HTTP/1.1\r\nhost: {address}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}").unwrap();
     let mut said = String::new();
@@ -151,36 +152,36 @@ fn asked(site: &Site, line: &str) -> (String, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_no_url_can_name_is_refused_by_producers() {
-    let (http, local) = (Way::http().await.unwrap(), Way::local().await.unwrap());
-    for way in [http, local] {
+    let (http, local) = (Backend::http().await.unwrap(), Backend::local().await.unwrap());
+    for backend in [http, local] {
         for run in [".", ".."] {
             let refused = [
-                way.runlog.open(run).await.map(drop),
-                way.runlog.writer(run).await.map(drop),
-                way.runlog.checkpoint(run, None).await.map(drop),
-                way.runlog.run(run).await.map(drop),
+                backend.runlog.open(run).await.map(drop),
+                backend.runlog.writer(run).await.map(drop),
+                backend.runlog.checkpoint(run, None).await.map(drop),
+                backend.runlog.run(run).await.map(drop),
             ];
             for error in refused.map(Result::unwrap_err) {
                 assert_eq!((error.kind(), error.action()), (ErrorKind::Usage, Action::FixTheInput), "{error}");
                 assert!(error.to_string().contains("URL"), "{error}");
             }
         }
-        way.open("...").await.turn("user", "this one can").await.unwrap();
+        backend.open("...").await.turn("user", "this one can").await.unwrap();
     }
 }
 
 #[test]
 fn a_path_that_clients_make_another_one_of_is_refused_and_never_answered_for() {
-    let site = Site::http().unwrap();
+    let deployment = Deployment::http().unwrap();
     let paths = ["..", "%2e%2E/recovery", "./records", ".%2e/lookup?tool=a&args=1", "x/calls/%2E", "../tail"];
     for path in paths {
-        let (status, problem) = asked(&site, &format!("GET /v1/runs/{path}"));
+        let (status, problem) = asked(&deployment, &format!("GET /v1/runs/{path}"));
         assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{path}: {problem}");
     }
-    let (status, problem) = asked(&site, "POST /v1/runs/%2e%2e/claims");
+    let (status, problem) = asked(&deployment, "POST /v1/runs/%2e%2e/claims");
     assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 400", &"usage".into()), "{problem}");
     // What is left of a path by clients that do take it out is no answer that something is not there.
-    let (status, problem) = asked(&site, "GET /v1/lookup?tool=a&args=1");
+    let (status, problem) = asked(&deployment, "GET /v1/lookup?tool=a&args=1");
     assert_eq!((status.as_str(), &problem["kind"]), ("HTTP/1.1 404", &"usage".into()), "{problem}");
 }
 
@@ -198,18 +199,18 @@ fn deep(id: &str, nth: u32, levels: usize) -> JournalRecord {
 /// By a writer of old, or by another one.
 #[test]
 fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
-    let site = Site::http().unwrap();
+    let deployment = Deployment::http().unwrap();
     let (status, problem) =
-        site.server.post("/v1/runs/deep/records", &serde_json::to_value(deep("a", 1, 1)).unwrap()).unwrap();
+        deployment.server.post("/v1/runs/deep/records", &serde_json::to_value(deep("a", 1, 1)).unwrap()).unwrap();
     assert_eq!(status, 200, "{problem}");
     let refused = serde_json::to_string(&deep("b", 2, 126)).unwrap();
-    let (status, problem) = posted(&site, &refused);
+    let (status, problem) = posted(&deployment, &refused);
     assert_eq!((status, &problem["kind"]), (400, &"invalid".into()), "{problem}");
     let told = problem["detail"].as_str().unwrap();
     assert!(told.contains("nests 128 levels deep") && told.contains("/payload/content"), "{told}");
 
-    let data = site.path("data");
-    site.server.kill().unwrap();
+    let data = deployment.path("data");
+    deployment.server.kill().unwrap();
     let partition = partition_of(RunId::new("deep").unwrap(), 4);
     let log = LocalLog::open(LocalConfig::new(data.join("log"))).unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -238,10 +239,10 @@ fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
 }
 
 /// Posts a text as it is.
-fn posted(site: &Site, text: &str) -> (u16, Value) {
+fn posted(deployment: &Deployment, text: &str) -> (u16, Value) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let url = format!("{}/v1/runs/deep/records", site.server.url);
+        let url = format!("{}/v1/runs/deep/records", deployment.server.url);
         let answer = runlog_tests::server::client().unwrap().post(url).body(text.to_owned()).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap())
     })

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
-    served::{self, CLAIMED, IMPORTED, RUN},
+    sample_journal::{self, CLAIMED, IMPORTED, RUN},
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use tempfile::tempdir;
 
 fn with_server(story: impl FnOnce(&Server) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     story(&server)?;
     server.terminate()?;
     Ok(())

@@ -2,8 +2,8 @@
 
 use anyhow::{Context, ensure};
 use runlog_tests::{
-    described::faults,
-    served::{self, CLAIMED, RUN},
+    json_schema::violations,
+    sample_journal::{self, CLAIMED, RUN},
     server::{self, Launch, Server},
 };
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ fn cursor(change: &Value) -> anyhow::Result<&str> {
 #[test]
 fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_described() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
     // Content that is elsewhere, and what nobody is to see.
     let turn =
@@ -101,8 +101,8 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
         let come_to = applied(&changes)?;
         ensure!(come_to.len() as u64 == *count && *count > 0, "{index}: {} of {count}: {come_to:?}", come_to.len());
         for change in &changes {
-            let faults = faults(&document, &document["components"]["schemas"]["Change"], change);
-            ensure!(faults.is_empty(), "{change}: {faults:?}");
+            let violations = violations(&document, &document["components"]["schemas"]["Change"], change);
+            ensure!(violations.is_empty(), "{change}: {violations:?}");
             ensure!(!change.to_string().contains(SECRET), "{change}");
         }
     }
@@ -131,7 +131,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
 #[test]
 fn a_stream_goes_on_at_any_cursor_with_neither_gap_nor_repeat_also_over_a_rebuilt_index() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let indices = ["effects", "tool_calls", "approvals"];
     let whole = indices.map(|index| changes(&server, index, "beginning")).into_iter().collect::<Result<Vec<_>, _>>()?;
     let goes_on = |server: &Server| -> anyhow::Result<()> {
@@ -209,7 +209,7 @@ fn what_comes_is_told_as_it_is_applied_and_the_command_follows_it() -> anyhow::R
 #[test]
 fn a_cursor_that_nothing_follows_from_is_refused_and_a_skip_of_what_was_told_ends_the_stream() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let whole = changes(&server, "effects", "beginning")?;
     let late = whole.iter().find(|change| change["run_id"] == CLAIMED && change["operation"] == "update");
     let late = late.context("evidence")?;

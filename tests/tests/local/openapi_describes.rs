@@ -3,8 +3,8 @@
 use anyhow::{Context, ensure};
 use runlog_schemas::payload::Payload;
 use runlog_tests::{
-    described::faults,
-    served::{self, CLAIMED, IMPORTED, RUN},
+    json_schema::violations,
+    sample_journal::{self, CLAIMED, IMPORTED, RUN},
     server::{Launch, Server},
 };
 use serde_json::{Value, json};
@@ -91,8 +91,8 @@ fn described(document: &Value, method: &str, path: &str, answer: &Value) -> anyh
     let operation = &document["paths"][path][method];
     let schema = &operation["responses"]["200"]["content"]["application/json"]["schema"];
     ensure!(schema.is_object(), "{method} {path} has no answer");
-    let faults = faults(document, schema, answer);
-    ensure!(faults.is_empty(), "{method} {path}: {faults:#?}");
+    let violations = violations(document, schema, answer);
+    ensure!(violations.is_empty(), "{method} {path}: {violations:#?}");
     Ok(())
 }
 
@@ -144,11 +144,11 @@ fn every_payload_type_is_described_and_its_example_is_as_described() -> anyhow::
     for (tag, example) in Payload::TYPES.iter().zip(Payload::EXAMPLES) {
         let schema = json!({ "$ref": mapping[tag] });
         let example: Value = serde_json::from_str(example)?;
-        let faults = faults(&document, &schema, &example["payload"]);
-        ensure!(faults.is_empty(), "{tag}: {faults:#?}");
+        let violations = violations(&document, &schema, &example["payload"]);
+        ensure!(violations.is_empty(), "{tag}: {violations:#?}");
         let missing = json!({ "type": tag });
         ensure!(
-            *tag == "terminal_result" || !self::faults(&document, &schema, &missing).is_empty(),
+            *tag == "terminal_result" || !self::violations(&document, &schema, &missing).is_empty(),
             "{tag} requires nothing"
         );
     }
@@ -170,7 +170,7 @@ fn a_member_too_many_too_few_or_of_another_type_is_found_wherever_it_is() -> any
         (json!({ "list": [{ "a": "1" }] }), Some("/list/0/a is \"1\", not \"integer\"")),
         (json!({ "next": "y" }), Some("/next is \"y\", none of [\"x\"]")),
     ] {
-        let found = faults(&document, &list, &value);
+        let found = violations(&document, &list, &value);
         ensure!(found.first().map(String::as_str) == expected && found.len() < 2, "{value}: {found:?}");
     }
     Ok(())
@@ -179,7 +179,7 @@ fn a_member_too_many_too_few_or_of_another_type_is_found_wherever_it_is() -> any
 #[test]
 fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
     let mut asked = BTreeSet::new();
     let questions = questions(&server)?;
@@ -215,7 +215,7 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
 #[test]
 fn a_stream_has_lines_as_described_and_errors_are_problems_of_their_own_status() -> anyhow::Result<()> {
     let folder = tempdir()?;
-    let server = served::start(folder.path())?;
+    let server = sample_journal::start(folder.path())?;
     let (_, document) = server.get("/openapi.json")?;
     for path in [format!("/v1/runs/{RUN}/tail?until_end=true"), "/v1/tail?until_end=true".to_owned()] {
         let (_, stream) = server.get(&path)?;
@@ -223,8 +223,9 @@ fn a_stream_has_lines_as_described_and_errors_are_problems_of_their_own_status()
             stream.as_str().context("a stream")?.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
         ensure!(lines.len() > 10, "{stream}");
         for line in lines {
-            let faults = faults(&document, &document["components"]["schemas"]["Line"], &serde_json::from_str(line)?);
-            ensure!(faults.is_empty(), "{line}: {faults:?}");
+            let violations =
+                violations(&document, &document["components"]["schemas"]["Line"], &serde_json::from_str(line)?);
+            ensure!(violations.is_empty(), "{line}: {violations:?}");
         }
     }
     let (nothing, missing) = (json!({}), "/v1/runs/nobody".to_owned());
@@ -238,8 +239,8 @@ fn a_stream_has_lines_as_described_and_errors_are_problems_of_their_own_status()
     ];
     for (expected, (status, problem)) in refused {
         ensure!(status == expected && problem["status"] == expected, "{status}: {problem}");
-        let faults = faults(&document, &document["components"]["schemas"]["Problem"], &problem);
-        ensure!(faults.is_empty(), "{problem}: {faults:?}");
+        let violations = violations(&document, &document["components"]["schemas"]["Problem"], &problem);
+        ensure!(violations.is_empty(), "{problem}: {violations:?}");
     }
     server.terminate()?;
     Ok(())

@@ -1,38 +1,38 @@
 //! codetether's write-back journal inside a process and over HTTP.
 
-use runlog_tests::{claims::port_codetether, ported::Way};
+use runlog_tests::{claims::port_codetether, port_fixture::PortBackend};
 
 #[test]
 fn the_export_is_the_crates_byte_for_byte() -> anyhow::Result<()> {
-    port_codetether::the_export_is_the_crates_byte_for_byte(&Way::local()?)?;
-    port_codetether::the_export_is_the_crates_byte_for_byte(&Way::http()?)
+    port_codetether::the_export_is_the_crates_byte_for_byte(&PortBackend::local()?)?;
+    port_codetether::the_export_is_the_crates_byte_for_byte(&PortBackend::http()?)
 }
 
 #[test]
 fn only_what_is_staged_and_passes_its_checks_is_committed() -> anyhow::Result<()> {
-    port_codetether::only_what_is_staged_and_passes_its_checks_is_committed(&Way::http()?)
+    port_codetether::only_what_is_staged_and_passes_its_checks_is_committed(&PortBackend::http()?)
 }
 
 #[test]
 fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_codetether::concurrent_writers_lose_and_double_nothing(&Way::local()?)
+    port_codetether::concurrent_writers_lose_and_double_nothing(&PortBackend::local()?)
 }
 
 #[test]
 fn what_a_killed_process_left_open_is_reconciled_or_abandoned() -> anyhow::Result<()> {
-    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&Way::local()?)?;
-    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&Way::http()?)
+    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&PortBackend::local()?)?;
+    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&PortBackend::http()?)
 }
 
 #[test]
 fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_codetether::of_two_processes_the_one_that_took_over_writes(&Way::http()?)
+    port_codetether::of_two_processes_the_one_that_took_over_writes(&PortBackend::http()?)
 }
 
 #[test]
 fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
-    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::local()?)?;
-    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&Way::http()?)
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&PortBackend::local()?)?;
+    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&PortBackend::http()?)
 }
 
 #[test]

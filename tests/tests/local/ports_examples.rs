@@ -2,32 +2,32 @@
 //! happens twice.
 
 use anyhow::ensure;
-use runlog_tests::ported::Way;
+use runlog_tests::port_fixture::PortBackend;
 use serde_json::{Value, json};
 use std::time::Duration;
 
 const END_WAIT: Duration = Duration::from_secs(60);
 
 /// Runs an example to its end, killed behind each of its first `kills` lines in turn: the last line of the last life.
-fn killed(way: &Way, name: &str, arguments: &[&str], kills: usize) -> anyhow::Result<Vec<Value>> {
+fn killed(backend: &PortBackend, name: &str, arguments: &[&str], kills: usize) -> anyhow::Result<Vec<Value>> {
     for life in 0..kills {
-        let mut example = way.example(name, arguments)?;
-        example.hear()?;
+        let mut example = backend.example(name, arguments)?;
+        example.receive()?;
         // A life that gets further than the one before it.
         for _ in 0..life % 4 {
-            example.ask(&json!("go on"))?;
+            example.request(&json!("go on"))?;
         }
         example.kill()?;
     }
-    let mut example = way.example(name, arguments)?;
-    let mut said = vec![example.hear()?];
+    let mut example = backend.example(name, arguments)?;
+    let mut said = vec![example.receive()?];
     while !last(&said[said.len() - 1]) {
-        said.push(example.ask(&json!("go on"))?);
+        said.push(example.request(&json!("go on"))?);
     }
     if name != "bob_core" {
-        example.let_go()?;
+        example.release()?;
     }
-    example.ends(END_WAIT)?;
+    example.wait_for_exit(END_WAIT)?;
     Ok(said)
 }
 
@@ -38,9 +38,9 @@ fn last(line: &Value) -> bool {
 
 #[test]
 fn a_bob_agent_charges_each_order_once() -> anyhow::Result<()> {
-    let (way, folder) = (Way::local()?, tempfile::tempdir()?);
+    let (backend, folder) = (PortBackend::local()?, tempfile::tempdir()?);
     let ledger = folder.path().join("ledger");
-    let said = killed(&way, "bob_core", &[&ledger.display().to_string()], 6)?;
+    let said = killed(&backend, "bob_core", &[&ledger.display().to_string()], 6)?;
     ensure!(said.last() == Some(&json!({ "entries": 10 })), "{said:?}");
     ensure!(said[0]["how"] == "recorded" && said[9]["how"] == "done", "it went on where it was: {said:?}");
     let charged = std::fs::read_to_string(ledger)?;
@@ -51,9 +51,9 @@ fn a_bob_agent_charges_each_order_once() -> anyhow::Result<()> {
 
 #[test]
 fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
-    let (way, folder) = (Way::local()?, tempfile::tempdir()?);
+    let (backend, folder) = (PortBackend::local()?, tempfile::tempdir()?);
     let state = folder.path().join("state");
-    let said = killed(&way, "codetether", &[&state.display().to_string()], 5)?;
+    let said = killed(&backend, "codetether", &[&state.display().to_string()], 5)?;
     let jsonl = said.last().and_then(|line| line["jsonl"].as_str()).unwrap_or_default();
     let entries: Vec<Value> = jsonl.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let of = |phase: &str| -> Vec<&Value> {
@@ -70,7 +70,7 @@ fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
 
 #[test]
 fn what_an_observed_workspace_said_is_there_once() -> anyhow::Result<()> {
-    let said = killed(&Way::local()?, "observability", &[], 5)?;
+    let said = killed(&PortBackend::local()?, "observability", &[], 5)?;
     ensure!(said.last() == Some(&json!({ "turns": 4, "ended": 4 })), "{said:?}");
     Ok(())
 }

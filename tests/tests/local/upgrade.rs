@@ -23,7 +23,7 @@ use runlog_projector::index::{
 use runlog_schemas::{answer::ErrorKind, datum::Datum, id::RunId};
 use runlog_tests::{
     programs::here,
-    served::{self, CLAIMED},
+    sample_journal::{self, CLAIMED},
     server::Launch,
 };
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn store(dir: &Path, partition: PartitionId) -> Result<Store, runlog_projector::
 /// A journal whose indices another layout has: of their rows nothing is left but what a store knows of itself.
 fn outgrown() -> anyhow::Result<TempDir> {
     let folder = tempdir()?;
-    served::start(folder.path())?.kill()?;
+    sample_journal::start(folder.path())?.kill()?;
     for partition in PartitionId::all(PARTITIONS) {
         let store = store(folder.path(), partition)?;
         for index in INDICES {

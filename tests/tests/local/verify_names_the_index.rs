@@ -12,7 +12,7 @@ use runlog_schemas::{
 };
 use runlog_tests::{
     agent::{Agent, entry, run_in},
-    every_kind::{examples, number},
+    example_records::{examples, number},
     foreign::append_local,
     server::Launch,
 };

@@ -6,7 +6,7 @@ use runlog_producer::{
     id::RecordId,
     payload::{CheckpointPrune, LoopCheckpoint},
 };
-use runlog_tests::way::Way;
+use runlog_tests::backend::Backend;
 use serde_json::{Value, json};
 
 const RUN: &str = "run-1";
@@ -28,69 +28,69 @@ async fn save(writer: &Writer, turn: u64) {
 }
 
 /// What the run's last checkpoint is answered to be.
-async fn assert_latest(way: &Way, turn: u64) {
-    let answered = way.runlog.checkpoint(RUN, None).await.expect("an answer").expect("a checkpoint");
+async fn assert_latest(backend: &Backend, turn: u64) {
+    let answered = backend.runlog.checkpoint(RUN, None).await.expect("an answer").expect("a checkpoint");
     let wanted = state(turn);
     assert_eq!((answered.state, answered.messages), (wanted.state, Some(wanted.messages)));
 }
 
 /// How many messages the run's last checkpoint brought, and whether it builds on another one.
-async fn brought(way: &Way) -> (usize, bool) {
-    let records = way.records(RUN).await;
+async fn brought(backend: &Backend) -> (usize, bool) {
+    let records = backend.records(RUN).await;
     let (_, last) = records.iter().rfind(|(kind, _)| kind == "loop_checkpoint").expect("a checkpoint");
     (last["messages"].as_array().map_or(0, Vec::len), last.get("base").is_some_and(|base| *base != Value::Null))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_brings_what_the_last_one_did_not_have_whoever_wrote_that() {
-    let way = Way::local().await.expect("a journal");
-    let writer = way.runlog.writer(RUN).await.expect("a writer");
+    let backend = Backend::local().await.expect("a journal");
+    let writer = backend.runlog.writer(RUN).await.expect("a writer");
     save(&writer, 3).await;
-    assert_eq!(brought(&way).await, (3, false));
+    assert_eq!(brought(&backend).await, (3, false));
     save(&writer, 5).await;
-    assert_eq!(brought(&way).await, (2, true));
-    let other = way.runlog.writer(RUN).await.expect("a writer");
+    assert_eq!(brought(&backend).await, (2, true));
+    let other = backend.runlog.writer(RUN).await.expect("a writer");
     save(&other, 6).await;
-    assert_eq!(brought(&way).await, (1, true));
-    assert_latest(&way, 6).await;
+    assert_eq!(brought(&backend).await, (1, true));
+    assert_latest(&backend, 6).await;
     writer.checkpoint(&state(7)).await.expect_err("another writer has the run");
-    assert_latest(&way, 6).await;
+    assert_latest(&backend, 6).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_behind_one_whose_append_was_unknown_is_whole() {
-    let memory = Way::memory(MemoryOptions::default()).await.expect("a journal");
-    let http = Way::http().await.expect("a journal");
-    for way in [memory, http] {
-        let writer = way.runlog.writer(RUN).await.expect("a writer");
-        for (turn, fate) in (1..).step_by(2).zip(way.fates) {
+    let memory = Backend::memory(MemoryOptions::default()).await.expect("a journal");
+    let http = Backend::http().await.expect("a journal");
+    for backend in [memory, http] {
+        let writer = backend.runlog.writer(RUN).await.expect("a writer");
+        for (turn, fault) in (1..).step_by(2).zip(backend.faults) {
             save(&writer, turn).await;
-            way.unknown(*fate, writer.checkpoint(&state(turn + 1))).await;
+            backend.run_with_fault(*fault, writer.checkpoint(&state(turn + 1))).await;
             save(&writer, turn + 2).await;
-            assert_latest(&way, turn + 2).await;
-            assert!(brought(&way).await.1, "{fate:?}: what it builds on was applied");
+            assert_latest(&backend, turn + 2).await;
+            assert!(brought(&backend).await.1, "{fault:?}: what it builds on was applied");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_builds_on_none_that_was_pruned() {
-    let way = Way::memory(MemoryOptions::default()).await.expect("a journal");
-    let writer = way.runlog.writer(RUN).await.expect("a writer");
+    let backend = Backend::memory(MemoryOptions::default()).await.expect("a journal");
+    let writer = backend.runlog.writer(RUN).await.expect("a writer");
     save(&writer, 3).await;
     let prune = CheckpointPrune { prune_covered_before: 1.into(), preserve_latest_terminal: false };
     writer.write(writer.draft(None, prune).expect("a record")).await.expect("a prune");
     save(&writer, 4).await;
-    assert_eq!(brought(&way).await, (4, false));
-    assert_latest(&way, 4).await;
+    assert_eq!(brought(&backend).await, (4, false));
+    assert_latest(&backend, 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_checkpoint_behind_a_batch_builds_on_none_that_was_pruned_in_it_and_is_numbered_behind_those_in_it() {
-    let memory = Way::memory(MemoryOptions::default()).await.expect("a journal");
-    let http = Way::http().await.expect("a journal");
-    for way in [memory, http] {
-        let writer = way.runlog.writer(RUN).await.expect("a writer");
+    let memory = Backend::memory(MemoryOptions::default()).await.expect("a journal");
+    let http = Backend::http().await.expect("a journal");
+    for backend in [memory, http] {
+        let writer = backend.runlog.writer(RUN).await.expect("a writer");
         save(&writer, 3).await;
         let prune = CheckpointPrune { prune_covered_before: 1.into(), preserve_latest_terminal: false };
         let list = json!({
@@ -103,8 +103,8 @@ async fn a_checkpoint_behind_a_batch_builds_on_none_that_was_pruned_in_it_and_is
         writer.batch(RecordId::new("batch".to_owned()).expect("an id"), records).await.expect("a batch");
         assert_eq!(writer.next().await.expect("numbers").1, 8);
         save(&writer, 4).await;
-        assert_latest(&way, 4).await;
+        assert_latest(&backend, 4).await;
         // It may build on the one in the batch, which has no messages.
-        assert_eq!(brought(&way).await.0, 4);
+        assert_eq!(brought(&backend).await.0, 4);
     }
 }

@@ -1,7 +1,7 @@
 //! The port's guarantees, and the SDK's tests of journals and checkpoint stores, on Kafka.
 
 use anyhow::Context;
-use runlog_tests::site::Site;
+use runlog_tests::deployment::Deployment;
 
 #[path = "../local/guarantees.rs"]
 mod guarantees;
@@ -15,7 +15,7 @@ mod theirs {
 
 #[test]
 fn the_sdks_journal_tests_pass_on_kafka() -> anyhow::Result<()> {
-    let site = Site::kafka()?;
-    let brokers = &site.topic().context("a topic")?.brokers;
-    theirs_run::run("kafka", &format!("kafka:{brokers}"), &site.server.url, &["theirs::"], theirs::REDUCED)
+    let deployment = Deployment::kafka()?;
+    let brokers = &deployment.topic().context("a topic")?.brokers;
+    theirs_run::run("kafka", &format!("kafka:{brokers}"), &deployment.server.url, &["theirs::"], theirs::REDUCED)
 }

@@ -12,7 +12,7 @@ use runlog_ports::{
     agent_sdk_core::Journal,
     producer::{self, Config, Runlog},
 };
-use runlog_tests::{random::Random, site::Site};
+use runlog_tests::{deployment::Deployment, random::Random};
 use std::{
     env,
     io::{BufRead, BufReader, Write},
@@ -64,14 +64,14 @@ fn on_kafka() -> bool {
 }
 
 /// A server with a journal: on a log of its own, or on a topic.
-fn site() -> anyhow::Result<Site> {
-    if on_kafka() { Site::kafka() } else { Site::http() }
+fn deployment() -> anyhow::Result<Deployment> {
+    if on_kafka() { Deployment::kafka() } else { Deployment::http() }
 }
 
 /// The journal's URL and the server's.
-fn urls(site: &Site) -> (String, String) {
-    let server = site.server.url.clone();
-    (site.topic().map_or(server.clone(), |topic| format!("kafka:{}", topic.brokers)), server)
+fn urls(deployment: &Deployment) -> (String, String) {
+    let server = deployment.server.url.clone();
+    (deployment.topic().map_or(server.clone(), |topic| format!("kafka:{}", topic.brokers)), server)
 }
 
 /// Checks a claim on a local log and over `http:`, or on Kafka.
@@ -80,8 +80,8 @@ fn on_each(claim: impl Fn(&dyn Fn() -> Config) -> anyhow::Result<()>) -> anyhow:
         let folder = tempfile::tempdir()?;
         claim(&|| Config::new(producer::Journal::Local(folder.path().join("log")), "test")).context("local")?;
     }
-    let site = site()?;
-    claim(&|| site.config(&site.server.url).expect("a journal's URL")).context("behind a server")
+    let deployment = deployment()?;
+    claim(&|| deployment.config(&deployment.server.url).expect("a journal's URL")).context("behind a server")
 }
 
 #[test]
@@ -274,8 +274,8 @@ fn kept(journal: &Journal, said: &[String]) -> anyhow::Result<()> {
 fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let local = (format!("local:{}", folder.path().display()), String::new());
-    let site = site()?;
-    let journals = if on_kafka() { vec![urls(&site)] } else { vec![local, urls(&site)] };
+    let deployment = deployment()?;
+    let journals = if on_kafka() { vec![urls(&deployment)] } else { vec![local, urls(&deployment)] };
     for at in journals {
         let mut all = Vec::new();
         for lines in [1_usize, 2, 3, 5, 8, 13] {
@@ -306,8 +306,8 @@ fn acknowledged_records_of_a_killed_process_are_read_by_the_next() -> anyhow::Re
 
 #[test]
 fn one_of_eight_processes_has_the_run_and_the_others_get_an_error() -> anyhow::Result<()> {
-    let site = site()?;
-    let mut writers = (0..8).map(|_| writer(&urls(&site))).collect::<anyhow::Result<Vec<_>>>()?;
+    let deployment = deployment()?;
+    let mut writers = (0..8).map(|_| writer(&urls(&deployment))).collect::<anyhow::Result<Vec<_>>>()?;
     let (tell, told) = std::sync::mpsc::channel();
     for (nth, writer) in writers.iter_mut().enumerate() {
         let (tell, out) = (tell.clone(), writer.stdout.take().context("its answers")?);
@@ -335,7 +335,7 @@ fn one_of_eight_processes_has_the_run_and_the_others_get_an_error() -> anyhow::R
     }
     writers.iter_mut().try_for_each(|writer| writer.kill().and_then(|()| writer.wait().map(drop)))?;
     said.retain(|line| line.starts_with("took"));
-    kept(&Journal::connect(site.config(&site.server.url)?)?, &said)
+    kept(&Journal::connect(deployment.config(&deployment.server.url)?)?, &said)
 }
 
 fn checkpoint(id: &str, covers: u64, seq: u64) -> RunCheckpoint {
@@ -452,16 +452,16 @@ fn a_prune_keeps_a_terminal_checkpoint_that_is_too_large_for_a_batch() -> anyhow
 
 #[test]
 fn the_next_prune_completes_an_interrupted_one() -> anyhow::Result<()> {
-    let site = Site::http()?;
-    let relay = runlog_tests::cut::Relay::start(&site.server.url, "/records?deadline_ms")?;
-    let journal = Journal::connect(site.config(&relay.url)?)?.with_patience(Duration::ZERO);
+    let deployment = Deployment::http()?;
+    let proxy = runlog_tests::http_proxy::HttpProxy::start(&deployment.server.url, "/records?deadline_ms")?;
+    let journal = Journal::connect(deployment.config(&proxy.url)?)?.with_patience(Duration::ZERO);
     let large = with_a_large_one(&journal)?;
     // The batch is refused, and then only the prune itself is written.
-    relay.pass(2);
-    relay.swallow_next();
+    proxy.skip(2);
+    proxy.drop_next_request();
     journal.prune(&run(), BEFORE_THREE).expect_err("it broke off");
     ensure!(journal.load_at_or_before(&run(), &journal_cursor_for_seq(3))?.as_ref() == Some(&large), "it is kept");
-    let config = || site.config(&site.server.url).expect("a journal's URL");
+    let config = || deployment.config(&deployment.server.url).expect("a journal's URL");
     ensure!(answered(config(), 3)?.is_none(), "Runlog itself does not know that yet");
     ensure!(journal.prune(&run(), BEFORE_THREE)?.pruned_count == 0, "all that was to be is pruned");
     ensure!(answered(config(), 3)? == Some(serde_json::to_value(&large)?), "and now it does");

@@ -6,7 +6,7 @@ mod example;
 mod guarantees;
 mod theirs_run;
 
-use runlog_tests::site::Site;
+use runlog_tests::deployment::Deployment;
 use theirs_run::run;
 
 #[allow(warnings, clippy::all, clippy::pedantic, clippy::restriction, reason = "theirs")]
@@ -23,7 +23,7 @@ fn all_tests_of_the_sdk_pass_on_a_local_log() -> anyhow::Result<()> {
 
 #[test]
 fn the_sdks_journal_tests_pass_over_http() -> anyhow::Result<()> {
-    let site = Site::http()?;
+    let deployment = Deployment::http()?;
     let which = ["records_journal_contract", "replay_recovery", "runtime_runtime_contract", "p0_p0_text_run"];
-    run("http", &site.server.url, &site.server.url, &which, theirs::REDUCED)
+    run("http", &deployment.server.url, &deployment.server.url, &which, theirs::REDUCED)
 }

@@ -7,7 +7,7 @@ use runlog_ports::{
     taken_over,
 };
 use runlog_producer::Config;
-use runlog_tests::ported::{done, request, row, turn};
+use runlog_tests::port_fixture::{done, request, row, turn};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A served journal with something of everything that can be asked for.
+//! A served journal that has an example of everything that a query can return.
 
 use anyhow::{Context, ensure};
 use runlog_log::Entry;

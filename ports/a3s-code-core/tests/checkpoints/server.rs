@@ -1,4 +1,4 @@
-//! A server in a process of its own, killed with the value that stands for it.
+//! A server process. Dropping the value kills it.
 
 use std::{
     io::{BufRead, BufReader},
@@ -14,18 +14,18 @@ use runlog_a3s_code_core::{
 use tempfile::TempDir;
 
 /// A server and its folder.
-pub(crate) struct Site {
+pub(crate) struct Server {
     dir: TempDir,
     log: Vec<String>,
-    /// `HOST:PORT`, kept when it is started again.
+    /// `HOST:PORT`, unchanged by a restart.
     address: String,
-    /// Where what is saved is appended; none for by way of the server.
+    /// The brokers that sinks append to; `None` to append through the server.
     brokers: Option<String>,
     server: Child,
 }
 
-impl Site {
-    /// On a log of its own.
+impl Server {
+    /// On a local log.
     pub(crate) fn local() -> Self {
         Self::start(tempfile::tempdir().unwrap(), vec!["--local".to_owned()])
     }
@@ -39,12 +39,12 @@ impl Site {
         Self::start(dir, ["--brokers", &brokers, "--topic", &topic, "--partitions", "2"].map(str::to_owned).into())
     }
 
-    /// The same; what is saved goes to the broker itself.
+    /// On a new topic; sinks append to the broker directly.
     #[cfg(feature = "kafka")]
     pub(crate) fn kafka_itself() -> Self {
-        let mut site = Self::kafka();
-        site.brokers = Some(brokers());
-        site
+        let mut server = Self::kafka();
+        server.brokers = Some(brokers());
+        server
     }
 
     fn start(dir: TempDir, log: Vec<String>) -> Self {
@@ -63,41 +63,41 @@ impl Site {
         format!("http://{}", self.address)
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the exit.
     pub(crate) fn kill(&mut self) {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
     }
 
-    /// Where it was, behind [`Site::kill`].
+    /// Starts it again at the same address after [`Server::kill`].
     pub(crate) fn restart(&mut self) {
         (self.server, self.address) = serve(&self.dir, &self.log, &self.address);
     }
 
-    /// What starts it again from elsewhere.
+    /// A closure that starts it again from another thread.
     pub(crate) fn restarter(&self) -> impl FnOnce() -> Child + Send + use<> {
         let (dir, log, address) = (self.dir.path().to_owned(), self.log.clone(), self.address.clone());
         move || serve(&dir, &log, &address).0
     }
 
-    /// Takes a server that was started elsewhere.
+    /// Takes over a server process that [`Server::restarter`] started.
     pub(crate) fn adopt(&mut self, server: Child) {
         self.server = server;
     }
 
-    /// Stops it: it neither answers nor closes connections. All of its threads stand still when this returns.
+    /// Sends SIGSTOP: it neither answers nor closes connections. All its threads are stopped when this returns.
     pub(crate) fn pause(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.server.id());
         let begun = Instant::now();
-        while !std::fs::read_dir(&tasks).unwrap().all(|task| stands_still(&task.unwrap().path())) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "it does not stand still");
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| is_stopped(&task.unwrap().path())) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the server is not stopped");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Behind [`Site::pause`].
-    pub(crate) fn go_on(&self) {
+    /// Sends SIGCONT after [`Server::pause`].
+    pub(crate) fn resume(&self) {
         self.signal("CONT");
     }
 
@@ -110,7 +110,7 @@ impl Site {
         runlog(self.journal()).await
     }
 
-    /// What another process would have.
+    /// A sink with a connection of its own, as another process has.
     pub(crate) async fn sink(&self) -> CheckpointSink {
         CheckpointSink::new(self.runlog().await).save_wait(Duration::from_secs(60))
     }
@@ -129,7 +129,7 @@ pub(crate) async fn sink(url: &str) -> CheckpointSink {
     CheckpointSink::new(runlog(Journal::Http(url.to_owned())).await).save_wait(Duration::from_secs(60))
 }
 
-impl Drop for Site {
+impl Drop for Server {
     fn drop(&mut self) {
         self.server.kill().ok();
         self.server.wait().ok();
@@ -137,7 +137,7 @@ impl Drop for Site {
 }
 
 /// Whether a thread, by its folder in /proc, is stopped.
-fn stands_still(task: &Path) -> bool {
+fn is_stopped(task: &Path) -> bool {
     let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:\tT"))
 }

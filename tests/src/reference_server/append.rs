@@ -154,7 +154,7 @@ impl State {
             default("writer_id", head["writer_id"].clone());
             default("writer_epoch", head["epoch"].clone());
         }
-        default("writer_id", "second".into());
+        default("writer_id", "reference".into());
         default("writer_epoch", 0.into());
         default("timestamp_millis", 0.into());
         let none = self.is_wrong("numbers_filled_in");
@@ -237,7 +237,7 @@ impl State {
 
     /// A record of the server's own.
     fn own(&mut self, run_id: &str, payload: Value) -> Value {
-        let record = json!({"run_id": run_id, "record_id": format!("own-{}", self.appended), "writer_id": "second",
+        let record = json!({"run_id": run_id, "record_id": format!("own-{}", self.appended), "writer_id": "reference",
             "writer_epoch": 0, "writer_seq": 0, "journal_seq": 0, "timestamp_millis": 0, "payload": payload});
         self.take(run_id, record)
     }

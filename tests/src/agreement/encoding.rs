@@ -1,4 +1,4 @@
-//! A history's deliveries as bytes, and for the model what only the bytes tell.
+//! Encodes the deliveries of a history, and gives the model the hashes of the encoded bytes.
 
 use anyhow::Context;
 use runlog_model::What;
@@ -11,17 +11,17 @@ use runlog_schemas::{
 };
 use std::sync::Arc;
 
-/// One delivery for both.
+/// One delivery, for the model and for the product.
 #[derive(Debug)]
-pub struct Written {
+pub struct Encoded {
     /// With the hashes of what was encoded.
     pub model: runlog_model::Delivery,
     /// With the bytes.
     pub log: runlog_log::Delivery,
 }
 
-/// Encodes what a delivery brings.
-pub fn write(delivery: &runlog_model::Delivery) -> anyhow::Result<Written> {
+/// Encodes the record of a delivery.
+pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     let (value, what) = match &delivery.what {
         What::Record { record, .. } => {
             let written = Draft::parse(&record.to_string()).with_context(|| format!("not taken: {record}"))?.record;
@@ -45,7 +45,7 @@ pub fn write(delivery: &runlog_model::Delivery) -> anyhow::Result<Written> {
         value,
         headers: Vec::new(),
     };
-    Ok(Written { model: runlog_model::Delivery { what, ..delivery.clone() }, log })
+    Ok(Encoded { model: runlog_model::Delivery { what, ..delivery.clone() }, log })
 }
 
 /// The hashes that the run is hashed over: a batch counts as its records.
@@ -58,11 +58,11 @@ fn datums(record: &JournalRecord) -> Vec<Sha256> {
 
 /// Bytes that cannot be read for this reason, different ones for different numbers.
 fn unreadable(reason: &str, number: u64) -> anyhow::Result<Vec<u8>> {
-    let told = number.to_string();
+    let number_text = number.to_string();
     Ok(match reason {
-        "not_framed" => format!("not a record: {told}").into_bytes(),
+        "not_framed" => format!("not a record: {number_text}").into_bytes(),
         "undecodable" => {
-            let genesis = Genesis { journal_id: told, partitions: 1 };
+            let genesis = Genesis { journal_id: number_text, partitions: 1 };
             let id = runlog_schemas::id::RecordId::new("cut".to_owned())?;
             let mut whole = codec::encode(&JournalRecord::of_partition(id, "test", genesis.into()));
             whole.truncate(whole.len() - 1);
@@ -70,7 +70,7 @@ fn unreadable(reason: &str, number: u64) -> anyhow::Result<Vec<u8>> {
         }
         "too_large" => {
             let mut whole = vec![b'x'; RECORD_BYTES_MAX + 1];
-            whole[..told.len()].copy_from_slice(told.as_bytes());
+            whole[..number_text.len()].copy_from_slice(number_text.as_bytes());
             whole
         }
         other => anyhow::bail!("no bytes are unreadable for {other}"),

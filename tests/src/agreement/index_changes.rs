@@ -1,6 +1,6 @@
 //! The changes of all indices, delivery by delivery: whoever applies them has the rows that are there.
 
-use super::{asked::Asked, difference::Found, earlier::all, questions::Checked};
+use super::{as_of::all, difference::Found, in_process::InProcess, questions::Checked};
 use runlog_log::Delivery;
 use runlog_projector::index::{
     changes::{
@@ -24,7 +24,7 @@ use std::{
 /// Follows each partition over what is folded of its log, twice: once keeping its runs in memory, and once beginning anew at
 /// every delivery, as one does who goes on at a cursor. Both are given the same changes, each fits what came before it, and
 /// together they are the rows. Each has JSON, and no two rows have the same key in it.
-pub fn rows<'l, R: Rows>(product: &Asked<'_, R>, folded: impl Iterator<Item = &'l [Delivery]>) -> Checked {
+pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item = &'l [Delivery]>) -> Checked {
     let partitions = u32::try_from(product.rows.len()).unwrap_or(u32::MAX);
     for (rows, log) in product.rows.iter().zip(folded) {
         let failed = |error: &dyn std::fmt::Display| differs("the changes", format!("{error:#}"));

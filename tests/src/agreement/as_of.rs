@@ -1,8 +1,8 @@
 //! As of earlier positions: what the product folds again from its index, beside the model folded to the same position.
 
 use super::{
-    asked::Asked,
     difference::Found,
+    in_process::InProcess,
     questions::{Both, Checked},
 };
 use runlog_model::{History, Model};
@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits { bytes: usize::MAX, until: None };
 
 /// Asks both of the runs of one partition as of one earlier position, which the seed decides. Returns how many answers were
 /// equal.
-pub fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History) -> Checked<u64> {
+pub fn compare<R: Rows>(model: &Model, product: &InProcess<'_, R>, history: &History) -> Checked<u64> {
     let partitions = u64::from(history.journal.partitions);
     let at = u32::try_from(history.seed / 7 % partitions).unwrap_or(0);
     let applied = model.partitions()["partitions"][at as usize]["applied"].as_u64().unwrap_or(0);
@@ -38,7 +38,7 @@ pub fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History
         let to = Offset::new(offset).map_err(|error| failed(&error))?;
         let past = past(product, history, at, run_id, to).map_err(|error| failed(&error))?;
         let rows = vec![past.rows(); product.rows.len()];
-        let asked = Asked { topic: product.topic, rows, parts: Vec::new() };
+        let asked = InProcess { topic: product.topic, rows, parts: Vec::new() };
         let both = Both { model: &then, product: &asked, history, answers: 0 };
         let shown = |id: RunId<&str>, limit: usize| product.show_as_of(id, limit, Some(to));
         answers += both.of_past(run_id, shown).map_err(|found| found.as_of(at, offset))?;
@@ -47,7 +47,7 @@ pub fn compare<R: Rows>(model: &Model, product: &Asked<'_, R>, history: &History
 }
 
 /// The rows of all runs, folded again to the end, are the rows that are there: none is wrong, missing or too many.
-pub fn rows<R: Rows>(product: &Asked<'_, R>, history: &History) -> Checked {
+pub fn rows<R: Rows>(product: &InProcess<'_, R>, history: &History) -> Checked {
     for at in 0..history.journal.partitions {
         let mut folded = BTreeMap::new();
         for run_id in runs(history, at) {
@@ -75,7 +75,7 @@ fn runs(history: &History, at: u32) -> impl Iterator<Item = &str> {
 }
 
 fn past<R: Rows>(
-    product: &Asked<'_, R>,
+    product: &InProcess<'_, R>,
     history: &History,
     at: u32,
     run_id: &str,

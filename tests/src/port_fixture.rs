@@ -1,4 +1,4 @@
-//! A journal as ports reach it, on each way, and processes that use a port.
+//! A journal on each backend for the ports, processes that use a port, and rows of the observability store.
 
 use anyhow::{Context, ensure};
 use runlog_ports::observability::{ConversationTurn, ToolCallDone, ToolCallReq, ToolStatus, Validity};
@@ -12,113 +12,113 @@ use std::{
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::site::{Agent, Site};
+use crate::{agent_process::AgentProcess, deployment::Deployment};
 
-/// How long an operation may take that is to be late.
+/// Timeout of an operation that the failpoint delays.
 const OPERATION: Duration = Duration::from_secs(3);
 
-static LATE: AtomicBool = AtomicBool::new(false);
+static DELAY_NEXT: AtomicBool = AtomicBool::new(false);
 
-/// Makes the next append of a [`Way::late_config`] late.
-pub fn be_late() {
-    LATE.store(true, Ordering::Relaxed);
+/// Delays the next append of a [`PortBackend::delaying_config`].
+pub fn delay_next_append() {
+    DELAY_NEXT.store(true, Ordering::Relaxed);
 }
 
-fn late(name: &'static str) {
-    if name == failpoint::RECORD_NUMBERED && LATE.swap(false, Ordering::Relaxed) {
+fn delay_append(name: &'static str) {
+    if name == failpoint::RECORD_NUMBERED && DELAY_NEXT.swap(false, Ordering::Relaxed) {
         sleep(OPERATION + OPERATION / 4);
     }
 }
 
-/// Whether the late append has come by.
-pub fn was_late() -> bool {
-    !LATE.load(Ordering::Relaxed)
+/// Whether the delayed append has reached the failpoint.
+pub fn append_was_delayed() -> bool {
+    !DELAY_NEXT.load(Ordering::Relaxed)
 }
 
-/// A way to a journal of its own. Gone with this value.
+/// A journal for one test. Dropping it deletes the files.
 #[derive(Debug)]
-pub enum Way {
+pub enum PortBackend {
     /// `local:`, of one process at a time.
     Local(TempDir),
     /// `http:` or `kafka:`.
-    Served(Box<Site>),
+    Served(Box<Deployment>),
 }
 
-impl Way {
-    /// Inside the process.
+impl PortBackend {
+    /// In the process that uses it.
     pub fn local() -> anyhow::Result<Self> {
         Ok(Self::Local(tempfile::tempdir()?))
     }
 
     /// Through a server on its own log.
     pub fn http() -> anyhow::Result<Self> {
-        Ok(Self::Served(Box::new(Site::http()?)))
+        Ok(Self::Served(Box::new(Deployment::http()?)))
     }
 
     /// On a topic of the shared broker.
     pub fn kafka() -> anyhow::Result<Self> {
-        Ok(Self::Served(Box::new(Site::kafka()?)))
+        Ok(Self::Served(Box::new(Deployment::kafka()?)))
     }
 
-    /// The journal's URL, and that of the server that is asked; empty where there is none.
+    /// The URLs of the journal and of the server that answers queries; the latter is empty for `local:`.
     pub fn urls(&self) -> [String; 2] {
         match self {
             Self::Local(folder) => [format!("local:{}", folder.path().display()), String::new()],
-            Self::Served(site) => [site.journal(&site.server.url), site.server.url.clone()],
+            Self::Served(deployment) => [deployment.journal(&deployment.server.url), deployment.server.url.clone()],
         }
     }
 
-    /// A library's configuration.
+    /// A producer's configuration.
     pub fn config(&self) -> anyhow::Result<Config> {
         let [journal, server] = self.urls();
         Ok(Config::new(Journal::parse(&journal, Some(&server)).context("a journal's URL")?, "test"))
     }
 
-    /// The same for a library whose next append after [`be_late`] takes longer than an operation may: nobody tells it whether that
-    /// landed.
-    pub fn late_config(&self) -> anyhow::Result<Config> {
-        Ok(Config { operation: OPERATION, failpoints: late, ..self.config()? })
+    /// The same; after [`delay_next_append`], the next append takes longer than the operation timeout, so its outcome is
+    /// unknown.
+    pub fn delaying_config(&self) -> anyhow::Result<Config> {
+        Ok(Config { operation: OPERATION, failpoints: delay_append, ..self.config()? })
     }
 
-    /// Starts a process that obeys: `port_process`.
-    pub fn process(&self) -> anyhow::Result<Ported> {
-        Agent::start("port_process", &self.urls()).map(Ported)
+    /// Starts `port_process`.
+    pub fn process(&self) -> anyhow::Result<PortProcess> {
+        AgentProcess::start("port_process", &self.urls()).map(PortProcess)
     }
 
-    /// Starts an example of the ports, told how to reach the journal.
-    pub fn example(&self, name: &str, arguments: &[&str]) -> anyhow::Result<Agent> {
+    /// Starts an example of the ports on this journal.
+    pub fn example(&self, name: &str, arguments: &[&str]) -> anyhow::Result<AgentProcess> {
         let arguments: Vec<String> =
             self.urls().into_iter().chain(arguments.iter().map(|argument| (*argument).to_owned())).collect();
-        Agent::start(&format!("examples/{name}"), &arguments)
+        AgentProcess::start(&format!("examples/{name}"), &arguments)
             .context("`cargo build --workspace --examples` makes the examples")
     }
 }
 
-/// A process that uses ports as it is told. Dropping it kills it.
+/// A process that uses ports on command. Dropping it kills it.
 #[derive(Debug)]
-pub struct Ported(Agent);
+pub struct PortProcess(AgentProcess);
 
-impl Ported {
-    /// What it says of an order.
-    pub fn asked(&mut self, order: &Value) -> anyhow::Result<Value> {
-        self.0.ask(order)
+impl PortProcess {
+    /// Sends a command and receives its answer, which may be an error.
+    pub fn request(&mut self, command: &Value) -> anyhow::Result<Value> {
+        self.0.request(command)
     }
 
-    /// What an order comes to that does not fail.
-    pub fn does(&mut self, order: &Value) -> anyhow::Result<Value> {
-        let said = self.asked(order)?;
-        ensure!(said.get("done").is_some(), "{order}: {said}");
-        Ok(said["done"].clone())
+    /// Runs a command and returns its result. Fails if the command fails.
+    pub fn run(&mut self, command: &Value) -> anyhow::Result<Value> {
+        let answer = self.request(command)?;
+        ensure!(answer.get("done").is_some(), "{command}: {answer}");
+        Ok(answer["done"].clone())
     }
 
-    /// Gives it an order for which another process has the run.
-    pub fn is_told(&mut self, order: &Value) -> anyhow::Result<()> {
-        let said = self.asked(order)?;
-        ensure!(said["error"].is_string() && said["taken_over"] == true, "{order}: {said}");
+    /// Runs a command that must fail because another process took the run over.
+    pub fn expect_taken_over(&mut self, command: &Value) -> anyhow::Result<()> {
+        let answer = self.request(command)?;
+        ensure!(answer["error"].is_string() && answer["taken_over"] == true, "{command}: {answer}");
         Ok(())
     }
 
-    /// SIGKILL; returns when it is gone.
+    /// Sends SIGKILL; returns when the process is gone.
     pub fn kill(self) -> anyhow::Result<()> {
         self.0.kill()
     }

@@ -1,13 +1,13 @@
-//! A second server: our interface over the model, which shares no rule with the product. Whole, it is another
-//! implementation that `runlog conformance` must pass; with one thing wrong, one that must fail that rule alone.
+//! A reference server: the HTTP interface over runlog-model, which shares no rule with the product. `runlog conformance` must
+//! pass on it. With one rule broken, the suite must fail that rule and no other.
 //!
 //! ```text
 //!   request ──▶ State::answer ──▶ append (delivers to the model) · answers, lists (the model's)
 //!                      └── is_wrong(rule): what a wrong implementation would do instead
 //! ```
 //!
-//! What the model has a switch for is broken there; everything else, where it is served. It serves what the suite asks, and
-//! no more. Nothing of it waits: an append is applied when it is answered.
+//! A rule that the model can switch off is broken in the model; any other, in the handler. It serves only what the suite
+//! requests. An append is applied before it is answered, so no query waits.
 
 use anyhow::Context;
 use axum::{
@@ -31,7 +31,7 @@ mod append;
 mod canonical;
 mod lists;
 
-const TOPIC: &str = "second";
+const TOPIC: &str = "reference";
 const PARTITIONS: u32 = 4;
 /// The longest body, bytes.
 const BODY_BYTES_MAX: usize = 16 << 20;
@@ -40,14 +40,14 @@ const LOG_CLOCK: i64 = 1_795_305_600_000;
 
 /// A running server, ended with the value.
 #[derive(Debug)]
-pub struct Second {
+pub struct ReferenceServer {
     /// `http://HOST:PORT`.
     pub url: String,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Second {
+impl ReferenceServer {
     /// Starts one in which the named rule of the suite does not hold, or a right one.
     pub fn start(wrong: Option<&str>) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -71,7 +71,7 @@ impl Second {
     }
 }
 
-impl Drop for Second {
+impl Drop for ReferenceServer {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -223,8 +223,8 @@ struct State {
 
 impl State {
     fn new(wrong: &str) -> Self {
-        let journal = Journal { topic: TOPIC.to_owned(), journal_id: "second".to_owned(), partitions: PARTITIONS };
-        let genesis = json!({"payload": {"type": "genesis", "journal_id": "second", "partitions": PARTITIONS}});
+        let journal = Journal { topic: TOPIC.to_owned(), journal_id: "reference".to_owned(), partitions: PARTITIONS };
+        let genesis = json!({"payload": {"type": "genesis", "journal_id": "reference", "partitions": PARTITIONS}});
         let mut broken: Vec<Rule> = Rule::ALL.into_iter().filter(|rule| name_of(*rule) == wrong).collect();
         if wrong == "partition_of_run" {
             broken.push(Rule::WrongPartition);
@@ -306,7 +306,7 @@ impl State {
         match path {
             ["v1", "journal"] => {
                 let topic = if self.is_wrong("journal_told") { "another" } else { TOPIC };
-                ok(&json!({"topic": topic, "journal_id": "second", "partitions": PARTITIONS, "schemas": [],
+                ok(&json!({"topic": topic, "journal_id": "reference", "partitions": PARTITIONS, "schemas": [],
                     "schema_ids": {}, "payload_bytes_max": BODY_BYTES_MAX, "features": ["revisions"]}))
             }
             ["v1", "runs"] => self.runs(asked),

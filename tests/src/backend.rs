@@ -1,4 +1,5 @@
-//! A way to a journal for claims that hold on every one of them, with what can be made to go wrong on it.
+//! A journal backend (`local:`, memory, `http:`, `kafka:`) with a producer connected to it and faults to inject. The claims
+//! in `claims/` run on each of them.
 
 use std::{
     collections::BTreeMap,
@@ -21,52 +22,52 @@ use runlog_schemas::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{cut::Relay, site::Site, writers::compare};
+use crate::{deployment::Deployment, http_proxy::HttpProxy, writers::compare};
 
-/// What no query here takes that long for.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Records of a run that are looked at.
-const RECORDS: usize = 1000;
+/// Timeout of a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Page size of reads; the runs here are shorter.
+const RECORDS_MAX: usize = 1000;
 
-/// What becomes of an append whose writer does not learn of it.
+/// A fault that leaves the outcome of an append unknown to its writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It landed.
-    Landed,
-    /// It did not.
-    Lost,
-    /// Its future is dropped as soon as it waits: it may land or not, now or later.
+pub enum Fault {
+    /// The record is appended; its acknowledgement is lost.
+    AckLost,
+    /// The record is not appended, and no answer says so.
+    AppendLost,
+    /// The append's future is dropped as soon as it is pending. The record may be appended now, later or never.
     Cancelled,
 }
 
-/// What an operation came to whose append had one.
+/// The result of an operation whose append had a fault.
 #[derive(Debug)]
-pub enum Came {
-    /// An error that says so.
+pub enum FaultOutcome {
+    /// It failed with an error whose action is to reopen the run.
     Failed(Error),
     /// Its future was dropped.
     Dropped,
-    /// It came to its end all the same.
-    Ended,
+    /// It completed before its future was dropped.
+    Completed,
 }
 
-/// A way, connected.
+/// A connected backend.
 #[derive(Debug)]
-pub struct Way {
-    /// The library in this process.
+pub struct Backend {
+    /// A producer in this process.
     pub runlog: Runlog,
-    /// What can be made of an append.
-    pub fates: &'static [Fate],
-    at: At,
+    /// The faults that can be injected here.
+    pub faults: &'static [Fault],
+    target: Target,
     _dir: Option<TempDir>,
 }
 
 #[derive(Debug)]
-enum At {
+enum Target {
     /// Log and projector in this process.
     Embedded(Arc<Projector>, Option<MemoryLog>),
-    /// A server, and a relay before it where appends go to it.
-    Site(Box<Site>, Option<Relay>),
+    /// A server; behind a proxy if appends are sent to the server.
+    Served(Box<Deployment>, Option<HttpProxy>),
 }
 
 fn id(run: &str) -> RunId<&str> {
@@ -77,69 +78,74 @@ fn config() -> Config {
     Config::new(Journal::Local("unused".into()), "test")
 }
 
-impl Way {
+impl Backend {
     /// `local:`.
     pub async fn local() -> anyhow::Result<Self> {
         let (dir, config) = (tempfile::tempdir()?, config());
         let settings = runlog_projector::Config::new(dir.path(), config.clock, config.ids);
         let projector = Arc::new(open::local(settings).await?);
         let runlog = Runlog::embedded(config, projector.clone());
-        Ok(Self { runlog, fates: &[Fate::Cancelled], at: At::Embedded(projector, None), _dir: Some(dir) })
+        Ok(Self { runlog, faults: &[Fault::Cancelled], target: Target::Embedded(projector, None), _dir: Some(dir) })
     }
 
-    /// A log in memory, which fails at will.
+    /// A log in memory that can lose appends and acknowledgements.
     pub async fn memory(options: MemoryOptions) -> anyhow::Result<Self> {
         let (dir, config, log) = (tempfile::tempdir()?, config(), MemoryLog::with(options));
         let settings = runlog_projector::Config::new(dir.path(), config.clock, config.ids);
         let projector = Arc::new(Projector::start(settings, Arc::new(log.clone())).await?);
         let runlog = Runlog::embedded(config, projector.clone());
-        // Its appends never wait, so that none is cancelled.
-        Ok(Self { runlog, fates: &[Fate::Landed, Fate::Lost], at: At::Embedded(projector, Some(log)), _dir: Some(dir) })
+        // Its appends are never pending, so none can be cancelled.
+        Ok(Self {
+            runlog,
+            faults: &[Fault::AckLost, Fault::AppendLost],
+            target: Target::Embedded(projector, Some(log)),
+            _dir: Some(dir),
+        })
     }
 
-    /// `http:`, by way of a relay that breaks.
+    /// `http:`, through a proxy that injects faults.
     pub async fn http() -> anyhow::Result<Self> {
-        let site = Site::http()?;
-        let relay = Relay::start(&site.server.url, "/records")?;
-        let runlog = site.connect_by(&relay.url).await?;
-        let fates = &[Fate::Landed, Fate::Lost, Fate::Cancelled];
-        Ok(Self { runlog, fates, at: At::Site(Box::new(site), Some(relay)), _dir: None })
+        let deployment = Deployment::http()?;
+        let proxy = HttpProxy::start(&deployment.server.url, "/records")?;
+        let runlog = deployment.connect_by(&proxy.url).await?;
+        let faults = &[Fault::AckLost, Fault::AppendLost, Fault::Cancelled];
+        Ok(Self { runlog, faults, target: Target::Served(Box::new(deployment), Some(proxy)), _dir: None })
     }
 
     /// `kafka:`.
     pub async fn kafka() -> anyhow::Result<Self> {
-        let site = Site::kafka()?;
-        let runlog = site.connect().await?;
-        Ok(Self { runlog, fates: &[Fate::Cancelled], at: At::Site(Box::new(site), None), _dir: None })
+        let deployment = Deployment::kafka()?;
+        let runlog = deployment.connect().await?;
+        Ok(Self { runlog, faults: &[Fault::Cancelled], target: Target::Served(Box::new(deployment), None), _dir: None })
     }
 
-    /// The library on the same journal, made otherwise.
+    /// Connects another producer to the same journal with a changed configuration.
     pub async fn connect(&self, change: impl FnOnce(&mut Config)) -> Runlog {
-        match &self.at {
-            At::Embedded(projector, _) => {
+        match &self.target {
+            Target::Embedded(projector, _) => {
                 let mut config = config();
                 change(&mut config);
                 Runlog::embedded(config, projector.clone())
             }
-            At::Site(site, relay) => {
-                let server = relay.as_ref().map_or(&site.server.url, |relay| &relay.url);
-                let mut config = site.config(server).expect("a journal");
+            Target::Served(deployment, proxy) => {
+                let server = proxy.as_ref().map_or(&deployment.server.url, |proxy| &proxy.url);
+                let mut config = deployment.config(server).expect("a journal");
                 change(&mut config);
                 Runlog::connect(config).await.expect("a journal")
             }
         }
     }
 
-    /// What the log has of a run: each record's headers. Of a log in this process.
+    /// The headers of each record of a run in the log. Only for a log in this process.
     pub async fn headers(&self, run: &str) -> Vec<BTreeMap<String, String>> {
-        let At::Embedded(projector, _) = &self.at else { panic!("the log is elsewhere") };
+        let Target::Embedded(projector, _) = &self.target else { panic!("the log is in another process") };
         let (log, partition) = (projector.log().clone(), projector.partition_of(id(run)));
-        let end = log.bounds(partition, PATIENCE).await.expect("bounds").end;
+        let end = log.bounds(partition, QUERY_TIMEOUT).await.expect("bounds").end;
         let read = move || {
             let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
             let mut found = Vec::new();
             while reader.position(partition).is_some_and(|next| next < end) {
-                found.extend(reader.poll(RECORDS, PATIENCE)?);
+                found.extend(reader.poll(RECORDS_MAX, QUERY_TIMEOUT)?);
             }
             Ok::<_, runlog_log::Error>(found)
         };
@@ -149,121 +155,127 @@ impl Way {
         of_run.map(|record| record.headers.into_iter().map(text).collect()).collect()
     }
 
-    /// Takes a run over.
+    /// Opens (claims) a run.
     pub async fn open(&self, run: &str) -> Run {
         self.runlog.open(run).await.expect("open")
     }
 
-    /// The same with unresolved effects allowed.
+    /// Opens a run and allows unresolved effects.
     pub async fn open_unresolved(&self, run: &str) -> Run {
         let options = OpenOptions { allow_unresolved: true, ..OpenOptions::default() };
         self.runlog.open_with(run, options).await.expect("open")
     }
 
-    /// Lets this become of the next append, unless it is to be cancelled.
-    pub fn spoil(&self, fate: Fate) {
-        match (&self.at, fate) {
-            (_, Fate::Cancelled) => {}
-            (At::Embedded(_, Some(log)), Fate::Landed) => log.fail_next(AppendFault::UnknownLanded),
-            (At::Embedded(_, Some(log)), Fate::Lost) => log.fail_next(AppendFault::UnknownLost),
-            (At::Site(_, Some(relay)), Fate::Landed) => relay.cut_next(),
-            (At::Site(_, Some(relay)), Fate::Lost) => relay.swallow_next(),
-            (at, fate) => panic!("{fate:?} cannot be had on {at:?}"),
+    /// Injects a fault into the next append. A cancellation is up to the caller, see [`Backend::run_with_fault`].
+    pub fn inject(&self, fault: Fault) {
+        match (&self.target, fault) {
+            (_, Fault::Cancelled) => {}
+            (Target::Embedded(_, Some(log)), Fault::AckLost) => log.fail_next(AppendFault::UnknownLanded),
+            (Target::Embedded(_, Some(log)), Fault::AppendLost) => log.fail_next(AppendFault::UnknownLost),
+            (Target::Served(_, Some(proxy)), Fault::AckLost) => proxy.truncate_next_response(),
+            (Target::Served(_, Some(proxy)), Fault::AppendLost) => proxy.drop_next_request(),
+            (target, fault) => panic!("{fault:?} cannot be injected on {target:?}"),
         }
     }
 
-    /// Holds back from its readers what is appended to a run's partition from now on. In memory only.
+    /// Hides new records of a run's partition from readers until [`Backend::release`]. In memory only.
     pub fn hold(&self, run: &str) {
-        let At::Embedded(projector, Some(log)) = &self.at else { panic!("nothing can be held on {:?}", self.at) };
+        let Target::Embedded(projector, Some(log)) = &self.target else {
+            panic!("cannot hold a partition of {:?}", self.target)
+        };
         log.hold(projector.partition_of(id(run)));
     }
 
     /// Ends [`Way::hold`].
     pub fn release(&self, run: &str) {
-        if let At::Embedded(projector, Some(log)) = &self.at {
+        if let Target::Embedded(projector, Some(log)) = &self.target {
             log.release(projector.partition_of(id(run)));
         }
     }
 
-    /// Runs an operation whose next append has this fate.
-    pub async fn unknown<T>(&self, fate: Fate, operation: impl Future<Output = Result<T, Error>>) -> Came {
-        self.spoil(fate);
-        let polls = if fate == Fate::Cancelled { 1 } else { usize::MAX };
-        // Where the test's task has used up its budget of polls, an operation would wait before it has begun.
+    /// Runs an operation with a fault in its next append.
+    pub async fn run_with_fault<T>(
+        &self,
+        fault: Fault,
+        operation: impl Future<Output = Result<T, Error>>,
+    ) -> FaultOutcome {
+        self.inject(fault);
+        let polls = if fault == Fault::Cancelled { 1 } else { usize::MAX };
+        // Unconstrained: a task without cooperative budget left would be pending before the operation starts.
         match dropped_after(polls, tokio::task::unconstrained(operation)).await {
-            None => Came::Dropped,
+            None => FaultOutcome::Dropped,
             Some(Err(error)) => {
-                assert_eq!(error.action(), Action::Reopen, "{fate:?}: {error}");
-                Came::Failed(error)
+                assert_eq!(error.action(), Action::Reopen, "{fault:?}: {error}");
+                FaultOutcome::Failed(error)
             }
-            // It came to its end before anybody could drop it.
+            // It completed before its future could be dropped.
             Some(Ok(_)) => {
-                assert_eq!(fate, Fate::Cancelled);
-                Came::Ended
+                assert_eq!(fault, Fault::Cancelled);
+                FaultOutcome::Completed
             }
         }
     }
 
-    /// A handle that stands still behind a turn that nobody knows of; how many turns its run is to have in the end.
-    pub async fn stops(&self, fate: Fate, run: &Run) -> usize {
+    /// Stops a handle with a turn whose outcome is unknown. Returns how many turns the run has once it is reopened.
+    pub async fn stop_handle(&self, fault: Fault, run: &Run) -> usize {
         let mut turns = 1;
-        while matches!(self.unknown(fate, run.turn("user", "unknown")).await, Came::Ended) {
+        while matches!(self.run_with_fault(fault, run.turn("user", "unknown")).await, FaultOutcome::Completed) {
             turns += 1;
         }
-        let error = run.turn("user", "after").await.expect_err("it stands still");
+        let error = run.turn("user", "after").await.expect_err("the handle is stopped");
         assert_eq!(error.action(), Action::Reopen, "{error}");
         turns
     }
 
-    /// What a run has, in log order: payload types and payloads.
+    /// The payload types and payloads of a run, in log order.
     pub async fn records(&self, run: &str) -> Vec<(String, Value)> {
-        let lines = match &self.at {
-            At::Embedded(projector, ..) => {
+        let lines = match &self.target {
+            Target::Embedded(projector, ..) => {
                 let partition = projector.partition_of(id(run));
-                projector.wait(partition, Consistency::Latest, PATIENCE).await.expect("latest");
-                let (store, contents) = (projector.store(partition), projector.contents(PATIENCE));
+                projector.wait(partition, Consistency::Latest, QUERY_TIMEOUT).await.expect("latest");
+                let (store, contents) = (projector.store(partition), projector.contents(QUERY_TIMEOUT));
                 let place = query::Place { topic: projector.log().topic(), partition };
-                let ask = query::timeline::Ask { limit: RECORDS, show: query::timeline::Show::Raw, as_of: None };
+                let ask = query::timeline::Ask { limit: RECORDS_MAX, show: query::timeline::Show::Raw, as_of: None };
                 let page = query::timeline::page(&store.view(), &contents, place, id(run), ask, None);
                 let line = |line| serde_json::to_value(line).expect("a line");
                 page.expect("a page").records.into_iter().map(line).collect()
             }
-            At::Site(site, _) => {
+            Target::Served(deployment, _) => {
                 let http = crate::server::client().expect("a client");
-                compare::lines(&http, &format!("{}/v1/runs/{run}", site.server.url)).await.expect("records")
+                compare::lines(&http, &format!("{}/v1/runs/{run}", deployment.server.url)).await.expect("records")
             }
         };
         let kind = |line: &Value| line["payload_type"].as_str().expect("a type").to_owned();
         lines.into_iter().map(|mut line| (kind(&line), line["payload"].take())).collect()
     }
 
-    /// How many records of this type a run has.
+    /// The number of records of this type in a run.
     pub async fn count(&self, run: &str, payload_type: &str) -> usize {
         self.records(run).await.iter().filter(|(found, _)| found == payload_type).count()
     }
 
-    /// Appends a record as it is, in whoever's name it says.
+    /// Appends a record unchanged, under the writer that it names.
     pub async fn append(&self, record: JournalRecord) -> anyhow::Result<()> {
-        match &self.at {
-            At::Embedded(projector, ..) => {
+        match &self.target {
+            Target::Embedded(projector, ..) => {
                 let partition = projector.partition_of(record.body.run_id.borrow().context("a run")?);
                 projector.log().append(partition, vec![projector.entry(&record)?]).await?;
                 Ok(())
             }
-            At::Site(site, _) => std::thread::scope(|scope| {
-                let appended = scope.spawn(|| site.append(&record)).join();
+            Target::Served(deployment, _) => std::thread::scope(|scope| {
+                let appended = scope.spawn(|| deployment.append(&record)).join();
                 appended.ok().context("a thread that appends")?
             }),
         }
     }
 
-    /// Saves a state.
+    /// Saves an empty checkpoint.
     pub async fn checkpoint(&self, run: &Run) {
         run.checkpoint(&LoopState::default()).await.expect("checkpoint");
     }
 }
 
-/// A turn in the name of this handle, which knows nothing of it.
+/// A turn under this handle's writer id, not written by the handle.
 pub fn foreign(run: &Run, writer_seq: u32, journal_seq: u32) -> JournalRecord {
     let content = Json::from(Value::from("mine"));
     let turn =
@@ -277,7 +289,7 @@ pub fn foreign(run: &Run, writer_seq: u32, journal_seq: u32) -> JournalRecord {
     record
 }
 
-/// Drops the future where it has been polled so often and is not ready; what it came to otherwise.
+/// Polls a future at most `polls` times. Returns its output, or `None` if it is still pending and was dropped.
 pub async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;

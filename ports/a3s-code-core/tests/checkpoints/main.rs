@@ -7,14 +7,14 @@
 #![allow(clippy::unwrap_used, reason = "an integration test")]
 
 mod claims;
+mod server;
 mod session;
-mod site;
 
 /// The claims, on one kind of log.
 macro_rules! claims {
     ($log:ident) => {
         mod $log {
-            use crate::{claims, session, site::Site};
+            use crate::{claims, session, server::Server};
 
             claims! { $log:
                 what_is_saved_is_loaded_whole_by_another_process;
@@ -35,14 +35,14 @@ macro_rules! claims {
             #[tokio::test(flavor = "multi_thread")]
             async fn a_killed_session_is_resumed_by_another_with_all_of_its_rounds() {
                 session::runs_its_rounds_if_it_is_the_first().await;
-                session::a_killed_session_is_resumed_by_another_with_all_of_its_rounds(&mut Site::$log()).await;
+                session::a_killed_session_is_resumed_by_another_with_all_of_its_rounds(&mut Server::$log()).await;
             }
         }
     };
     ($log:ident: $($claim:ident;)*) => {$(
         #[tokio::test(flavor = "multi_thread")]
         async fn $claim() {
-            claims::$claim(&mut Site::$log()).await;
+            claims::$claim(&mut Server::$log()).await;
         }
     )*};
 }
@@ -53,7 +53,7 @@ claims!(kafka);
 /// Appended to the broker itself: what a server does not stand between.
 #[cfg(feature = "kafka")]
 mod kafka_itself {
-    use crate::{claims, site::Site};
+    use crate::{claims, server::Server};
 
     claims! { kafka_itself:
         what_is_saved_is_loaded_whole_by_another_process;

@@ -21,7 +21,7 @@ use runlog_a3s_code_core::{
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::site::Site;
+use crate::server::Server;
 
 const RUN: &str = "run-1";
 
@@ -74,7 +74,7 @@ fn saved(found: Result<Option<LoopCheckpoint>, LoadError>) -> LoopCheckpoint {
     found.unwrap().expect("a checkpoint")
 }
 
-pub(crate) async fn what_is_saved_is_loaded_whole_by_another_process(site: &mut Site) {
+pub(crate) async fn what_is_saved_is_loaded_whole_by_another_process(server: &mut Server) {
     let mut rich = checkpoint(RUN, 3);
     // Schema 2: bound to the facts that it was admitted by.
     let identity = ExecutionIdentityV1::derive("a3s.code.session-fact-source.v1", &("session-1", 7)).unwrap();
@@ -84,11 +84,11 @@ pub(crate) async fn what_is_saved_is_loaded_whole_by_another_process(site: &mut 
     rich.verification_reports = vec![VerificationReport::new("the patch", Vec::new())];
     rich.convergence.recent_tool_signatures = vec!["bash:deadbeef => ok".to_owned()];
     rich.convergence.workspace_porcelain = Some(vec![" M src/lib.rs".to_owned()]);
-    let sink = site.sink().await;
+    let sink = server.sink().await;
     sink.try_save(&checkpoint(RUN, 2)).await.unwrap();
     sink.try_save(&rich).await.unwrap();
 
-    let other = site.sink().await;
+    let other = server.sink().await;
     assert_eq!(text(&saved(other.try_load(RUN).await)), text(&rich));
     assert_eq!(text(&other.load_latest(RUN).await.unwrap()), text(&rich));
     // The journal has them for everybody, as messages.
@@ -98,8 +98,8 @@ pub(crate) async fn what_is_saved_is_loaded_whole_by_another_process(site: &mut 
     assert_eq!(answered.state.unwrap().to_value()["messages"], json!([]), "no message stands there twice");
 }
 
-pub(crate) async fn none_is_answered_only_where_the_log_has_none(site: &mut Site) {
-    let sink = Arc::new(site.sink().await);
+pub(crate) async fn none_is_answered_only_where_the_log_has_none(server: &mut Server) {
+    let sink = Arc::new(server.sink().await);
     assert!(sink.try_load(RUN).await.unwrap().is_none(), "nothing was ever written");
     assert!(sink.resume(RUN).await.unwrap().is_none(), "it was claimed, and had no checkpoint");
     assert!(sink.load_latest(RUN).await.is_none());
@@ -130,8 +130,8 @@ async fn write(sink: &CheckpointSink, run_id: &'static str, state: Value) {
     sink.runlog().writer(run_id).await.unwrap().checkpoint(&state).await.unwrap();
 }
 
-pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(site: &mut Site) {
-    let sink = Arc::new(site.sink().await);
+pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server: &mut Server) {
+    let sink = Arc::new(server.sink().await);
     // What the first version wrote, as it wrote it.
     let usage = json!({ "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0 });
     let first = json!({ "run_id": RUN, "session_id": "s", "turn": 1, "messages": [], "total_usage": usage,
@@ -156,8 +156,8 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(site: &
     assert_eq!(saved(sink.try_load("run-2").await).turn, 1);
 }
 
-pub(crate) async fn what_is_another_runs_or_sessions_or_agents_is_refused(site: &mut Site) {
-    let sink = site.sink().await;
+pub(crate) async fn what_is_another_runs_or_sessions_or_agents_is_refused(server: &mut Server) {
+    let sink = server.sink().await;
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     assert!(sink.try_load_owned(RUN, "session-1").await.unwrap().is_some());
     let error = sink.try_load_owned(RUN, "session-2").await.unwrap_err();
@@ -171,58 +171,58 @@ pub(crate) async fn what_is_another_runs_or_sessions_or_agents_is_refused(site: 
     assert!(matches!(error, LoadError::NotTheirs { .. }), "{error}");
 }
 
-pub(crate) async fn a_lost_checkpoint_halts_nothing_and_the_next_save_repairs(site: &mut Site) {
-    let sink = site.sink().await;
+pub(crate) async fn a_lost_checkpoint_halts_nothing_and_the_next_save_repairs(server: &mut Server) {
+    let sink = server.sink().await;
     sink.save_checkpoint(&checkpoint(RUN, 1)).await;
     assert!(sink.last_error().is_none(), "{:?}", sink.last_error());
-    site.kill();
+    server.kill();
     sink.save_checkpoint(&checkpoint(RUN, 2)).await;
     let lost = sink.last_error().expect("it is lost");
     assert_eq!((lost.run_id.as_str(), lost.turn, sink.lost()), (RUN, 2, 1));
     assert!(sink.try_load(RUN).await.unwrap_err().passes());
 
-    site.restart();
+    server.restart();
     sink.save_checkpoint(&checkpoint(RUN, 3)).await;
     assert!(sink.last_error().is_none(), "{:?}", sink.last_error());
-    assert_eq!(text(&saved(site.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
+    assert_eq!(text(&saved(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
 }
 
-pub(crate) async fn a_save_that_came_too_late_is_settled_by_the_next(site: &mut Site) {
-    let sink = site.sink().await;
+pub(crate) async fn a_save_that_came_too_late_is_settled_by_the_next(server: &mut Server) {
+    let sink = server.sink().await;
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     let sink = sink.save_wait(Duration::from_millis(300));
-    site.pause();
+    server.pause();
     let late = sink.try_save(&checkpoint(RUN, 2)).await;
     assert!(matches!(late, Err(SaveError::Late(_))), "{late:?}");
-    site.go_on();
+    server.resume();
 
     // It may have landed by now, or land yet; not behind the next one.
     let sink = sink.save_wait(Duration::from_secs(60));
     for turn in 3..=5 {
         sink.try_save(&checkpoint(RUN, turn)).await.unwrap();
-        assert_eq!(text(&saved(site.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, turn)));
+        assert_eq!(text(&saved(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, turn)));
     }
 }
 
-pub(crate) async fn a_load_waits_for_a_journal_that_comes_back(site: &mut Site) {
-    let sink = Arc::new(site.sink().await.load_wait(Duration::from_secs(120)));
-    let hasty = Arc::new(site.sink().await.load_wait(Duration::ZERO));
+pub(crate) async fn a_load_waits_for_a_journal_that_comes_back(server: &mut Server) {
+    let sink = Arc::new(server.sink().await.load_wait(Duration::from_secs(120)));
+    let hasty = Arc::new(server.sink().await.load_wait(Duration::ZERO));
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
-    site.kill();
+    server.kill();
     assert!(panics(&hasty, RUN).await, "nobody said that there is none");
     let asked = tokio::spawn({
         let sink = sink.clone();
         async move { sink.load_latest(RUN).await }
     });
-    let server = tokio::task::spawn_blocking(site.restarter()).await.unwrap();
-    site.adopt(server);
+    let server = tokio::task::spawn_blocking(server.restarter()).await.unwrap();
+    server.adopt(server);
     assert_eq!(asked.await.unwrap().expect("a checkpoint").turn, 1);
 }
 
-pub(crate) async fn of_eight_concurrent_savers_none_is_lost(site: &mut Site) {
+pub(crate) async fn of_eight_concurrent_savers_none_is_lost(server: &mut Server) {
     const SAVERS: usize = 8;
     const ROUNDS: usize = 5;
-    let sink = Arc::new(site.sink().await);
+    let sink = Arc::new(server.sink().await);
     let mut savers = JoinSet::new();
     for saver in 1..=SAVERS {
         let sink = sink.clone();
@@ -241,10 +241,10 @@ pub(crate) async fn of_eight_concurrent_savers_none_is_lost(site: &mut Site) {
     assert_eq!(text(&last), text(&checkpoint(RUN, last.turn)));
 }
 
-pub(crate) async fn of_eight_processes_at_one_run_the_last_saved_is_loaded(site: &mut Site) {
+pub(crate) async fn of_eight_processes_at_one_run_the_last_saved_is_loaded(server: &mut Server) {
     let mut savers = JoinSet::new();
     for saver in 1..=8 {
-        let sink = site.sink().await;
+        let sink = server.sink().await;
         savers.spawn(async move {
             for round in 1..=3 {
                 sink.save_checkpoint(&checkpoint(RUN, 10 * saver + round)).await;
@@ -267,8 +267,8 @@ pub(crate) async fn of_eight_processes_at_one_run_the_last_saved_is_loaded(site:
     assert_eq!(text(&saved(sinks[0].try_load(RUN).await)), text(&checkpoint(RUN, last)));
 }
 
-pub(crate) async fn a_process_that_was_taken_over_saves_nothing(site: &mut Site) {
-    let (old, new) = (site.sink().await, site.sink().await);
+pub(crate) async fn a_process_that_was_taken_over_saves_nothing(server: &mut Server) {
+    let (old, new) = (server.sink().await, server.sink().await);
     old.try_save(&checkpoint(RUN, 1)).await.unwrap();
     assert_eq!(saved(new.resume(RUN).await).turn, 1);
     for turn in 2..=3 {
@@ -284,9 +284,9 @@ pub(crate) async fn a_process_that_was_taken_over_saves_nothing(site: &mut Site)
     assert_eq!(saved(new.try_load(RUN).await).turn, 5);
 }
 
-pub(crate) async fn a_round_costs_what_it_adds(site: &mut Site) {
+pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
     const ROUNDS: usize = 60;
-    let sink = site.sink().await;
+    let sink = server.sink().await;
     for turn in 1..=ROUNDS {
         sink.try_save(&checkpoint(RUN, turn)).await.unwrap();
     }
@@ -296,26 +296,26 @@ pub(crate) async fn a_round_costs_what_it_adds(site: &mut Site) {
     assert!(written < whole + ROUNDS * 4096, "{written} bytes for a last checkpoint of {whole}");
 
     // Another process builds on the list that it finds.
-    let other = site.sink().await;
+    let other = server.sink().await;
     other.try_save(&checkpoint(RUN, ROUNDS + 1)).await.unwrap();
     let (_, last) = self::written(&other).await;
     assert!(last < 8192, "{last} bytes for another round");
     assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, ROUNDS + 1)));
 }
 
-pub(crate) async fn a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was(site: &mut Site) {
+pub(crate) async fn a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was(server: &mut Server) {
     let rest = Arc::new(MemorySessionStore::new());
-    let store: Arc<dyn SessionStore> = Arc::new(CheckpointedStore::new(Arc::new(site.sink().await), rest.clone()));
+    let store: Arc<dyn SessionStore> = Arc::new(CheckpointedStore::new(Arc::new(server.sink().await), rest.clone()));
     store.health_check().await.unwrap();
     store.delete_loop_checkpoint(RUN).await.unwrap();
-    assert!(site.runlog().await.run(RUN).await.unwrap().is_none(), "nothing is written for what is not there");
+    assert!(server.runlog().await.run(RUN).await.unwrap().is_none(), "nothing is written for what is not there");
     store.save_loop_checkpoint(RUN, &checkpoint(RUN, 1)).await.unwrap();
     store.save_loop_checkpoint("run-2", &checkpoint(RUN, 2)).await.expect_err("another run's");
     store.save_trace_events("session-1", &[]).await.unwrap();
     assert!(rest.load_loop_checkpoint(RUN).await.unwrap().is_none());
     assert_eq!(rest.load_trace_events("session-1").await.unwrap(), Some(Vec::new()));
 
-    let sink = site.sink().await;
+    let sink = server.sink().await;
     assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, 1)));
     // A run that came to its end has none to resume from, and can have one again.
     store.delete_loop_checkpoint(RUN).await.unwrap();
@@ -323,7 +323,7 @@ pub(crate) async fn a_session_store_keeps_its_loop_checkpoints_here_and_the_rest
     assert!(store.load_loop_checkpoint(RUN).await.unwrap().is_none());
     store.save_loop_checkpoint(RUN, &checkpoint(RUN, 3)).await.unwrap();
     assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
-    site.kill();
+    server.kill();
     store.load_loop_checkpoint(RUN).await.expect_err("nobody said that there is none");
     store.health_check().await.expect_err("the journal does not answer");
 }
@@ -374,11 +374,11 @@ impl Drop for Loop {
     }
 }
 
-pub(crate) async fn a_killed_loop_goes_on_behind_its_last_saved_round(site: &mut Site) {
-    goes_on(&site.url(), || {
+pub(crate) async fn a_killed_loop_goes_on_behind_its_last_saved_round(server: &mut Server) {
+    goes_on(&server.url(), || {
         // The server as well.
-        site.kill();
-        site.restart();
+        server.kill();
+        server.restart();
     });
 }
 

@@ -1,5 +1,5 @@
-//! The way between a broker and all its clients, which can be cut: a proxy at the address that the broker advertises, so
-//! that whoever asks the broker where it is comes by here again.
+//! A TCP proxy in front of a broker that can drop all connections. The broker advertises the proxy's address, so clients that
+//! refresh metadata connect through it again.
 
 use std::{
     io::copy,
@@ -13,37 +13,37 @@ use std::{
 
 use anyhow::Context;
 
-/// A proxy on a port of its own.
+/// A proxy on a free port.
 #[derive(Debug)]
-pub struct Cable {
-    /// Where clients come to, on this machine.
+pub struct TcpProxy {
+    /// The port that clients connect to, on this machine.
     pub port: u16,
     state: Arc<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    ways: Mutex<Ways>,
+    connections: Mutex<Connections>,
     refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Ways {
-    /// Where it leads to; nowhere at first, and while it is cut.
+struct Connections {
+    /// The target; `None` at first and while disconnected.
     broker: Option<SocketAddr>,
-    /// Both ends of each connection.
+    /// Both sides of each connection.
     open: Vec<(TcpStream, TcpStream)>,
 }
 
 impl State {
-    fn ways(&self) -> MutexGuard<'_, Ways> {
-        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    fn connections(&self) -> MutexGuard<'_, Connections> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects a client, unless it is cut. Decided and noted under one lock, so that a cut leaves no connection.
+    /// Connects a client to the target, if there is one. Checked and stored under one lock, so `disconnect` misses none.
     fn connect(&self, client: TcpStream) -> Option<()> {
-        let mut ways = self.ways();
-        let Some(broker) = ways.broker else {
+        let mut connections = self.connections();
+        let Some(broker) = connections.broker else {
             self.refused.fetch_add(1, Ordering::SeqCst);
             return None;
         };
@@ -53,14 +53,14 @@ impl State {
         }
         pass(client.try_clone().ok()?, server.try_clone().ok()?);
         pass(server.try_clone().ok()?, client.try_clone().ok()?);
-        // What has ended by itself is not kept.
-        ways.open.retain(|(client, _)| client.peer_addr().is_ok());
-        ways.open.push((client, server));
+        // Drop connections that clients closed.
+        connections.open.retain(|(client, _)| client.peer_addr().is_ok());
+        connections.open.push((client, server));
         Some(())
     }
 }
 
-/// Passes on what comes, until either side ends.
+/// Copies bytes until either side closes.
 fn pass(mut from: TcpStream, mut to: TcpStream) {
     thread::spawn(move || {
         copy(&mut from, &mut to).ok();
@@ -69,9 +69,9 @@ fn pass(mut from: TcpStream, mut to: TcpStream) {
     });
 }
 
-impl Cable {
-    /// Leads nowhere yet.
-    pub fn lay() -> anyhow::Result<Self> {
+impl TcpProxy {
+    /// Starts a proxy without a target.
+    pub fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").context("the proxy's port")?;
         let (port, state) = (listener.local_addr()?.port(), Arc::<State>::default());
         let shared = state.clone();
@@ -83,16 +83,16 @@ impl Cable {
         Ok(Self { port, state })
     }
 
-    /// Leads to a port of this machine from now on.
-    pub fn mend(&self, port: u16) {
-        self.state.ways().broker = Some(([127, 0, 0, 1], port).into());
+    /// Connects clients to a port of this machine from now on.
+    pub fn connect_to(&self, port: u16) {
+        self.state.connections().broker = Some(([127, 0, 0, 1], port).into());
     }
 
-    /// Ends every connection, and takes none until it is mended. How many there were.
-    pub fn cut(&self) -> usize {
-        let mut ways = self.state.ways();
-        ways.broker = None;
-        let open = std::mem::take(&mut ways.open);
+    /// Closes every connection and refuses new ones until the next `connect_to`. Returns the number closed.
+    pub fn disconnect(&self) -> usize {
+        let mut connections = self.state.connections();
+        connections.broker = None;
+        let open = std::mem::take(&mut connections.open);
         for (client, server) in &open {
             client.shutdown(Shutdown::Both).ok();
             server.shutdown(Shutdown::Both).ok();
@@ -100,7 +100,7 @@ impl Cable {
         open.len()
     }
 
-    /// Connections that were not taken.
+    /// The number of connections refused so far.
     pub fn refused(&self) -> u64 {
         self.state.refused.load(Ordering::SeqCst)
     }

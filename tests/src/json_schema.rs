@@ -1,58 +1,64 @@
-//! A JSON value beside what an OpenAPI document says of it: every member is described, every required one is there.
+//! Checks a JSON value against a schema of an OpenAPI document. Every member must be described, every required one present.
 
 use serde_json::{Map, Value};
 
-/// What is wrong with `value` by `schema`, each with its place; nothing where it is as described. Members that no schema
-/// names are wrong, too, unless it says that there are others.
-pub fn faults(document: &Value, schema: &Value, value: &Value) -> Vec<String> {
-    let mut faults = Vec::new();
-    check(document, schema, value, "", &mut faults);
+/// The violations of `schema` in `value`, each with its JSON pointer. A member that no schema names is a violation, unless the
+/// schema allows additional ones.
+pub fn violations(document: &Value, schema: &Value, value: &Value) -> Vec<String> {
+    let mut violations = Vec::new();
+    check(document, schema, value, "", &mut violations);
     if let (Value::Object(members), Some(described)) = (value, members(document, schema)) {
         let unknown = members.keys().filter(|name| !described.contains_key(*name));
-        faults.extend(unknown.map(|name| format!("/{name} is not described")));
+        violations.extend(unknown.map(|name| format!("/{name} is not described")));
     }
-    faults
+    violations
 }
 
-fn check(document: &Value, schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
+fn check(document: &Value, schema: &Value, value: &Value, at: &str, violations: &mut Vec<String>) {
     if let Some(target) = schema["$ref"].as_str() {
         match document.pointer(target.trim_start_matches('#')) {
-            Some(schema) => check(document, schema, value, at, faults),
-            None => faults.push(format!("{at}: {target} is not there")),
+            Some(schema) => check(document, schema, value, at, violations),
+            None => violations.push(format!("{at}: {target} is not there")),
         }
     }
     for part in list(&schema["allOf"]) {
-        check(document, part, value, at, faults);
+        check(document, part, value, at, violations);
     }
     let any = list(&schema["anyOf"]).iter().chain(list(&schema["oneOf"]));
-    let any: Vec<_> = any.map(|part| self::faults(document, part, value)).collect();
+    let any: Vec<_> = any.map(|part| self::violations(document, part, value)).collect();
     if !any.is_empty() && !any.iter().any(Vec::is_empty) {
-        faults.extend(any[0].iter().map(|fault| format!("{at}{fault}")));
+        violations.extend(any[0].iter().map(|violation| format!("{at}{violation}")));
     }
     if !schema["type"].is_null() && !is(&schema["type"], value) {
-        faults.push(format!("{at} is {value}, not {}", schema["type"]));
+        violations.push(format!("{at} is {value}, not {}", schema["type"]));
     }
     if schema["enum"].is_array() && !list(&schema["enum"]).contains(value) {
-        faults.push(format!("{at} is {value}, none of {}", schema["enum"]));
+        violations.push(format!("{at} is {value}, none of {}", schema["enum"]));
     }
     if let Value::Object(members) = value {
         let absent =
             list(&schema["required"]).iter().filter_map(Value::as_str).filter(|name| !members.contains_key(*name));
-        faults.extend(absent.map(|name| format!("{at}/{name} is not there")));
+        violations.extend(absent.map(|name| format!("{at}/{name} is not there")));
         for (name, value) in members {
             let schema = schema["properties"]
                 .get(name)
                 .or_else(|| schema["additionalProperties"].as_object().and(schema.get("additionalProperties")));
             if let Some(schema) = schema {
-                faults.extend(
-                    self::faults(document, schema, value).into_iter().map(|fault| format!("{at}/{name}{fault}")),
+                violations.extend(
+                    self::violations(document, schema, value)
+                        .into_iter()
+                        .map(|violation| format!("{at}/{name}{violation}")),
                 );
             }
         }
     }
     if let (Value::Array(items), Some(schema)) = (value, schema.get("items")) {
         for (index, item) in items.iter().enumerate() {
-            faults.extend(self::faults(document, schema, item).into_iter().map(|fault| format!("{at}/{index}{fault}")));
+            violations.extend(
+                self::violations(document, schema, item)
+                    .into_iter()
+                    .map(|violation| format!("{at}/{index}{violation}")),
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A tail of all runs, beside what each run's timeline says.
+//! The tail of all runs, compared with the timeline of each run.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
-    command, served,
+    command, sample_journal,
     server::{Launch, Server},
 };
 
-/// Where a record stands: offset and index, by partition.
-type Places = BTreeMap<u64, Vec<(u64, u64)>>;
+/// The (offset, index) of each record, by partition.
+type Positions = BTreeMap<u64, Vec<(u64, u64)>>;
 
 /// The lines of a stream that ends.
 fn lines(server: &Server, path: &str) -> anyhow::Result<Vec<Value>> {
@@ -27,53 +27,53 @@ fn lines(server: &Server, path: &str) -> anyhow::Result<Vec<Value>> {
     data.map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-fn places(lines: &[Value]) -> anyhow::Result<Places> {
-    let mut places = Places::new();
+fn positions(lines: &[Value]) -> anyhow::Result<Positions> {
+    let mut positions = Positions::new();
     for line in lines {
         let number = |name: &str| line["position"][name].as_u64().with_context(|| format!("{line}"));
-        places.entry(number("partition")?).or_default().push((number("offset")?, number("index")?));
+        positions.entry(number("partition")?).or_default().push((number("offset")?, number("index")?));
     }
-    Ok(places)
+    Ok(positions)
 }
 
-/// What the timelines of all runs have together, in the partitions' order.
-fn of_runs(server: &Server) -> anyhow::Result<Places> {
+/// The positions in the timelines of all runs, sorted within each partition.
+fn positions_of_runs(server: &Server) -> anyhow::Result<Positions> {
     let runs = server.runlog().answer(&["runs", "--consistency", "latest"])?;
     let mut all = Vec::new();
     for run in runs["runs"].as_array().context("runs")? {
         all.extend(server.runlog().json(&["show", run["run_id"].as_str().context("an id")?])?.exits(0)?.documents()?);
     }
-    let mut places = places(&all)?;
-    places.values_mut().for_each(|places| places.sort_unstable());
-    Ok(places)
+    let mut positions = positions(&all)?;
+    positions.values_mut().for_each(|positions| positions.sort_unstable());
+    Ok(positions)
 }
 
-/// Every applied record comes once, in its partition's order, from the beginning and behind any line, on a server that was
-/// killed and whose indices are gone, too.
-pub fn resumes_anywhere(launch: &Launch, dir: &Path) -> anyhow::Result<()> {
+/// Every applied record is delivered once, in its partition's order, from the beginning and after any cursor. This also holds
+/// on a server that was killed and lost its indices.
+pub fn every_record_is_delivered_once_after_any_cursor(launch: &Launch, dir: &Path) -> anyhow::Result<()> {
     let server = launch.start()?;
-    served::fill(&server, dir)?;
+    sample_journal::fill(&server, dir)?;
     let whole = lines(&server, "/v1/tail?until_end=true&consistency=latest")?;
-    ensure!(places(&whole)? == of_runs(&server)?, "what all runs have");
-    ensure!(places(&whole)?.len() > 1, "several partitions");
+    ensure!(positions(&whole)? == positions_of_runs(&server)?, "the timelines of all runs");
+    ensure!(positions(&whole)?.len() > 1, "several partitions");
     ensure!(whole.iter().any(|line| line["position"]["index"] == 1), "a batch");
-    let behind = |server: &Server, nth: usize| -> anyhow::Result<()> {
+    let after = |server: &Server, nth: usize| -> anyhow::Result<()> {
         let cursor = whole[nth]["cursor"].as_str().context("a cursor")?;
         let rest = lines(server, &format!("/v1/tail?until_end=true&consistency=latest&from={cursor}"))?;
-        ensure!(places(&rest)? == places(&whole[nth + 1..])?, "behind {cursor}");
+        ensure!(positions(&rest)? == positions(&whole[nth + 1..])?, "after {cursor}");
         Ok(())
     };
-    (0..whole.len()).step_by(3).try_for_each(|nth| behind(&server, nth))?;
-    ensure!(lines(&server, "/v1/tail?until_end=true&from=end")?.is_empty(), "nothing behind the end");
+    (0..whole.len()).step_by(3).try_for_each(|nth| after(&server, nth))?;
+    ensure!(lines(&server, "/v1/tail?until_end=true&from=end")?.is_empty(), "nothing after the end");
     server.kill()?;
     fs::remove_dir_all(launch.dir().join("index"))?;
     let server = launch.start()?;
-    (1..whole.len()).step_by(7).try_for_each(|nth| behind(&server, nth))?;
+    (1..whole.len()).step_by(7).try_for_each(|nth| after(&server, nth))?;
     server.terminate()?;
     Ok(())
 }
 
-/// A tail in a process of its own.
+/// A `runlog tail` process.
 struct Live(Child, BufReader<ChildStdout>);
 
 impl Live {
@@ -99,8 +99,8 @@ impl Drop for Live {
     }
 }
 
-/// A live tail shows what comes to runs that it has never heard of, and goes on behind a restart where it was cut off.
-pub fn shows_what_comes(launch: &Launch) -> anyhow::Result<()> {
+/// A live tail delivers records of new runs, and continues after a restart from the last cursor.
+pub fn a_live_tail_continues_after_a_restart(launch: &Launch) -> anyhow::Result<()> {
     let publish = |server: &Server, run: &str| -> anyhow::Result<()> {
         let record = format!(
             r#"{{"run_id":"{run}","record_id":"{run}","payload":{{"type":"run_lifecycle","status":"started"}}}}"#
@@ -120,7 +120,10 @@ pub fn shows_what_comes(launch: &Launch) -> anyhow::Result<()> {
     publish(&server, "second")?;
     let cursor = next(&mut live, "second")?;
     server.kill()?;
-    ensure!(live.next().is_ok_and(|problem| problem["error"]["kind"] == "unavailable"), "it says that it was cut off");
+    ensure!(
+        live.next().is_ok_and(|problem| problem["error"]["kind"] == "unavailable"),
+        "the tail reports the lost connection"
+    );
     let server = launch.start()?;
     publish(&server, "third")?;
     let mut live = Live::start(&server, &cursor)?;

@@ -31,7 +31,7 @@ pub struct Part {
 
 /// A product that can be asked.
 #[derive(Debug)]
-pub struct Asked<'a, R> {
+pub struct InProcess<'a, R> {
     /// The topic, for positions.
     pub topic: &'a str,
     /// By partition.
@@ -59,7 +59,7 @@ fn value<T: Serialize>(answer: T) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(answer)?)
 }
 
-impl<R: Rows> Asked<'_, R> {
+impl<R: Rows> InProcess<'_, R> {
     fn places(&self) -> impl Iterator<Item = (&R, Place<'_>)> {
         let partitions = PartitionId::all(u32::MAX);
         self.rows.iter().zip(partitions).map(|(rows, partition)| (*rows, Place { topic: self.topic, partition }))
@@ -71,7 +71,7 @@ impl<R: Rows> Asked<'_, R> {
     }
 }
 
-impl<R: Rows> Asked<'_, R> {
+impl<R: Rows> InProcess<'_, R> {
     /// `show --raw`, as of an offset where there is one.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
@@ -84,7 +84,7 @@ impl<R: Rows> Asked<'_, R> {
     }
 }
 
-impl<R: Rows> Answers for Asked<'_, R> {
+impl<R: Rows> Answers for InProcess<'_, R> {
     fn partitions(&self) -> anyhow::Result<Value> {
         let row = |(partition, part): (usize, &Part)| {
             let state = if part.stopped.is_some() { "stopped" } else { "running" };

@@ -1,4 +1,4 @@
-//! Records of every kind, as their examples have them, with the numbers that are the next.
+//! The example record of every kind, numbered for a given run head.
 
 use anyhow::Context;
 use runlog_projector::index::store::{Rows, Store, runs};
@@ -12,8 +12,7 @@ use runlog_schemas::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The examples that are a run's and no claim of it, in the order of their ids: what follows from another one comes behind
-/// it.
+/// The examples of a run's records except claims, sorted by id: a record follows the ones that it refers to.
 pub fn examples() -> anyhow::Result<Vec<JournalRecord>> {
     let mut records = Vec::new();
     for tag in Payload::TYPES {
@@ -46,7 +45,7 @@ pub fn head(store: &Store, run_id: RunId<&str>) -> anyhow::Result<Head> {
     Ok(row.map(|row| row.head).unwrap_or_default())
 }
 
-/// Gives a record the numbers that are the next, and a batch's records theirs.
+/// Gives a record, and the records of a batch, the next numbers after `head`.
 pub fn number(record: &mut JournalRecord, head: &Head) {
     let writer: OrEmpty<WriterId> = OrEmpty(WriterId::new("writer".to_owned()).ok());
     let mut next = (head.next_writer_seq, head.next_journal_seq);

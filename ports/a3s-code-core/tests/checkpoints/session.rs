@@ -22,7 +22,7 @@ use runlog_a3s_code_core::{CheckpointSink, CheckpointedStore};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::site::{Site, sink};
+use crate::server::{Server, sink};
 
 const RUN: &str = "run-1";
 const ROUNDS: usize = 2;
@@ -175,14 +175,14 @@ fn first_is_killed(url: &str, folder: &Path) {
     assert!(ended.is_none(), "it ended by itself: {lines:?}");
 }
 
-pub(crate) async fn a_killed_session_is_resumed_by_another_with_all_of_its_rounds(site: &mut Site) {
+pub(crate) async fn a_killed_session_is_resumed_by_another_with_all_of_its_rounds(server: &mut Server) {
     let folder = tempfile::tempdir().unwrap();
     for round in 0..ROUNDS {
         std::fs::create_dir(folder.path().join(format!("folder-{round}"))).unwrap();
     }
-    first_is_killed(&site.url(), folder.path());
+    first_is_killed(&server.url(), folder.path());
 
-    let sink = Arc::new(site.sink().await);
+    let sink = Arc::new(server.sink().await);
     let found = sink.try_load(RUN).await.unwrap().expect("a checkpoint");
     assert_eq!((found.turn, found.tool_calls_count, found.session_id.as_str()), (ROUNDS, ROUNDS, "session-1"));
     let answers = Model::new(0, true);

@@ -11,9 +11,9 @@
 use crate::{
     ambient,
     life::READ_BACK,
-    plan::{Plan, RUNS},
+    plan::{Plan, RUNS, What},
 };
-use runlog_model::{Delivery, Journal, Model, What};
+use runlog_model::{Delivery, Journal, Model, What as Delivered};
 use runlog_producer::{Answer, Error, Json, SideEffect};
 use runlog_schemas::{
     answer::Position,
@@ -41,8 +41,16 @@ pub(crate) struct Ledger {
     failures: Vec<String>,
     records: BTreeMap<(PartitionId, Offset), Landed>,
     claims: BTreeMap<u32, Vec<Claim>>,
-    /// The run and the step of each request.
+    /// The steps of each run that make equal calls, in order, by the first one.
+    equal: BTreeMap<(u32, u32), Vec<u32>>,
+    /// How many requests of equal calls were applied.
+    asked: BTreeMap<(u32, u32), usize>,
+    /// The run and the step of each request that was applied.
     requests: BTreeMap<String, (u32, u32)>,
+    /// Requests of earlier processes that each life found unresolved, and that nobody decided since.
+    unresolved: BTreeMap<u32, BTreeSet<String>>,
+    /// Lives that run new effects all the same.
+    allowed: BTreeSet<u32>,
     calls: BTreeMap<(u32, u32), Logical>,
     effects: Vec<Effect>,
     decisions: Vec<Decided>,
@@ -66,6 +74,7 @@ struct Landed {
 #[derive(Clone, Debug)]
 struct Claim {
     life: Option<u32>,
+    writer: String,
     epoch: u64,
     at: u64,
     offset: Offset,
@@ -79,6 +88,18 @@ struct Logical {
     /// Results of its effects, and of decisions.
     results: Vec<String>,
     happened: bool,
+}
+
+/// An effect that starts.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) life: u32,
+    pub(crate) run: u32,
+    pub(crate) step: u32,
+    /// Whether its receiver recognises it.
+    pub(crate) keyed: bool,
+    /// The id of its request.
+    pub(crate) request: String,
 }
 
 /// One run of an effect.
@@ -138,14 +159,25 @@ pub(crate) fn failure(kind: &str, message: &str) -> String {
 }
 
 impl Ledger {
-    pub(crate) fn new(_plan: &Plan, topic: &str) -> Self {
+    pub(crate) fn new(plan: &Plan, topic: &str) -> Self {
+        let mut equal = BTreeMap::<_, Vec<u32>>::new();
+        for step in (0..RUNS).flat_map(|run| plan.steps(run)) {
+            if let What::Call { like, .. } = step.what {
+                equal.entry((step.run, like)).or_default().push(step.id);
+            }
+        }
+        let allowed = plan.lives().into_iter().filter(|life| life.allow_unresolved).map(|life| life.id).collect();
         Self {
             topic: topic.to_owned(),
             model: None,
             failures: Vec::new(),
             records: BTreeMap::new(),
             claims: BTreeMap::new(),
+            equal,
+            asked: BTreeMap::new(),
             requests: BTreeMap::new(),
+            unresolved: BTreeMap::new(),
+            allowed,
             calls: BTreeMap::new(),
             effects: Vec::new(),
             decisions: Vec::new(),
@@ -225,7 +257,7 @@ impl Ledger {
         }
         let Some(model) = &mut self.model else { return ("unknown".to_owned(), None) };
         let json = serde_json::to_value(record).unwrap_or_default();
-        let what = What::Record { record: Arc::new(json), datums: Vec::new() };
+        let what = Delivered::Record { record: Arc::new(json), datums: Vec::new() };
         model.deliver(&Delivery { partition: partition.get(), offset: offset.get(), log_millis: millis, what });
         let told = model.outcome(partition.get(), offset.get(), 0, record.body.record_id.as_str());
         let text = |name: &str| told[name].as_str().map(str::to_owned);
@@ -241,16 +273,35 @@ impl Ledger {
                 let won = claim.epoch.get() == next;
                 if won {
                     let life = claim.claimed_by.strip_prefix("life-").and_then(|life| life.parse().ok());
-                    claims.push(Claim { life, epoch: next, at: now, offset });
+                    let writer = claim.writer_id.as_str().to_owned();
+                    claims.push(Claim { life, writer, epoch: next, at: now, offset });
+                    if let Some(life) = life {
+                        self.found(run, life);
+                    }
                 }
             }
-            Payload::ToolCallRequested(request) => {
-                let step = request.arguments.as_ref().and_then(|args| args.to_value()["step"].as_u64());
-                if let Some(step) = step.and_then(|step| u32::try_from(step).ok()) {
-                    self.requests.insert(record.body.record_id.as_str().to_owned(), (run, step));
+            Payload::ToolCallRequested(request) if applied => {
+                let like = request.arguments.as_ref().and_then(|args| args.to_value()["step"].as_u64());
+                let Some(like) = like.and_then(|like| u32::try_from(like).ok()) else { return };
+                // An agent makes equal calls one after the other, each until it is answered: each is one request.
+                let asked = self.asked.entry((run, like)).or_default();
+                let nth = *asked;
+                *asked += 1;
+                let id = record.body.record_id.as_str();
+                match self.equal.get(&(run, like)).and_then(|steps| steps.get(nth)).copied() {
+                    Some(step) => drop(self.requests.insert(id.to_owned(), (run, step))),
+                    None => self.fail(format!(
+                        "a call of run {run} was forgotten: request {id} asks again for what step {like} asks for"
+                    )),
+                }
+            }
+            Payload::ToolCallCompleted(_) | Payload::ToolCallFailed(_) if applied => {
+                if let Some(id) = &record.body.facts.answers {
+                    self.resolved(id.as_str());
                 }
             }
             Payload::EffectResolution(resolution) if applied => {
+                self.resolved(resolution.request_record_id.as_str());
                 let number = resolution.who.strip_prefix("operator-").and_then(|number| number.parse::<usize>().ok());
                 let Some(decided) = number.and_then(|number| self.decisions.get(number)).cloned() else { return };
                 let logical = self.requests.get(&decided.request).copied();
@@ -268,6 +319,35 @@ impl Ledger {
                 self.ended.entry(run).or_insert(now);
             }
             _ => {}
+        }
+    }
+
+    /// What a life finds unresolved with its first claim. What it leaves unresolved itself it may be at work on.
+    fn found(&mut self, run: u32, life: u32) {
+        if self.unresolved.contains_key(&life) {
+            return;
+        }
+        let recovery = self.recovery(run);
+        let pending = recovery["pending"].as_array().into_iter().flatten();
+        let unresolved = pending.filter(|call| call["class"] == "reconcile_required");
+        let ids = unresolved.filter_map(|call| call["id"].as_str().map(str::to_owned)).collect();
+        self.unresolved.insert(life, ids);
+    }
+
+    /// Somebody decided about a call, or it ended.
+    fn resolved(&mut self, request: &str) {
+        for found in self.unresolved.values_mut() {
+            found.remove(request);
+        }
+    }
+
+    /// A client without a handle was told that it has the run.
+    pub(crate) fn told_claimed(&mut self, run: u32, writer: &str, epoch: u64) {
+        let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
+        if !claims.iter().any(|claim| (claim.epoch, claim.writer.as_str()) == (epoch, writer)) {
+            self.fail(format!(
+                "writer {writer} is told that it has run {run} in epoch {epoch}, and its claim was refused"
+            ));
         }
     }
 
@@ -332,15 +412,8 @@ impl Ledger {
     }
 
     /// An effect starts now: its number.
-    pub(crate) fn starts(
-        &mut self,
-        life: u32,
-        run: u32,
-        step: u32,
-        keyed: bool,
-        request: &str,
-        happens: bool,
-    ) -> usize {
+    pub(crate) fn starts(&mut self, started: Started, attempt: u32, happens: bool) -> usize {
+        let Started { life, run, step, keyed, request } = started;
         let now = ambient::elapsed_millis();
         let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
         let fenced = match self.lost_to(run, life) {
@@ -360,6 +433,14 @@ impl Ledger {
                 true
             }
         };
+        if self.requests.get(&request) != Some(&(run, step)) {
+            let of = self.requests.get(&request);
+            self.fail(format!("{what} runs under a request that is of {of:?}"));
+        }
+        let older = self.unresolved.get(&life).and_then(BTreeSet::first).filter(|_| attempt == 1);
+        if let Some(older) = older.filter(|_| !self.allowed.contains(&life)).cloned() {
+            self.fail(format!("{what} is new and runs, and call {older} is unresolved"));
+        }
         let call = self.calls.entry((run, step)).or_default();
         let spent = call.spent;
         call.happened |= happens;
@@ -369,7 +450,6 @@ impl Ledger {
         if spent && !keyed && !fenced {
             self.fail(format!("{what} runs again, and nothing allowed that"));
         }
-        let request = request.to_owned();
         self.effects.push(Effect { life, run, step, request, result: None });
         self.effects.len() - 1
     }

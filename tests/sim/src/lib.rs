@@ -17,19 +17,19 @@
 //!
 //! Two runs of 25 calls or more, two to four processes for each, whose futures are dropped at any await and which go on with the
 //! same handle, stand still at any await, or are killed; an operator who decides; two clients without a handle that let the
-//! server number their records; [`FAULTS`]. In the end all faults cease, and a
+//! server number their records; [`FAULTS`]. Some calls are equal to earlier ones, some lives run new effects while an older one is
+//! unresolved, some keys are used with other arguments. In the end all faults cease, and a
 //! last process brings each run to its end.
 //!
 //! # What is checked
 //!
 //! See `ledger`. A pause between the read-back of an intent and its effect cannot be fenced by a journal: an effect that starts
 //! after another process claimed the run is excused for as long as a read-back may take, and while a server reads from a deposed
-//! leader. Operators decide about no call that the process which has the run is at work on.
+//! leader. Of a call that the process which has the run is at work on, an operator says at most how it counts (`give_up`).
 //!
 //! # What is missing
 //!
-//! * Loop checkpoints, prunes and `Writer`; `give_up`; decisions without a revision; operators who decide about running
-//!   calls.
+//! * Loop checkpoints, prunes and `Writer`; decisions without a revision; operators who say that a running call did not happen.
 //! * Skips and stopped partitions, truncation, a full outbox, more requests or appends at once than a server admits, the
 //!   content store, the `kafka:` and `local:` transports.
 //! * Two servers may give two records of clients without a handle one number. One is refused as `conflict` under its id for ever:
@@ -57,7 +57,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, as they are counted. None of them is left out in a hundred seeds or more.
-pub const FAULTS: [&str; 24] = [
+pub const FAULTS: [&str; 25] = [
     "acknowledgement lost",
     "acknowledgement never came",
     "address switched",
@@ -78,6 +78,7 @@ pub const FAULTS: [&str; 24] = [
     "request to a server that is down",
     "request: no connection",
     "requests to any server",
+    "run claimed by two clients",
     "server killed",
     "server reads from a deposed leader",
     "server reads nothing",

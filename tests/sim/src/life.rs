@@ -4,12 +4,14 @@ use crate::{
     ambient,
     dice::Dice,
     guard::Guard,
-    ledger::{failure, run_id},
+    ledger::{Started, failure, run_id},
     network::{ADDRESS, Network},
     plan::{AGAIN, Ends, Event, Life, OPEN, REOPEN, Step, What},
     stage::Stage,
 };
-use runlog_producer::{Action, Answer, Config, Ended, Error, Failure, Journal, Json, Outcome, Run, Runlog};
+use runlog_producer::{
+    Action, Answer, Config, Ended, Error, Failure, Journal, Json, OpenOptions, Outcome, Run, Runlog,
+};
 use runlog_schemas::{
     answer::ErrorKind,
     id::RecordId,
@@ -94,7 +96,8 @@ impl Process {
             let step = self.opens.fetch_add(1, Ordering::Relaxed);
             let opening = async {
                 let runlog = Runlog::connect(self.config()).await?;
-                runlog.open(run_id(self.life.run).as_str()).await
+                let options = OpenOptions { allow_unresolved: self.life.allow_unresolved, ..OpenOptions::default() };
+                runlog.open_with(run_id(self.life.run).as_str(), options).await
             };
             let Some(opened) = self.guarded("open", step, 0, opening).await else { continue };
             match opened {
@@ -146,7 +149,7 @@ impl Process {
     async fn step(&self, run: &Run, step: Step) -> bool {
         for tried in 0..TRIES_MAX {
             let next = match step.what {
-                What::Call { key, ms, ends } => self.call(run, step, tried, (key, ms, ends)).await,
+                What::Call { key, ms, ends, like } => self.call(run, step, tried, (key, ms, ends, like)).await,
                 _ => self.write(run, step, tried).await,
             };
             match next {
@@ -161,7 +164,8 @@ impl Process {
         false
     }
 
-    async fn call(&self, run: &Run, step: Step, tried: u32, (key, ms, ends): (bool, u64, Ends)) -> Next {
+    async fn call(&self, run: &Run, step: Step, tried: u32, what: (bool, u64, Ends, u32)) -> Next {
+        let (key, ms, ends, like) = what;
         let started = std::sync::Mutex::new(None);
         let effect = |call: runlog_producer::Call| {
             let stage = self.stage.clone();
@@ -170,7 +174,8 @@ impl Process {
             let ends = if ends == Ends::Unknown && call.attempt > 1 { Ends::Done } else { ends };
             let number = {
                 let mut ledger = stage.ledger();
-                let number = ledger.starts(life, of, id, key, call.id.as_str(), ends != Ends::Failed);
+                let begins = Started { life, run: of, step: id, keyed: key, request: call.id.as_str().to_owned() };
+                let number = ledger.starts(begins, call.attempt, ends != Ends::Failed);
                 let known = if key { ledger.known_result(of, id) } else { None };
                 let result = known.unwrap_or_else(|| match ends {
                     Ends::Failed => failure("refused", &format!("by the receiver, {number}")),
@@ -199,7 +204,7 @@ impl Process {
                 }
             }
         };
-        let mut tool = run.tool("book", &json!({ "step": step.id }));
+        let mut tool = run.tool("book", &json!({ "step": like }));
         if key {
             tool = tool.idempotency_key(format!("key-{}", step.id));
         }
@@ -239,6 +244,7 @@ impl Process {
                     run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
                 }
                 What::End => run.end(Outcome::Completed).await.map(|position| vec![position]),
+                What::Misuse { of } => self.misuse(run, id, of).await.map(|()| Vec::new()),
                 What::Flush | What::Call { .. } => run.flush().await.map(|()| Vec::new()),
             }
         };
@@ -270,6 +276,26 @@ impl Process {
                 Next::Done
             }
             Some(Err(error)) => self.failed(run, id, &error).await,
+        }
+    }
+
+    /// Makes a call under the key of another one. It must be refused.
+    async fn misuse(&self, run: &Run, step: u32, of: u32) -> Result<(), Error> {
+        let tool = run.tool("book", &json!({ "step": step })).idempotency_key(format!("key-{of}"));
+        let effect = async |call: runlog_producer::Call| {
+            self.fail(format!("step {step} runs under the key of step {of}, as call {}", call.id));
+            Ok(Json::from(json!(null)))
+        };
+        match tool.once(effect).await {
+            Err(error) if error.kind() == ErrorKind::Conflict && error.action() == Action::FixTheInput => {
+                self.stage.count("key refused with other arguments");
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(answer) => {
+                self.fail(format!("step {step} has the key of step {of}, and is answered: {}", shown(&answer)));
+                Ok(())
+            }
         }
     }
 

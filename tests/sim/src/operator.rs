@@ -2,7 +2,7 @@
 
 use crate::{
     dice::Dice,
-    ledger::{lacks, run_id},
+    ledger::{failure, lacks, run_id},
     network::Network,
     plan::RUNS,
     stage::{PARTITIONS, Stage},
@@ -59,7 +59,13 @@ impl Operator {
         let seen = self.ends();
         for effect in pending.iter().filter(|effect| effect["class"] == "reconcile_required") {
             let Some(request) = effect["id"].as_str() else { continue };
-            let Some((happened, result)) = self.stage.ledger().phone(request) else { continue };
+            let phoned = self.stage.ledger().phone(request);
+            // About a call that is under way, an impatient operator says how it counts, whatever comes of it.
+            let given_up = phoned.is_none();
+            if given_up && !dice.percent(5) {
+                continue;
+            }
+            let (happened, result) = phoned.unwrap_or_default();
             // Meanwhile anything may happen.
             sleep(Duration::from_millis(dice.between(0, 15_000))).await;
             let evidence = effect["evidence"].as_array().and_then(|all| {
@@ -68,11 +74,16 @@ impl Operator {
             });
             let partition = effect_partition(&recovery);
             let seen = seen.get(partition.index()).copied().unwrap_or_default();
-            let decided = if happened { result.clone() } else { None };
+            let decided = match (given_up, happened) {
+                (true, _) => Some(failure("given_up", "asked")),
+                (false, true) => result.clone(),
+                (false, false) => None,
+            };
             let number = self.stage.ledger().decides(request, seen, decided);
             let mut body =
                 json!({ "who": format!("operator-{number}"), "why": "asked", "revision": effect["revision"] });
             match (evidence, happened) {
+                _ if given_up => body["decision"] = json!("give_up"),
                 (Some(evidence), _) => {
                     body["decision"] = json!("adopt");
                     body["evidence"] = json!(evidence);
@@ -89,6 +100,7 @@ impl Operator {
             self.stage.count(match body["decision"].as_str() {
                 Some("adopt") => "decision: adopt",
                 Some("done") => "decision: done",
+                Some("give_up") => "decision: give_up",
                 _ => "decision: not_done",
             });
             self.stage.tell(|| {

@@ -58,6 +58,8 @@ pub enum Event {
     Panics { server: u32, at: u64 },
     /// A server's queue to the log is full: it refuses every append.
     Full { server: u32, at: u64, ms: u64 },
+    /// Two clients without a handle claim a run at the same time.
+    Claims { run: u32, at: u64 },
 }
 
 /// A step of a run's agent.
@@ -78,8 +80,11 @@ pub struct Step {
 /// What a step is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A call with an effect of so many milliseconds.
-    Call { key: bool, ms: u64, ends: Ends },
+    /// A call with an effect of so many milliseconds, and with the arguments of the call at step `like`: its own step, or an
+    /// earlier one that ended before it begins.
+    Call { key: bool, ms: u64, ends: Ends, like: u32 },
+    /// A call under the key of the call at step `of`, with other arguments.
+    Misuse { of: u32 },
     /// A message of the conversation.
     Turn,
     /// A record with an id of the agent's; every process writes the same one.
@@ -116,6 +121,8 @@ pub struct Life {
     pub dies: Option<u64>,
     /// Records of its that may be under way at the same time.
     pub buffer: usize,
+    /// Whether it runs new effects while an older one is unresolved.
+    pub allow_unresolved: bool,
 }
 
 /// What becomes of an append.
@@ -162,7 +169,8 @@ impl Plan {
                 let at = if nth == 0 { dice.between(0, 500) } else { dice.between(1_000, FAULTS_END) };
                 let dies = dice.percent(30).then(|| at + dice.between(500, 40_000));
                 let buffer = if dice.percent(40) { 1 } else { 4096 };
-                events.push(Event::Life(Life { id: lives, run, at, dies, buffer }));
+                let allow_unresolved = dice.percent(10);
+                events.push(Event::Life(Life { id: lives, run, at, dies, buffer, allow_unresolved }));
                 cuts(&mut dice, lives, &mut events);
                 lives += 1;
             }
@@ -192,6 +200,10 @@ impl Plan {
         }
         if dice.percent(20) {
             events.push(Event::Panics { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
+        }
+        if dice.percent(15) {
+            let (run, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
+            events.push(Event::Claims { run, at });
         }
         for _ in 0..dice.between(0, 4) {
             let (server, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
@@ -237,6 +249,8 @@ impl Plan {
 fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     let (calls, mut made, mut id) = (dice.between(CALLS_MIN, CALLS_MIN + 5), 0, 0);
     let mut again = None;
+    // The last call with a key, and the last one without that nothing was under way with.
+    let (mut keyed, mut alone) = (None, None);
     let mut step = |id: &mut u32, what, with_next, think| {
         *id += 1;
         events.push(Event::Step(Step { run, id: *id, what, with_next, think }));
@@ -249,7 +263,11 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
                 step(&mut id, What::Record, false, think);
                 again = Some(id);
             }
-            3 if dice.percent(50) => step(&mut id, What::Batch { again }, false, think),
+            3 if dice.percent(40) => match keyed {
+                Some(of) => step(&mut id, What::Misuse { of }, false, think),
+                None => step(&mut id, What::Flush, false, think),
+            },
+            3 if dice.percent(60) => step(&mut id, What::Batch { again }, false, think),
             3 => step(&mut id, What::Flush, false, think),
             _ => {
                 let ends = match dice.between(0, 29) {
@@ -259,7 +277,13 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
                 };
                 let ms = if dice.percent(20) { dice.between(100, 8_000) } else { dice.between(0, 100) };
                 let (key, with_next) = (dice.percent(25), dice.percent(20));
-                step(&mut id, What::Call { key, ms, ends }, with_next, think);
+                let like = alone.filter(|_| !key && dice.percent(20)).unwrap_or(id + 1);
+                step(&mut id, What::Call { key, ms, ends, like }, with_next, think);
+                if key {
+                    keyed = Some(id);
+                } else {
+                    alone = (!with_next).then_some(like);
+                }
                 made += 1;
             }
         }

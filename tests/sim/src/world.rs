@@ -13,7 +13,7 @@ use crate::{
 };
 use anyhow::Context;
 use axum::{body::Body, http::Request};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{
     task::JoinHandle,
@@ -97,7 +97,7 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
         }
     }
     for run in 0..RUNS {
-        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None, buffer: 4096 };
+        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None, buffer: 4096, allow_unresolved: false };
         match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
             Ok(ended) => drop(ended.context("a life panicked")?),
             Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
@@ -152,6 +152,22 @@ async fn one(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
     }
 }
 
+/// Claims a run without a handle.
+async fn claim(run: u32, stage: &Stage, network: &Network) {
+    let path = format!("/v1/runs/{}/claim?deadline_ms=5000", run_id(run));
+    let Ok(answer) = network.send("POST", &path, json!({ "claimed_by": "client" }).to_string().into_bytes()).await
+    else {
+        return;
+    };
+    let told: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    stage.tell(|| format!("a client claims run {run}: {} {told}", answer.status()));
+    if let (true, Some(writer), Some(epoch)) =
+        (answer.status().is_success(), told["writer_id"].as_str(), told["epoch"].as_u64())
+    {
+        stage.ledger().told_claimed(run, writer, epoch);
+    }
+}
+
 /// Lets one of the plan's faults happen that has a time.
 async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
     let server = |id: u32| servers.get(id as usize).with_context(|| format!("no server {id}"));
@@ -192,6 +208,11 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             wait(at).await;
             stage.tell(|| format!("server {id} is to panic while it commits"));
             server(id)?.panics();
+        }
+        Event::Claims { run, at } => {
+            wait(at).await;
+            stage.count("run claimed by two clients");
+            tokio::join!(claim(run, stage, network), claim(run, stage, network));
         }
         Event::Switch { at } => {
             wait(at).await;

@@ -49,6 +49,8 @@ pub(crate) struct Ledger {
     requests: BTreeMap<String, (u32, u32)>,
     /// Requests of earlier processes that each life found unresolved, and that nobody decided since.
     unresolved: BTreeMap<u32, BTreeSet<String>>,
+    /// The last checkpoint of each run that was applied.
+    checkpoints: BTreeMap<u32, String>,
     /// Lives that run new effects all the same.
     allowed: BTreeSet<u32>,
     calls: BTreeMap<(u32, u32), Logical>,
@@ -177,6 +179,7 @@ impl Ledger {
             asked: BTreeMap::new(),
             requests: BTreeMap::new(),
             unresolved: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
             allowed,
             calls: BTreeMap::new(),
             effects: Vec::new(),
@@ -315,6 +318,9 @@ impl Ledger {
                     self.calls.entry(logical).or_default().results.push(result);
                 }
             }
+            Payload::LoopCheckpoint(checkpoint) if applied => {
+                self.checkpoints.insert(run, checkpoint.checkpoint_id.clone());
+            }
             Payload::RunLifecycle(lifecycle) if applied && lifecycle.status != "started" => {
                 self.ended.entry(run).or_insert(now);
             }
@@ -338,6 +344,17 @@ impl Ledger {
     fn resolved(&mut self, request: &str) {
         for found in self.unresolved.values_mut() {
             found.remove(request);
+        }
+    }
+
+    /// A life has opened its run at this checkpoint.
+    pub(crate) fn resumes(&mut self, run: u32, life: u32, checkpoint: Option<&str>) {
+        let last = self.checkpoints.get(&run).cloned();
+        // Otherwise another process may have written one since.
+        if matches!(self.lost_to(run, life), Ok(None)) && checkpoint != last.as_deref() {
+            self.fail(format!(
+                "life {life} resumes run {run} at checkpoint {checkpoint:?}, and the last one is {last:?}"
+            ));
         }
     }
 
@@ -402,6 +419,11 @@ impl Ledger {
         }
         let call = self.calls.get(&(run, step)).cloned().unwrap_or_default();
         Some((call.happened, call.results.first().cloned()))
+    }
+
+    /// Whether the effect of this request has started.
+    pub(crate) fn has_started(&self, request: &str) -> bool {
+        self.effects.iter().any(|effect| effect.request == request)
     }
 
     /// The first claim by another process after the last one of `life`; none where that has the run, `Err` where it never had.

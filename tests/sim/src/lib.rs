@@ -18,7 +18,8 @@
 //! Two runs of 25 calls or more, two to four processes for each, whose futures are dropped at any await and which go on with the
 //! same handle, stand still at any await, or are killed; an operator who decides; two clients without a handle that let the
 //! server number their records; [`FAULTS`]. Some calls are equal to earlier ones, some lives run new effects while an older one is
-//! unresolved, some keys are used with other arguments. In the end all faults cease, and a
+//! unresolved, some keys are used with other arguments. Agents save which steps are done, also when a call was dropped, and
+//! resume there. In the end all faults cease, and a
 //! last process brings each run to its end.
 //!
 //! # What is checked
@@ -29,11 +30,13 @@
 //!
 //! # What is missing
 //!
-//! * Loop checkpoints, prunes and `Writer`; decisions without a revision; operators who say that a running call did not happen.
+//! * Prunes and `Writer`; decisions without a revision; operators who say that a running call did not happen.
 //! * Skips and stopped partitions, truncation, a full outbox, more requests or appends at once than a server admits, the
 //!   content store, the `kafka:` and `local:` transports.
 //! * Two servers may give two records of clients without a handle one number. One is refused as `conflict` under its id for ever:
 //!   that is counted, and not yet a failure.
+//! * What a handle reads through a deposed leader may say that its own call does not exist: counted, and not a failure.
+//! * Operators decide about no call whose intent its process does not know to be in the log.
 //! * What `latest` answers is checked of recoveries only: the epoch, and the calls that ended.
 //!
 //! Reading order: [`plan`], `world`, `life` and `operator`, `network`, `server` and `link`, then `ledger`, which says what must

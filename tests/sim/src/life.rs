@@ -10,19 +10,20 @@ use crate::{
     stage::Stage,
 };
 use runlog_producer::{
-    Action, Answer, Config, Ended, Error, Failure, Journal, Json, OpenOptions, Outcome, Run, Runlog,
+    Action, Answer, Config, Ended, Error, Failure, Journal, Json, LoopState, OpenOptions, Outcome, Run, Runlog,
 };
 use runlog_schemas::{
-    answer::ErrorKind,
+    answer::{ErrorKind, Position},
     id::RecordId,
     payload::{ConversationTurn, Payload},
     record::JournalRecord,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -44,6 +45,10 @@ pub(crate) struct Process {
     life: Life,
     /// Whether it must come to the end of its steps.
     last: bool,
+    /// The steps that its agent is done with.
+    done: Mutex<BTreeSet<u32>>,
+    /// Whether one step is under way at the most.
+    alone: AtomicBool,
     opens: AtomicU32,
     reopens: AtomicU32,
 }
@@ -59,7 +64,17 @@ enum Next {
 impl Process {
     pub(crate) fn new(stage: &Arc<Stage>, network: &Arc<Network>, life: Life, last: bool) -> Arc<Self> {
         let (stage, network) = (stage.clone(), network.clone());
-        Arc::new(Self { stage, network, life, last, opens: AtomicU32::new(OPEN), reopens: AtomicU32::new(REOPEN) })
+        let (opens, reopens) = (AtomicU32::new(OPEN), AtomicU32::new(REOPEN));
+        Arc::new(Self {
+            stage,
+            network,
+            life,
+            last,
+            done: Mutex::default(),
+            alone: AtomicBool::default(),
+            opens,
+            reopens,
+        })
     }
 
     fn tell(&self, line: impl FnOnce() -> String) {
@@ -96,7 +111,8 @@ impl Process {
             let step = self.opens.fetch_add(1, Ordering::Relaxed);
             let opening = async {
                 let runlog = Runlog::connect(self.config()).await?;
-                let options = OpenOptions { allow_unresolved: self.life.allow_unresolved, ..OpenOptions::default() };
+                let Life { allow_unresolved, from_start, .. } = self.life;
+                let options = OpenOptions { allow_unresolved, from_start, ..OpenOptions::default() };
                 runlog.open_with(run_id(self.life.run).as_str(), options).await
             };
             let Some(opened) = self.guarded("open", step, 0, opening).await else { continue };
@@ -107,6 +123,7 @@ impl Process {
                         let (epoch, status) = (recovery.epoch, &recovery.status);
                         format!("open → epoch {epoch}, {status}, {} pending", recovery.pending.len())
                     });
+                    self.resume(&run);
                     return Some(run);
                 }
                 Err(error) => {
@@ -124,10 +141,52 @@ impl Process {
         None
     }
 
+    fn done(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on behind the checkpoint that was opened with, which must be the run's last one and as it was written.
+    fn resume(&self, run: &Run) {
+        let checkpoint = run.recovery().checkpoint.as_ref();
+        let id = checkpoint.map(|checkpoint| checkpoint.checkpoint_id.as_str());
+        if !self.life.from_start {
+            self.stage.ledger().resumes(self.life.run, self.life.id, id);
+        }
+        let Some(checkpoint) = checkpoint else { return };
+        let state = checkpoint.state.as_ref().map(Json::to_value).unwrap_or_default();
+        let steps = state["done"].as_array().into_iter().flatten();
+        *self.done() = steps.filter_map(|step| u32::try_from(step.as_u64()?).ok()).collect();
+        self.stage.count("resumed at a checkpoint");
+        self.tell(|| format!("resumes behind step {:?}", self.done().last()));
+        let messages: Vec<Value> = checkpoint.messages.iter().flatten().map(Json::to_value).collect();
+        if messages != self.messages().iter().map(Json::to_value).collect::<Vec<_>>() {
+            self.fail(format!("the messages of checkpoint {id:?} are {messages:?}, not those of its state {state}"));
+        }
+    }
+
+    fn messages(&self) -> Vec<Json> {
+        self.done().iter().map(|step| Json::from(json!({ "done": step }))).collect()
+    }
+
+    /// Saves which steps are done.
+    async fn checkpoint(&self, run: &Run) -> Result<Position, Error> {
+        let done: Vec<u32> = self.done().iter().copied().collect();
+        let state = LoopState {
+            session_id: "session".to_owned(),
+            turn: done.len() as u64,
+            messages: self.messages(),
+            state: Some(Json::from(json!({ "done": done }))),
+            tool_calls_count: 0,
+        };
+        run.checkpoint(&state).await
+    }
+
     async fn steps(&self, run: &Run) -> bool {
         let mut dice = Dice::new(self.stage.seed(), 1_000 + u64::from(self.life.id));
         let mut group: Vec<Step> = Vec::new();
-        let mut steps = self.stage.plan.steps(self.life.run).into_iter().peekable();
+        let steps = self.stage.plan.steps(self.life.run).into_iter();
+        let left: Vec<Step> = steps.filter(|step| !self.done().contains(&step.id)).collect();
+        let mut steps = left.into_iter().peekable();
         while let Some(step) = steps.next() {
             group.push(step);
             let together = |next: &Step| matches!(next.what, What::Call { .. } | What::End);
@@ -136,6 +195,7 @@ impl Process {
             }
             let share = dice.between(0, 100);
             sleep(Duration::from_millis(step.think * share / 100)).await;
+            self.alone.store(group.len() == 1, Ordering::Relaxed);
             let all = std::mem::take(&mut group).into_iter().map(|step| self.step(run, step));
             let all = futures_util::future::join_all(all).await;
             if all.contains(&false) {
@@ -153,7 +213,10 @@ impl Process {
                 _ => self.write(run, step, tried).await,
             };
             match next {
-                Next::Done => return true,
+                Next::Done => {
+                    self.done().insert(step.id);
+                    return true;
+                }
                 Next::Leave => return false,
                 Next::Again => {}
             }
@@ -166,7 +229,7 @@ impl Process {
 
     async fn call(&self, run: &Run, step: Step, tried: u32, what: (bool, u64, Ends, u32)) -> Next {
         let (key, ms, ends, like) = what;
-        let started = std::sync::Mutex::new(None);
+        let started = Mutex::new(None);
         let effect = |call: runlog_producer::Call| {
             let stage = self.stage.clone();
             let (life, of, id) = (self.life.id, step.run, step.id);
@@ -182,7 +245,7 @@ impl Process {
                     _ => json!({ "effect": number }).to_string(),
                 });
                 ledger.results_in(of, id, &result);
-                *started.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(number);
+                *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
                 (number, result)
             };
             self.tell(|| format!("the effect of step {id} runs: call {} attempt {}", call.id, call.attempt));
@@ -212,11 +275,17 @@ impl Process {
         self.stage.ledger().works(self.life.id, step.run, step.id, true);
         let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
         self.stage.ledger().works(self.life.id, step.run, step.id, false);
-        let effect = *started.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let effect = *started.lock().unwrap_or_else(PoisonError::into_inner);
         match came {
             None => {
                 self.stage.count("call cancelled");
                 self.tell(|| format!("step {}: the call is dropped", step.id));
+                // An agent that is interrupted may save its state before it goes on.
+                if self.alone.load(Ordering::Relaxed) && step.id.is_multiple_of(2) {
+                    let saved = self.checkpoint(run).await;
+                    self.stage.count("checkpoint after a dropped call");
+                    self.tell(|| format!("step {}: saved: {:?}", step.id, saved.map(|at| at.offset)));
+                }
                 Next::Again
             }
             Some(Ok(answer)) => {
@@ -237,6 +306,7 @@ impl Process {
         let said = json!({ "step": id, "by": life, "try": tried });
         let operation = async {
             match step.what {
+                What::Checkpoint => self.checkpoint(run).await.map(|position| vec![position]),
                 What::Turn => run.turn("user", &said).await.map(|position| vec![position]),
                 What::Record => run.record(known(run, id)?).await.map(|position| vec![position]),
                 What::Batch { again } => {
@@ -252,7 +322,7 @@ impl Process {
             None => {
                 self.stage.count("write cancelled");
                 self.tell(|| format!("step {id}: the write is dropped"));
-                Next::Again
+                if step.what == What::Checkpoint { Next::Done } else { Next::Again }
             }
             Some(Ok(positions)) => {
                 let at: Vec<_> =
@@ -269,10 +339,15 @@ impl Process {
                             let step = if nth == 0 { Some(id) } else { again };
                             turn.content.to_value() == json!({ "step": step })
                         }
-                        (Payload::RunLifecycle(_), What::End) => true,
+                        (Payload::RunLifecycle(_), What::End) | (Payload::LoopCheckpoint(_), What::Checkpoint) => true,
                         _ => false,
                     });
                 }
+                Next::Done
+            }
+            // The agent's loop goes on.
+            Some(Err(error)) if step.what == What::Checkpoint && error.action() != Action::Stop => {
+                self.tell(|| format!("step {id}: {error}"));
                 Next::Done
             }
             Some(Err(error)) => self.failed(run, id, &error).await,
@@ -315,6 +390,11 @@ impl Process {
                 sleep(Duration::from_secs(4)).await;
             }
             Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
+            // A call that this handle requested.
+            Action::FixTheInput if kind == ErrorKind::NotFound && self.stage.ledger().deposed_since().0 > 0 => {
+                self.stage.count("known: a call is not found through a deposed leader");
+                sleep(Duration::from_secs(1)).await;
+            }
             Action::FixTheInput => {
                 self.fail(format!("step {step} is refused: {error}"));
                 return Next::Leave;

@@ -60,9 +60,9 @@ impl Operator {
         for effect in pending.iter().filter(|effect| effect["class"] == "reconcile_required") {
             let Some(request) = effect["id"].as_str() else { continue };
             let phoned = self.stage.ledger().phone(request);
-            // About a call that is under way, an impatient operator says how it counts, whatever comes of it.
-            let given_up = phoned.is_none();
-            if given_up && !dice.percent(5) {
+            // About an effect that is under way, an impatient operator says how it counts, whatever comes of it.
+            let given_up = phoned.is_none() && self.stage.ledger().has_started(request) && dice.percent(30);
+            if phoned.is_none() && !given_up {
                 continue;
             }
             let (happened, result) = phoned.unwrap_or_default();

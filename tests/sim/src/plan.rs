@@ -91,6 +91,8 @@ pub enum What {
     Record,
     /// Two records that are applied together: one of its own, and the last record again, if there is one.
     Batch { again: Option<u32> },
+    /// The agent saves which steps are done, so that whoever resumes does not go through them again.
+    Checkpoint,
     /// The handle confirms what it has written.
     Flush,
     /// The run ends.
@@ -123,6 +125,8 @@ pub struct Life {
     pub buffer: usize,
     /// Whether it runs new effects while an older one is unresolved.
     pub allow_unresolved: bool,
+    /// Whether it goes through all steps, and not only through those behind the last checkpoint.
+    pub from_start: bool,
 }
 
 /// What becomes of an append.
@@ -169,8 +173,8 @@ impl Plan {
                 let at = if nth == 0 { dice.between(0, 500) } else { dice.between(1_000, FAULTS_END) };
                 let dies = dice.percent(30).then(|| at + dice.between(500, 40_000));
                 let buffer = if dice.percent(40) { 1 } else { 4096 };
-                let allow_unresolved = dice.percent(10);
-                events.push(Event::Life(Life { id: lives, run, at, dies, buffer, allow_unresolved }));
+                let (allow_unresolved, from_start) = (dice.percent(10), dice.percent(25));
+                events.push(Event::Life(Life { id: lives, run, at, dies, buffer, allow_unresolved, from_start }));
                 cuts(&mut dice, lives, &mut events);
                 lives += 1;
             }
@@ -258,7 +262,8 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
     while made < calls {
         let think = if dice.percent(30) { dice.between(0, 3_000) } else { dice.between(0, 100) };
         match dice.between(0, 19) {
-            0..=1 => step(&mut id, What::Turn, false, think),
+            0 => step(&mut id, What::Turn, false, think),
+            1 => step(&mut id, What::Checkpoint, false, think),
             2 => {
                 step(&mut id, What::Record, false, think);
                 again = Some(id);

@@ -97,7 +97,15 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
         }
     }
     for run in 0..RUNS {
-        let life = Life { id: LAST_LIFE + run, run, at: 0, dies: None, buffer: 4096, allow_unresolved: false };
+        let life = Life {
+            id: LAST_LIFE + run,
+            run,
+            at: 0,
+            dies: None,
+            buffer: 4096,
+            allow_unresolved: false,
+            from_start: false,
+        };
         match timeout(END_MAX, tokio::spawn(Process::new(&stage, &network, life, true).live())).await {
             Ok(ended) => drop(ended.context("a life panicked")?),
             Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
@@ -122,7 +130,7 @@ async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
 
 /// What a server says of a run, asked for without a network.
 async fn recovery(server: &Server, run: u32) -> anyhow::Result<Value> {
-    let path = format!("/v1/runs/{}/recovery?full=true&from_start=true&content=false&limit=1000", run_id(run));
+    let path = format!("/v1/runs/{}/recovery?full=true&content=false&limit=1000", run_id(run));
     let request = Request::builder().uri(path).body(Body::empty())?;
     let answering = server.answer(request).context("a server that is down")?;
     let answer = answering.whole().await.context("no answer")?;

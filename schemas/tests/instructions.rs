@@ -5,7 +5,8 @@
 //!            └─▶ valgrind ─▶ this test again, 110 rounds ──────────────────▶ b ─┴─▶ (b - a) / 100 / records
 //! ```
 //! `instructions.txt` holds what is accepted. `RUNLOG_INSTRUCTIONS=write cargo test --package runlog-schemas --test instructions` writes
-//! it. Counts depend on the compiler, so with another one than wrote the file there is more slack.
+//! it. Counts depend on the compiler, so with another one than wrote the file there is more slack; and a little on the folder
+//! that the checkout is in, by which the compiler divides the code. Accept the largest.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 

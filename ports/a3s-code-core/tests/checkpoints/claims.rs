@@ -214,8 +214,8 @@ pub(crate) async fn a_load_waits_for_a_journal_that_comes_back(server: &mut Serv
         let sink = sink.clone();
         async move { sink.load_latest(RUN).await }
     });
-    let server = tokio::task::spawn_blocking(server.restarter()).await.unwrap();
-    server.adopt(server);
+    let child = tokio::task::spawn_blocking(server.restarter()).await.unwrap();
+    server.adopt(child);
     assert_eq!(asked.await.unwrap().expect("a checkpoint").turn, 1);
 }
 

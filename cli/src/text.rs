@@ -217,7 +217,8 @@ impl Text {
     }
 
     /// Names and values, one pair a line.
-    pub(crate) fn facts<const N: usize>(&mut self, facts: [(&str, Cell); N]) {
+    pub(crate) fn facts<'a>(&mut self, facts: impl IntoIterator<Item = (&'a str, Cell)>) {
+        let facts: Vec<_> = facts.into_iter().collect();
         let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         for (name, value) in facts {
             self.row(&[(width, Cell::from(name).dim()), (0, Cell { right: false, ..value })], "  ");

@@ -191,7 +191,7 @@ pub(crate) fn fingerprint(flag: &str, tool: &str, arguments: &str) -> Result<Fin
 
 fn refused(flag: &str, error: canonical::Error) -> Error {
     let pointer = error.pointer.clone();
-    Error::new(ErrorKind::Invalid, format!("{flag} is not valid JSON"))
+    Error::new(ErrorKind::Invalid, format!("the value of {flag} is not accepted"))
         .with("flag", flag)
         .with("pointer", pointer)
         .because(error)

@@ -70,10 +70,10 @@ pub(crate) struct Serve {
     /// A name of this server, besides localhost and IP addresses; requests for another host are refused. May be repeated
     #[arg(long = "allow-host", env = "RUNLOG_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     pub(crate) allow_hosts: Vec<String>,
-    /// Accept that other machines ask without TLS: for a private network, or where a proxy ends TLS
+    /// Allow connections from other machines without TLS: on a private network, or behind a proxy that terminates TLS
     #[arg(long)]
     pub(crate) insecure_no_tls: bool,
-    /// Accept that whoever reaches the server may do everything
+    /// Allow connections from other machines without authentication: every client may read and write everything
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,
     /// Kafka topic of the journal [default: runlog.journal]
@@ -130,7 +130,7 @@ pub(crate) struct Publish {
     /// File with one record per line, or - for stdin
     #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Refuse a record with members, statuses or kinds that nobody knows, instead of a warning
+    /// Refuse records with unknown members, statuses or kinds instead of warning
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -83,7 +83,7 @@ fn human(found: &Found, text: &mut Text) {
     let Found { call, request } = found;
     let occurrence = call.occurrence.map(|occurrence| format!("{occurrence} of {}", call.occurrences));
     let error = call.error.as_ref().map(|error| Cell::from(format!("{}: {}", error.kind, error.message)).bad());
-    text.facts([
+    let known = [
         ("status", Cell::word(call.status.as_str())),
         ("tool", call.tool_name.as_ref().into()),
         ("arguments", call.arguments.as_ref().map(|arguments| arguments.as_str()).into()),
@@ -92,14 +92,15 @@ fn human(found: &Found, text: &mut Text) {
         ("occurrence", occurrence.into()),
         ("fingerprint", Cell::from(&call.fingerprint)),
         ("position", call.position.as_ref().map(render::position).into()),
-    ]);
-    if let Some(Request { id, class, reason, evidence, .. }) = request {
-        text.facts([
+    ];
+    match request {
+        None => text.facts(known),
+        Some(Request { id, class, reason, evidence, .. }) => text.facts(known.into_iter().chain([
             ("request id", Cell::from(id).strong()),
             ("class", Cell::word(class.as_str())),
             ("why", reason.into()),
             ("evidence", (evidence.len() as u64).into()),
-        ]);
+        ])),
     }
     render::missing(&call.missing_content, text);
     render::dropped(&call.dropped, text);

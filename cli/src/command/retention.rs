@@ -8,6 +8,7 @@ use crate::{
     render,
     session::{APPEND_WAIT, Session},
     text::{Cell, Text},
+    value,
 };
 use runlog_schemas::{
     answer::{Feature, Horizons, Outcomes, RetentionPlan},
@@ -103,4 +104,8 @@ fn human_plan(plan: &RetentionPlan, text: &mut Text) {
         ("partitions", Cell::from(partitions.join(", "))),
         ("effect", Cell::from("the content cannot be read any more; this cannot be undone").bad()),
     ]);
+    if value::millis(&plan.until).is_some_and(|until| until > crate::now_millis()) {
+        let future = format!("{} is in the future: content that arrives before then is deleted, too", plan.until);
+        text.line([Cell::from(future).bad()]);
+    }
 }

@@ -94,7 +94,7 @@ impl<'a> Story<'a> {
                 "a killed agent's run goes on",
                 format!("{killed} of {processes} processes killed, {taken_over} runs taken over"),
             ),
-            ("an unknown outcome is never repeated", format!("{reconciled} of those runs reconciled by an operator")),
+            ("unknown effects never run twice", format!("{reconciled} of those runs reconciled by an operator")),
             ("a call is found by fingerprint", found),
             (
                 "the log is the only truth",
@@ -104,7 +104,7 @@ impl<'a> Story<'a> {
         self.output.say(|text| {
             text.title(format!("What this showed, in {:.1} s", figures.seconds));
             for (claim, proof) in proofs {
-                let claim = (30, claim.into());
+                let claim = (31, claim.into());
                 text.columns([(0, "  ".into()), (0, Cell::from("yes").good()), claim, (0, Cell::from(proof).dim())]);
             }
         })
@@ -149,7 +149,8 @@ impl<'a> Story<'a> {
         }
         tries.push(("make kafka-up".into(), "Apache Kafka in Docker; prints HOST:PORT"));
         tries.push((format!("{program} serve --brokers HOST:PORT --data DIR"), "a journal on it"));
-        let width = tries.iter().map(|(line, _)| line.chars().count()).max().unwrap_or(0);
+        let width = |line: &str| line.chars().count();
+        let width = tries.iter().map(|(line, _)| width(line)).filter(|width| *width <= TRY_WIDTH).max().unwrap_or(0);
         self.output.say(|text| {
             text.title("What to try next".to_owned());
             for (line, what) in tries {
@@ -159,6 +160,8 @@ impl<'a> Story<'a> {
     }
 }
 
+/// Commands up to this wide are aligned; a longer one does not push the others' descriptions away.
+const TRY_WIDTH: usize = 80;
 /// How many differences a person is shown.
 const DIFFERENCES_SHOWN: usize = 20;
 

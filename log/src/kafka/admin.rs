@@ -97,7 +97,7 @@ pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     if await_topic(config, REQUEST_WAIT, |wait| context::topic(asker.client(), topic, wait))?.is_none() {
         return Ok(None);
     }
-    let failed = |error| context::failed(topic, "the cluster does not tell about the topic", error);
+    let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
     let metadata = asker.fetch_metadata(Some(topic), REQUEST_WAIT).map_err(failed)?;
     let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(None) };
     let replicas = found.partitions().iter().map(|partition| partition.replicas().len() as u32);

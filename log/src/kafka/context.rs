@@ -57,16 +57,18 @@ pub(super) enum Topic {
 /// Asks for the topic, which is not created by asking.
 pub(super) fn topic<C: ClientContext>(client: &Client<C>, topic: &str, wait: Duration) -> Result<Topic, Error> {
     let metadata = client.fetch_metadata(Some(topic), wait.max(Duration::from_millis(1)));
-    let metadata = metadata.map_err(|error| failed(topic, "the cluster does not tell about the topic", error))?;
+    let metadata = metadata.map_err(|error| failed(topic, "cannot read the metadata of the topic", error))?;
     let Some(found) = metadata.topics().iter().find(|found| found.name() == topic) else { return Ok(Topic::Missing) };
     match found.error().map(RDKafkaErrorCode::from) {
         None if found.partitions().iter().any(|partition| partition.leader() < 0) => Ok(Topic::Unready),
         None => Ok(Topic::Ready(found.partitions().len() as u32)),
         Some(RDKafkaErrorCode::UnknownTopicOrPartition) => Ok(Topic::Missing),
         Some(RDKafkaErrorCode::LeaderNotAvailable) => Ok(Topic::Unready),
-        Some(code) => {
-            Err(failed(topic, "the cluster refuses to tell about the topic", KafkaError::MetadataFetch(code)))
-        }
+        Some(code) => Err(failed(
+            topic,
+            "the cluster refuses access to the metadata of the topic",
+            KafkaError::MetadataFetch(code),
+        )),
     }
 }
 

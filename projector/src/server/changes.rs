@@ -79,7 +79,7 @@ pub(super) async fn of_index(
     let index = shown::index(&name).ok_or_else(|| {
         Error::new(
             ErrorKind::NotFound,
-            format!("no index {name:?} has changes to tell; `verify` names indices, all but `horizons` have"),
+            format!("no index {name:?} to follow; `runlog verify -v` lists the indices, and all but `horizons` can be followed"),
         )
     })?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };

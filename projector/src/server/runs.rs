@@ -31,7 +31,7 @@ use serde_json::value::RawValue;
 use std::num::NonZeroU32;
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no record of run {run_id} was applied"))
+    Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
 }
 
 pub(super) async fn one(

@@ -67,14 +67,39 @@ impl ErrorKind {
     }
 }
 
-/// An error with all that caused it, in one line: what a problem's detail says.
+/// An error and its causes in one line: the detail of a problem. A cause that the text already ends with is not repeated:
+/// some libraries print their source themselves.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{text}")]
+    struct Failed {
+        text: &'static str,
+        source: Option<Box<Self>>,
+    }
+
+    #[test]
+    fn causes_are_joined_and_none_is_repeated() {
+        let refused = || Some(Box::new(Failed { text: "connection refused", source: None }));
+        let library = Some(Box::new(Failed { text: "fetch failed: connection refused", source: refused() }));
+        let error = Failed { text: "cannot read the topic", source: library };
+        assert_eq!(with_causes(&error), "cannot read the topic: fetch failed: connection refused");
+        assert_eq!(with_causes(&Failed { text: "log", source: refused() }), "log: connection refused");
+    }
 }

@@ -81,7 +81,7 @@ pub fn found(place: Place<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Ch
     if let Some((row, checkpoint)) = latest.found {
         return Ok(answer(place, &row, checkpoint, true));
     }
-    let none = format!("run {run_id} has no valid checkpoint there");
+    let none = format!("run {run_id} has no valid checkpoint at or before the requested position");
     if let Some(missing) = latest.missing.first() {
         let what = format!("{none}; content {} is {}", missing.sha256, missing.reason);
         return Err(Error::new(ErrorKind::MissingContent, what));

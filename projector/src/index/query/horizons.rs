@@ -30,7 +30,7 @@ pub fn check(family: &str) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     if WITHOUT_CONTENT.contains(&family) {
-        let message = format!("records of type {family} have no content that could be taken away");
+        let message = format!("records of type {family} have no content to delete");
         return Err(Error::new(ErrorKind::Invalid, message));
     }
     Ok(())

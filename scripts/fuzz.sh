@@ -19,7 +19,7 @@ export CARGO_TARGET_DIR=$CARGO_TARGET_DIR/fuzz
 # With --target these are for the crates under test, not for build scripts.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table
-  -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
+  -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Dwarnings"
 RUSTFLAGS=$(echo "$RUSTFLAGS" | tr '\n' ' ')
 
 say "building the fuzz targets"

@@ -114,6 +114,7 @@ fn settled(record: &JournalRecord) {
     let written = codec::encode(record);
     if written.len() <= codec::RECORD_BYTES_MAX {
         let envelope = codec::read(&written).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(envelope.facts, record.body.facts, "read in place");
         assert_eq!(
             codec::decode(codec::unframe(&written).expect("it was read")).as_ref(),
             Ok(record),

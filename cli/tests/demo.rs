@@ -71,7 +71,7 @@ fn a_served_demo_leaves_one_call_to_decide() {
 }
 
 #[test]
-fn a_booking_that_the_journal_does_not_know_is_told() {
+fn the_audit_reports_a_booking_that_the_journal_lacks() {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");
     let ledger = data.join("desk-ledger.jsonl");

@@ -4,6 +4,7 @@ pub mod batches;
 pub mod calls;
 pub mod decisions;
 pub mod gate;
+mod held_append;
 pub mod interleavings;
 pub mod killed_producers;
 pub mod port_bob_core;

@@ -55,7 +55,7 @@ fn a_call_whose_arguments_no_url_holds_is_found() {
 }
 
 #[test]
-fn a_checkpoint_is_whole_and_its_absence_is_a_no() {
+fn a_checkpoint_is_printed_complete_and_a_missing_one_exits_with_1() {
     let (_folder, server) = server();
     run_with_calls(&server);
     let ran = server.ask(&["checkpoint", "trips/a b?:1"]);
@@ -67,7 +67,7 @@ fn a_checkpoint_is_whole_and_its_absence_is_a_no() {
 }
 
 #[test]
-fn a_run_with_an_effect_that_nobody_knows_about_is_not_resumable_until_it_is_decided() {
+fn a_run_with_an_unknown_effect_is_not_resumable_until_a_decision() {
     let (_folder, server) = server();
     run_with_calls(&server);
     let recovery = server.ask(&["recover", "trips/a b?:1"]).is(1);
@@ -130,7 +130,7 @@ fn runs_are_listed_by_id_in_pages_that_leave_nothing_out() {
 }
 
 #[test]
-fn a_timeline_is_one_object_a_line_and_goes_on_behind_a_cursor() {
+fn a_timeline_is_one_object_per_line_and_continues_after_a_cursor() {
     let (_folder, server) = server();
     run_with_calls(&server);
     let shown = server.ask(&["show", "trips/a b?:1"]);
@@ -225,7 +225,7 @@ fn what_does_not_exist_and_what_is_mistyped_end_with_2_and_say_so() {
 }
 
 #[test]
-fn nobody_there_is_unavailable() {
+fn a_missing_server_is_unavailable() {
     let unavailable = run(&["runs", "--json", "--server", "http://127.0.0.1:9"]);
     assert_eq!((unavailable.error(4).as_str(), unavailable.stderr.as_str()), ("unavailable", ""));
 }

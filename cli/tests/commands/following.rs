@@ -25,7 +25,7 @@ fn a_long_run_id_does_not_widen_the_table() {
 }
 
 #[test]
-fn an_unknown_run_is_told_from_one_without_anomalies() {
+fn an_unknown_run_differs_from_one_without_anomalies() {
     let (_folder, server) = server();
     server.applied("r", &[("s", STARTED)]);
     assert_eq!(server.ask(&["anomalies", "r"]).is(0)["anomalies"], json!([]));
@@ -44,7 +44,7 @@ fn the_verdict_of_verify_is_the_first_line() {
 }
 
 #[test]
-fn a_tail_goes_on_where_it_was_when_the_server_comes_back() {
+fn a_tail_resumes_at_its_cursor_when_the_server_returns() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let server = Server::start(&data, &[]);

@@ -54,7 +54,7 @@ fn importing_again_changes_nothing_and_every_call_is_found() {
 }
 
 #[test]
-fn what_is_too_large_for_a_record_goes_to_the_content_store_and_is_found_again() {
+fn an_oversized_payload_goes_to_the_content_store_and_is_read_back() {
     let (folder, server) = server();
     let large = "x".repeat(3 << 20);
     let run = trajectory(1, &large).replace("[1, 2]", &large);
@@ -88,7 +88,7 @@ fn one_run_with_other_content_and_nothing_of_any_file_is_written() {
 }
 
 #[test]
-fn what_no_record_can_say_is_found_before_anything_is_written_however_late_it_comes() {
+fn an_import_checks_every_record_before_it_writes_any() {
     let (folder, server) = server();
     let early = r#"{"role":"user","content":"x"},"#.repeat(600);
     for (late, path) in [

@@ -48,7 +48,7 @@ fn answer(mut stream: TcpStream, seen: &Mutex<Vec<String>>) {
 }
 
 #[test]
-fn an_older_server_is_sent_nothing_that_it_would_carry_out_otherwise() {
+fn an_older_server_gets_no_request_that_it_would_interpret_differently() {
     let signed = ["--who", "jo", "--why", "a test"];
     let skip = r#"{"partition":0,"payload":{"type":"skip","offset":9,"who":"w","why":"t"}}"#;
     let decision = r#"{"run_id":"r","record_id":"d","facts":{"revision":3},"payload":{"type":"effect_resolution","request_record_id":"q","decision":"not_done","who":"w","why":"t"}}"#;

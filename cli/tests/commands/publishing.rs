@@ -165,7 +165,7 @@ fn a_record_beyond_the_limit_is_refused_by_its_line() {
 }
 
 #[test]
-fn a_line_that_comes_alone_is_answered_before_the_next() {
+fn a_single_line_is_answered_before_the_next_arrives() {
     let (_folder, server) = server();
     let mut child = server.command(&["publish", "-", "--json"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -183,7 +183,7 @@ fn a_line_that_comes_alone_is_answered_before_the_next() {
 }
 
 #[test]
-fn records_that_are_there_do_not_disturb_the_numbers_of_those_that_are_new() {
+fn existing_records_do_not_change_the_numbers_of_new_ones() {
     let (_folder, server) = server();
     let turn = |id: &str| {
         format!(
@@ -197,7 +197,7 @@ fn records_that_are_there_do_not_disturb_the_numbers_of_those_that_are_new() {
 }
 
 #[test]
-fn a_checkpoint_may_come_whole_or_as_what_changed_and_is_answered_whole() {
+fn a_checkpoint_is_published_complete_or_as_a_change_and_answered_complete() {
     let (_folder, server) = server();
     server.publish(STARTED).is(0);
     let list =

@@ -105,7 +105,7 @@ fn an_outage_of_the_registry_holds_a_partition_up_and_an_unknown_id_stops_it() {
 }
 
 #[test]
-fn a_registry_that_does_not_take_the_schema_ends_the_server_and_one_that_is_away_keeps_it_from_beginning() {
+fn a_server_does_not_start_if_the_registry_rejects_the_schema_or_is_unreachable() {
     let (stub, folder) = (Stub::start(), tempfile::tempdir().unwrap());
     let data = folder.path().join("data");
     let serve = |url: &str| {

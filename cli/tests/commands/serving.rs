@@ -136,7 +136,7 @@ fn a_journal_keeps_its_partition_count() {
 }
 
 #[test]
-fn a_folder_or_an_address_that_is_taken_is_unavailable() {
+fn a_folder_or_an_address_in_use_is_unavailable() {
     let (folder, server) = server();
     let data = folder.path().join("data");
     let second = |data: &str, listen: &str| run(&["serve", "--local", "--data", data, "--listen", listen, "--json"]);
@@ -183,7 +183,7 @@ fn it_says_whether_it_is_ready() {
 }
 
 #[test]
-fn a_live_tail_shows_what_comes() {
+fn a_live_tail_shows_new_records() {
     let (_folder, server) = server();
     server.applied("r", &[("s", STARTED)]);
     let mut tail = server.command(&["tail", "r", "--from", "beginning", "--json"]).spawn().unwrap();

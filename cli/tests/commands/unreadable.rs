@@ -33,7 +33,7 @@ pub(super) fn run_in(partition: impl Into<PartitionId>) -> String {
 }
 
 #[test]
-fn bytes_that_are_no_record_are_dead_letters_and_the_partition_goes_on() {
+fn unreadable_bytes_are_dead_letters_and_the_partition_continues() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     assert_eq!(Server::start(&data, &[]).signal("TERM").0, 0);

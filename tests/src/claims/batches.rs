@@ -63,7 +63,7 @@ pub async fn a_batch_takes_effect_whole_or_not_at_all(backend: &Backend) {
 }
 
 /// Nothing of it is numbered, and the handle goes on.
-pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(backend: &Backend) {
+pub async fn an_invalid_record_is_refused_before_it_is_numbered(backend: &Backend) {
     let run = backend.open("refused").await;
     let other = backend.open("refused other").await;
     let large = |text: &str| turn(&run, &text.repeat(HALF));
@@ -83,7 +83,7 @@ pub async fn what_cannot_be_written_is_refused_before_it_is_numbered(backend: &B
 }
 
 /// Whatever became of its append.
-pub async fn reopen_finds_a_batch_whole_or_sends_it_whole(backend: &Backend) {
+pub async fn reopen_finds_a_whole_batch_or_sends_it_whole(backend: &Backend) {
     for fault in backend.faults {
         let id = format!("batch-{fault:?}");
         let run = backend.open(&id).await;
@@ -105,7 +105,7 @@ pub async fn reopen_finds_a_batch_whole_or_sends_it_whole(backend: &Backend) {
 }
 
 /// And is known again by its own fingerprint, and by Runlog's.
-pub async fn a_record_written_as_it_is_is_redacted_like_others(backend: &Backend) {
+pub async fn a_record_written_unchanged_is_redacted_like_others(backend: &Backend) {
     let redaction = Redaction::new("keys").texts(|text| text.replace("hunter2", "[redacted]").into());
     let runlog = backend.connect(|config| config.redaction = Some(redaction)).await;
     let run = runlog.open("as it is").await.expect("open");
@@ -173,9 +173,9 @@ macro_rules! batch_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, batches:
             a_batch_takes_effect_whole_or_not_at_all,
-            what_cannot_be_written_is_refused_before_it_is_numbered,
-            reopen_finds_a_batch_whole_or_sends_it_whole,
-            a_record_written_as_it_is_is_redacted_like_others,
+            an_invalid_record_is_refused_before_it_is_numbered,
+            reopen_finds_a_whole_batch_or_sends_it_whole,
+            a_record_written_unchanged_is_redacted_like_others,
             a_record_that_is_written_again_takes_no_number,
         }
     };

@@ -31,7 +31,7 @@ async fn book(run: &Run, ran: &AtomicU32, tool: &str, key: Option<&str>, args: &
 }
 
 /// Intents in the order of the calls, and results in the order of the effects' ends, each its own.
-pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(backend: &Backend) {
+pub async fn concurrent_calls_are_requested_in_order_and_completed_in_any(backend: &Backend) {
     let run = backend.open("many").await;
     let begun = Semaphore::new(0);
     let (ends, waits): (Vec<_>, Vec<_>) = (0..CALLS).map(|_| oneshot::channel::<()>()).unzip();
@@ -71,7 +71,7 @@ pub async fn calls_at_once_are_asked_in_order_and_answered_in_any(backend: &Back
 }
 
 /// Whether or not the handle knows by then that it has lost the run.
-pub async fn a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run(backend: &Backend) {
+pub async fn a_result_after_a_takeover_is_evidence_for_the_new_writer(backend: &Backend) {
     for knows in [false, true] {
         let (ran, id) = (AtomicU32::new(0), format!("evidence-{knows}"));
         let a = backend.open(&id).await;
@@ -130,7 +130,7 @@ pub async fn a_key_is_scoped_to_its_tool_and_its_run(backend: &Backend) {
 }
 
 /// The key makes no two of one.
-pub async fn a_call_that_is_running_is_not_run_beside_itself(backend: &Backend) {
+pub async fn a_running_call_is_not_started_again(backend: &Backend) {
     let (ran, run) = (AtomicU32::new(0), backend.open("beside").await);
     let effect = |_| async {
         let error = book(&run, &ran, "book", Some("k"), &seat(1)).await.expect_err("it is running");
@@ -144,7 +144,7 @@ pub async fn a_call_that_is_running_is_not_run_beside_itself(backend: &Backend) 
 }
 
 /// A third outcome beside result and failure.
-pub async fn an_effect_that_does_not_know_leaves_its_call_pending(backend: &Backend) {
+pub async fn an_effect_with_an_unknown_outcome_leaves_its_call_pending(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let unknown = async |run: &Run, key: Option<&str>| {
         let tool = run.tool("book", &seat(1));
@@ -170,7 +170,7 @@ pub async fn an_effect_that_does_not_know_leaves_its_call_pending(backend: &Back
 }
 
 /// Others run; the one that nobody knows of does not.
-pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect(backend: &Backend) {
+pub async fn a_handle_that_allows_unresolved_effects_runs_other_calls(backend: &Backend) {
     let ran = AtomicU32::new(0);
     let run = backend.open_unresolved("allowed").await;
     let unknown = run.tool("book", &seat(1)).once_or_unknown(|_| async { Ended::Unknown("hung up".into()) });
@@ -192,7 +192,7 @@ pub async fn a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect
 }
 
 /// Its own clock has no part in that.
-pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that(backend: &Backend) {
+pub async fn open_unless_active_does_not_take_over_a_recently_written_run(backend: &Backend) {
     let (hour, ran) = (std::time::Duration::from_secs(3600), AtomicU32::new(0));
     let a = backend.runlog.open_unless_active("active", hour).await.expect("nobody has it");
     let error = backend.runlog.open_unless_active("active", hour).await.expect_err("it is active");
@@ -214,13 +214,13 @@ pub async fn a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_th
 macro_rules! call_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, calls:
-            calls_at_once_are_asked_in_order_and_answered_in_any,
-            a_result_behind_a_takeover_is_evidence_for_whoever_has_the_run,
+            concurrent_calls_are_requested_in_order_and_completed_in_any,
+            a_result_after_a_takeover_is_evidence_for_the_new_writer,
             a_key_is_scoped_to_its_tool_and_its_run,
-            a_call_that_is_running_is_not_run_beside_itself,
-            an_effect_that_does_not_know_leaves_its_call_pending,
-            a_handle_opened_to_allow_it_runs_others_beside_an_unresolved_effect,
-            a_run_that_was_just_written_to_is_not_taken_over_by_who_asks_for_that,
+            a_running_call_is_not_started_again,
+            an_effect_with_an_unknown_outcome_leaves_its_call_pending,
+            a_handle_that_allows_unresolved_effects_runs_other_calls,
+            open_unless_active_does_not_take_over_a_recently_written_run,
         }
     };
 }

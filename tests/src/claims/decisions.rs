@@ -67,7 +67,7 @@ fn both_get(
 }
 
 /// Done with a result, adopted, not done, given up.
-pub fn what_is_decided_is_what_agents_get(deployment: &Deployment) -> anyhow::Result<()> {
+pub fn agents_get_the_decided_result(deployment: &Deployment) -> anyhow::Result<()> {
     let (mut b, id) = pending(deployment, "done")?;
     resolve(deployment, "done", &id, &["--done", r#"{"receipt": 12345678901234567890}"#])?;
     both_get(deployment, "done", &mut b, (&json!({"receipt": 12_345_678_901_234_567_890_u64}), &Value::Null))?;

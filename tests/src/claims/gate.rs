@@ -53,7 +53,7 @@ async fn abandon(run: &Run, key: Option<&str>, args: &Value) {
 }
 
 /// After one crash, and after two with a checkpoint between them that does not cover what was not asked for again.
-pub async fn a_call_behind_the_checkpoint_is_answered_from_the_journal_after_every_crash(runlog: &Runlog) {
+pub async fn a_call_after_the_checkpoint_is_answered_from_the_journal_after_every_crash(runlog: &Runlog) {
     let (seat, meal) = (json!({"seat": 1}), json!({"meal": 1}));
     for crashes in [1, 2] {
         let (desk, id) = (Desk::default(), format!("behind-{crashes}"));
@@ -85,7 +85,7 @@ pub async fn a_poll_before_and_after_a_checkpoint_runs_twice(runlog: &Runlog) {
 }
 
 /// A key wins over where the agent resumes.
-pub async fn a_key_stands_for_its_call_across_checkpoints_and_crashes(runlog: &Runlog) {
+pub async fn a_key_identifies_its_call_across_checkpoints_and_crashes(runlog: &Runlog) {
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));
     let run = open(runlog, "key").await;
     assert_eq!(desk.call(&run, Some("k"), &seat).await, Ok(json!(1)));
@@ -131,9 +131,9 @@ pub async fn a_writer_that_was_taken_over_runs_no_effect(runlog: &Runlog) {
 macro_rules! gate_claims {
     ($journal:path) => {
         $crate::gate_claims! { $journal:
-            a_call_behind_the_checkpoint_is_answered_from_the_journal_after_every_crash,
+            a_call_after_the_checkpoint_is_answered_from_the_journal_after_every_crash,
             a_poll_before_and_after_a_checkpoint_runs_twice,
-            a_key_stands_for_its_call_across_checkpoints_and_crashes,
+            a_key_identifies_its_call_across_checkpoints_and_crashes,
             a_pending_call_without_key_blocks_what_is_new_and_with_a_key_runs_again,
             a_writer_that_was_taken_over_runs_no_effect,
         }
@@ -160,11 +160,11 @@ macro_rules! served_claims {
         $crate::gate_claims!(journal);
         $crate::served_claims! { $deployment:
             gate {
-                a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run,
+                a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_not_run,
                 a_call_given_up_and_then_decided_as_done_does_not_run_again,
             }
             decisions {
-                what_is_decided_is_what_agents_get,
+                agents_get_the_decided_result,
                 the_evidence_of_a_fenced_result_can_be_adopted,
             }
         }
@@ -186,7 +186,7 @@ macro_rules! served_claims {
 }
 
 /// The answer of the journal breaks off once, by the same process and the same handle asked again.
-pub async fn a_recorded_answer_that_breaks_off_is_fetched_again_and_the_effect_does_not_run(deployment: &Deployment) {
+pub async fn a_truncated_recorded_answer_is_fetched_again_and_the_effect_does_not_run(deployment: &Deployment) {
     let proxy = HttpProxy::start(&deployment.server.url, "/calls/").expect("a proxy");
     let runlog = deployment.connect_by(&proxy.url).await.expect("a journal");
     let (desk, seat) = (Desk::default(), json!({"seat": 1}));

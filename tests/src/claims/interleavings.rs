@@ -5,16 +5,14 @@
 
 use std::{
     pin::pin,
-    sync::{
-        Condvar, Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use futures_util::FutureExt;
-use runlog_producer::{Answer, Config, Error, Json, Run, failpoint};
+use runlog_producer::{Answer, Config, Error, Json, Run};
 use serde_json::{Value, json};
 
+use super::held_append;
 use crate::backend::{Backend, dropped_after};
 
 async fn book(run: &Run, ran: &AtomicU32) -> Result<Answer, Error> {
@@ -26,26 +24,11 @@ fn value(answer: Answer) -> Option<Value> {
     answer.result.map(|result| result.to_value())
 }
 
-/// One at a time: a failpoint is a function, and this is what it looks at.
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-/// Whether the next record that is numbered is held up, and whether one is.
-static NUMBERED: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
-
-fn holds_up(point: &'static str) {
-    let (state, changed) = (&NUMBERED.0, &NUMBERED.1);
-    let mut now = state.lock().expect("nobody panicked");
-    if point == failpoint::RECORD_NUMBERED && std::mem::take(&mut now.0) {
-        now.1 = true;
-        changed.notify_all();
-        drop(changed.wait_while(now, |now| now.1).expect("nobody panicked"));
-    }
-}
-
 /// Cancelled while its next attempt waits for the send buffer, a pending call is still the one that answers the same call:
 /// another would run the effect, and leave this one to the next process, which would run it once more.
 pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backend: &Backend) {
-    let _alone = ONE_AT_A_TIME.lock().await;
-    let small = |config: &mut Config| (config.buffer_records, config.failpoints) = (1, holds_up);
+    let _alone = held_append::exclusive().await;
+    let small = |config: &mut Config| (config.buffer_records, config.failpoints) = (1, held_append::hold_if_armed);
     let runlog = backend.connect(small).await;
     let (run, other) = (runlog.open("retried").await.expect("open"), runlog.open("other").await.expect("open"));
     let ran = AtomicU32::new(0);
@@ -55,13 +38,11 @@ pub async fn a_retry_cancelled_before_its_attempt_is_sent_forgets_no_call(backen
     backend.release("retried");
     run.turn("user", "settles it").await.expect("a turn");
     // The buffer has room for one record, and another handle's takes it.
-    NUMBERED.0.lock().expect("nobody panicked").0 = true;
+    held_append::arm();
     let other = tokio::spawn(async move { other.turn("user", "takes the room").await });
-    let held = || drop(NUMBERED.1.wait_while(NUMBERED.0.lock().expect("nobody panicked"), |now| !now.1));
-    tokio::task::block_in_place(held);
+    held_append::wait_until_held();
     let retried = dropped_after(1, tokio::task::unconstrained(book(&run, &ran))).await;
-    NUMBERED.0.lock().expect("nobody panicked").1 = false;
-    NUMBERED.1.notify_all();
+    held_append::release();
     other.await.expect("no panic").expect("a turn");
     assert!(retried.is_none(), "it waits for room");
     let attempt = async |call: runlog_producer::Call| {

@@ -89,7 +89,9 @@ impl Fleet<'_> {
 
 /// The claim.
 #[allow(clippy::print_stdout, reason = "the seed and the figures of a test")]
-pub fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(deployment: &Deployment) -> anyhow::Result<()> {
+pub fn acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice(
+    deployment: &Deployment,
+) -> anyhow::Result<()> {
     let seed = Random::seed();
     let kills: u32 = env::var("RUNLOG_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     println!("RUNLOG_SEED={seed} RUNLOG_KILLS={kills}");

@@ -127,7 +127,7 @@ async fn refused(journal: &ToolJournal) -> anyhow::Result<()> {
 }
 
 /// The claim.
-pub fn a_result_that_no_record_holds_comes_back_whole(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn a_result_too_large_for_a_record_is_read_back_complete(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let journal = journal(backend).await?;
         let large =
@@ -141,7 +141,7 @@ pub fn a_result_that_no_record_holds_comes_back_whole(backend: &PortBackend) -> 
 }
 
 /// The claim.
-pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn a_redacted_call_is_still_found(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let redaction = Redaction::new("secrets").texts(|text| text.replace("4111", REDACTED).into());
         let config = runlog_producer::Config { redaction: Some(redaction), ..backend.config()? };
@@ -160,7 +160,7 @@ pub fn what_a_redaction_takes_out_of_a_call_does_not_hide_it(backend: &PortBacke
 }
 
 /// The claim.
-pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
     let runtime = runtime()?;
     runtime.block_on(async {
         let journal = Arc::new(journal(backend).await?);
@@ -192,7 +192,7 @@ pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyh
 }
 
 /// The claim.
-pub fn an_append_whose_end_nobody_knew_is_there_once(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn an_append_with_an_unknown_outcome_is_stored_once(backend: &PortBackend) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let journal = ToolJournal::new(Runlog::connect(backend.delaying_config()?).await?);
         let all: Vec<_> = (0..3).map(|nth| entry("late", "t", json!(nth), json!(nth), nth)).collect();
@@ -206,7 +206,7 @@ pub fn an_append_whose_end_nobody_knew_is_there_once(backend: &PortBackend) -> a
 }
 
 /// The claim.
-pub fn what_a_killed_process_appended_is_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn appends_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
     let mut appended = Vec::new();
     for life in 0..KILLS {
         let mut process = backend.process()?;
@@ -230,7 +230,7 @@ pub fn what_a_killed_process_appended_is_found_by_the_next(backend: &PortBackend
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_appends(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn only_the_process_that_took_over_appends(backend: &PortBackend) -> anyhow::Result<()> {
     let (mut first, mut second) = (backend.process()?, backend.process()?);
     let call = |nth: u64| entry("wanted", "t", json!(nth), json!(nth), nth);
     let append = |nth: u64| json!({ "bob_core": { "append": call(nth) } });

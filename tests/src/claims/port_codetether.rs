@@ -155,7 +155,7 @@ fn nothing_stands_open(
 }
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
-pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
     let journal = Arc::new(opened(backend, "shared", still, Checks::default())?);
     let write = |journal: Arc<WritebackJournal>| -> anyhow::Result<Vec<u64>> {
         let staged = (0..STAGED_EACH).map(|_| Ok(journal.stage(Op::Save)?));
@@ -204,7 +204,7 @@ pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyh
 }
 
 /// The claim.
-pub fn what_is_staged_outlives_a_claim_of_its_own_process(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn staged_changes_survive_a_claim_of_their_own_process(backend: &PortBackend) -> anyhow::Result<()> {
     let journal =
         WritebackJournal::open(Blocking::connect(backend.delaying_config()?)?, "late", still, Checks::default())?;
     let first = [journal.stage(Op::Save)?, journal.stage(Op::Reset)?, journal.stage(Op::Save)?];
@@ -279,7 +279,7 @@ fn life(backend: &PortBackend, left: &Value) -> anyhow::Result<PortProcess> {
 }
 
 /// The claim.
-pub fn what_a_killed_process_left_open_is_reconciled_or_abandoned(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "save" } }));
     let mut process = life(backend, &json!([]))?;
     ensure!(process.run(&stage)? == 0, "the first number");
@@ -313,7 +313,7 @@ pub fn what_a_killed_process_left_open_is_reconciled_or_abandoned(backend: &Port
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn only_the_process_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
     let stage = order(&json!({ "stage": { "op": "reset" } }));
     let mut first = life(backend, &json!([]))?;
     ensure!(first.run(&stage)? == 0, "the first number");

@@ -77,7 +77,7 @@ fn read(process: &mut PortProcess, rounds: u8) -> anyhow::Result<()> {
 }
 
 /// The claim. The rules of partitions are left out: they take records away from under whoever writes.
-pub fn a_journal_that_ports_write_to_keeps_every_rule(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn every_rule_holds_on_a_journal_that_ports_write_to(backend: &PortBackend) -> anyhow::Result<()> {
     let PortBackend::Served(deployment) = backend else { bail!("nobody serves {backend:?}") };
     let over = AtomicBool::new(false);
     let (ran, rounds) = thread::scope(|scope| {

@@ -89,7 +89,7 @@ fn records(backend: &PortBackend, _store: &Store) -> anyhow::Result<Option<u64>>
 }
 
 /// The claim.
-pub fn content_is_kept_where_the_store_is_told_to(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn content_is_stored_if_the_store_is_configured_to(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, Config::default())?;
     store.record_tool_call_requested(request(0, 10))?;
     store.record_tool_call_done(done(0, 20))?;
@@ -104,7 +104,7 @@ pub fn content_is_kept_where_the_store_is_told_to(backend: &PortBackend) -> anyh
 }
 
 /// The claim.
-pub fn a_row_is_what_was_stated_of_it_up_to_a_time(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn a_row_as_of_a_time_has_what_was_stated_up_to_it(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, WHOLE)?;
     store.record_tool_call_requested(request(1, 10))?;
     store.record_tool_call_done(done(1, 20))?;
@@ -142,7 +142,7 @@ pub fn a_row_is_what_was_stated_of_it_up_to_a_time(backend: &PortBackend) -> any
 }
 
 /// The claim.
-pub fn a_correction_of_the_past_is_kept(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn corrections_of_past_rows_are_stored(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, WHOLE)?;
     let says = |content: &str, at: i64| ConversationTurn { content: content.into(), ..turn(1, at) };
     let from = |vendor: &str, at: i64| ToolCallReq { vendor: vendor.into(), ..request(1, at) };
@@ -220,7 +220,7 @@ pub fn a_group_takes_effect_together_or_not_at_all(backend: &PortBackend) -> any
 }
 
 /// The claim.
-pub fn callbacks_are_told_in_order_and_hold_nobody_up(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn callbacks_run_in_order_and_block_no_writer(backend: &PortBackend) -> anyhow::Result<()> {
     let store = opened(backend, WHOLE)?;
     let (tell, told) = mpsc::channel::<Change>();
     let calls = store.register_callback(Relation::ToolCalls, 16, move |change| {
@@ -272,7 +272,7 @@ pub fn callbacks_are_told_in_order_and_hold_nobody_up(backend: &PortBackend) -> 
 }
 
 /// The claim: from plain threads, from the workers of a runtime, and from the only thread of one.
-pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn concurrent_writers_lose_and_duplicate_nothing(backend: &PortBackend) -> anyhow::Result<()> {
     let store = Arc::new(opened(backend, WHOLE)?);
     // All of them write all calls: each is there once.
     let write = |store: Arc<Store>, first: u8| -> anyhow::Result<()> {
@@ -322,7 +322,7 @@ pub fn concurrent_writers_lose_and_double_nothing(backend: &PortBackend) -> anyh
 }
 
 /// The claim.
-pub fn what_a_killed_process_wrote_is_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn writes_of_a_killed_process_are_found_by_the_next(backend: &PortBackend) -> anyhow::Result<()> {
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let call = |ended: bool| json!(format!("{:?}", Some((request(1, 10), ended.then(|| done(1, 20))))));
     let (nothing, turns) = (json!(format!("{:?}", None::<()>)), json!(format!("{:?}", [turn(5, 10)])));
@@ -349,7 +349,7 @@ pub fn what_a_killed_process_wrote_is_found_by_the_next(backend: &PortBackend) -
 }
 
 /// The claim.
-pub fn of_two_processes_the_one_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
+pub fn only_the_process_that_took_over_writes(backend: &PortBackend) -> anyhow::Result<()> {
     let order = |order: serde_json::Value| json!({ "observability": ["workspace", order] });
     let (mut first, mut second) = (backend.process()?, backend.process()?);
     first.run(&order(json!({ "requested": 1 })))?;

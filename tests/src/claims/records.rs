@@ -4,16 +4,17 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use runlog_producer::{
-    Action, Answer, Config, Error, Failure, Json, LoopState, Meter, Redaction, Run, SideEffect, failpoint, metric,
+    Action, Answer, Config, Error, Failure, Json, LoopState, Meter, Redaction, Run, SideEffect, metric,
 };
 use runlog_schemas::answer::ErrorKind;
 use serde_json::{Value, json};
 
+use super::held_append;
 use crate::backend::{Backend, foreign};
 
 async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, Error> {
@@ -23,7 +24,7 @@ async fn pay(run: &Run, card: u64, ends: Result<Value, &str>) -> Result<Answer, 
 }
 
 /// And its call is known again all the same.
-pub async fn what_is_redacted_reaches_no_journal(backend: &Backend) {
+pub async fn redacted_content_reaches_no_journal(backend: &Backend) {
     let redaction = Redaction::new("cards")
         .pointer(Some("pay"), "/card/number")
         .texts(|text| text.replace("hunter2", "[redacted]").into());
@@ -75,7 +76,7 @@ impl Meter for Sums {
 }
 
 /// Records, effects, answers from the journal, what is held, and handles that go on.
-pub async fn what_a_producer_does_is_counted(backend: &Backend) {
+pub async fn producer_operations_are_counted(backend: &Backend) {
     let sums = Arc::new(Sums::default());
     let runlog = backend.connect(|config| config.meter = Some(sums.clone())).await;
     let run = runlog.open("counted").await.expect("open");
@@ -96,7 +97,7 @@ pub async fn what_a_producer_does_is_counted(backend: &Backend) {
 }
 
 /// One more call than there is room for is refused, and nothing of it happens.
-pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(backend: &Backend) {
+pub async fn a_call_above_the_limit_waits_and_is_refused_without_effect(backend: &Backend) {
     let runlog = backend.connect(|config| (config.calls_max, config.deadline) = (1, Duration::from_secs(2))).await;
     let run = runlog.open("bound").await.expect("open");
     let effect = |_| async {
@@ -110,36 +111,20 @@ pub async fn a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done(back
     assert!(!pay(&run, 1, Ok(json!(2))).await.expect("now there is").recorded);
 }
 
-/// One at a time: a failpoint is a function, and this is what it looks at.
-static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-/// Whether the next record that is numbered is held up, and whether one is.
-static NUMBERED: (Mutex<(bool, bool)>, Condvar) = (Mutex::new((false, false)), Condvar::new());
-
-fn holds_up(point: &'static str) {
-    let (state, changed) = (&NUMBERED.0, &NUMBERED.1);
-    let mut now = state.lock().expect("nobody panicked");
-    if point == failpoint::RECORD_NUMBERED && std::mem::take(&mut now.0) {
-        now.1 = true;
-        changed.notify_all();
-        drop(changed.wait_while(now, |now| now.1).expect("nobody panicked"));
-    }
-}
-
 /// The buffer is of all handles of a connection: while it is full, a record waits, and past its deadline it was not written.
-pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(backend: &Backend) {
-    let _alone = ONE_AT_A_TIME.lock().await;
+pub async fn a_record_waits_for_the_send_buffer_and_is_refused_unsent(backend: &Backend) {
+    let _alone = held_append::exclusive().await;
     let small = |config: &mut Config| {
-        (config.buffer_records, config.deadline, config.failpoints) = (1, Duration::from_secs(2), holds_up);
+        (config.buffer_records, config.deadline, config.failpoints) =
+            (1, Duration::from_secs(2), held_append::hold_if_armed);
     };
     let runlog = backend.connect(small).await;
     let (one, other) = (runlog.open("room").await.expect("open"), runlog.open("no-room").await.expect("open"));
-    NUMBERED.0.lock().expect("nobody panicked").0 = true;
+    held_append::arm();
     let one = tokio::spawn(async move { one.turn("user", "one").await });
-    let held = || drop(NUMBERED.1.wait_while(NUMBERED.0.lock().expect("nobody panicked"), |now| !now.1));
-    tokio::task::block_in_place(held);
+    held_append::wait_until_held();
     let refused = other.turn("user", "other").await;
-    NUMBERED.0.lock().expect("nobody panicked").1 = false;
-    NUMBERED.1.notify_all();
+    held_append::release();
     let error = refused.expect_err("there is no room");
     assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Retry), "{error}");
     assert_eq!(error.side_effect(), SideEffect::None);
@@ -150,7 +135,7 @@ pub async fn a_record_waits_for_room_and_is_refused_with_nothing_done(backend: &
 }
 
 /// An operation has its time. Past it, an effect that was not permitted never runs, and one that ran has its result held.
-pub async fn an_operation_past_its_time_says_what_it_left(backend: &Backend) {
+pub async fn a_timed_out_operation_reports_what_it_left(backend: &Backend) {
     let runlog = backend.connect(|config| config.operation = Duration::from_millis(500)).await;
     let run = runlog.open("late").await.expect("open");
     backend.hold("late");
@@ -165,7 +150,7 @@ pub async fn an_operation_past_its_time_says_what_it_left(backend: &Backend) {
 }
 
 /// An acknowledged record may have been refused: this says so.
-pub async fn a_flush_tells_of_what_was_refused(backend: &Backend) {
+pub async fn a_flush_reports_refusals(backend: &Backend) {
     let run = backend.open("flush").await;
     run.turn("user", "one").await.expect("a turn");
     run.flush().await.expect("applied");
@@ -186,11 +171,11 @@ pub async fn a_flush_tells_of_what_was_refused(backend: &Backend) {
 macro_rules! record_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, records:
-            what_is_redacted_reaches_no_journal,
-            what_a_producer_does_is_counted,
-            a_call_beyond_the_bound_waits_and_is_refused_with_nothing_done,
-            a_record_waits_for_room_and_is_refused_with_nothing_done,
-            a_flush_tells_of_what_was_refused,
+            redacted_content_reaches_no_journal,
+            producer_operations_are_counted,
+            a_call_above_the_limit_waits_and_is_refused_without_effect,
+            a_record_waits_for_the_send_buffer_and_is_refused_unsent,
+            a_flush_reports_refusals,
         }
     };
 }

@@ -80,7 +80,7 @@ fn held(called: &[Result<Answer, Error>]) {
 }
 
 /// Behind a turn that nobody knows of, and behind a result.
-pub async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result(backend: &Backend) {
+pub async fn reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_result(backend: &Backend) {
     for fault in backend.faults {
         for result in [false, true] {
             let (desk, id) = (Desk::new(), format!("held-{fault:?}-{result}"));
@@ -316,7 +316,7 @@ fn message(number: usize) -> Json {
 }
 
 /// It is reported, and what comes next goes on; the checkpoint is there.
-pub async fn a_checkpoint_that_nobody_knows_of_fails_nobodys_loop(backend: &Backend) {
+pub async fn a_checkpoint_with_an_unknown_outcome_fails_no_loop(backend: &Backend) {
     type Next = for<'a> fn(&'a Run) -> BoxFuture<'a, Result<(), Error>>;
     let nexts: [Next; 3] = [
         |run| run.turn("user", "next").map(|said| said.map(drop)).boxed(),
@@ -389,7 +389,7 @@ pub async fn taken_calls_stay_taken_across_a_reopen(backend: &Backend) {
 }
 
 /// What ended the run ends the handle.
-pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(backend: &Backend) {
+pub async fn an_end_with_an_unknown_outcome_is_the_end_after_a_reopen(backend: &Backend) {
     for fault in backend.faults {
         let id = format!("end-{fault:?}");
         let run = backend.open(&id).await;
@@ -412,16 +412,16 @@ pub async fn an_end_that_nobody_knows_of_is_the_end_behind_a_reopen(backend: &Ba
 macro_rules! reopen_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, reopen:
-            reopen_after_an_unknown_append_loses_and_doubles_no_held_result,
+            reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_result,
             reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence,
             reopen_can_be_cancelled_anywhere_and_called_again,
             results_of_calls_that_outlive_their_run_are_evidence,
             a_call_cancelled_anywhere_runs_its_effect_once,
             an_intent_that_never_started_is_recorded_as_not_done,
-            a_checkpoint_that_nobody_knows_of_fails_nobodys_loop,
+            a_checkpoint_with_an_unknown_outcome_fails_no_loop,
             no_checkpoint_builds_on_one_that_was_refused,
             taken_calls_stay_taken_across_a_reopen,
-            an_end_that_nobody_knows_of_is_the_end_behind_a_reopen,
+            an_end_with_an_unknown_outcome_is_the_end_after_a_reopen,
         }
     };
 }

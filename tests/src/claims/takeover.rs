@@ -27,7 +27,7 @@ fn wakes_up_fenced(deployment: &Deployment, mut zombie: AgentProcess, booked_by:
 
 /// Its intent is in the log before the run is taken over: with a key the new agent does it, without one nobody does
 /// before somebody has decided.
-pub fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(
+pub fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
     for (run, key) in [("keyed", Some("k")), ("keyless", None)] {
@@ -57,7 +57,7 @@ pub fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(
 }
 
 /// Its intent is appended after the run was taken over: for the new agent it is not there.
-pub fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(
+pub fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(
     deployment: &Deployment,
 ) -> anyhow::Result<()> {
     let (mut a, mut b) = (deployment.agent()?, deployment.agent()?);
@@ -78,7 +78,7 @@ pub fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(
 }
 
 /// All of them have read the same head when the first one claims.
-pub fn of_agents_that_claim_a_run_at_once_one_gets_it(deployment: &Deployment) -> anyhow::Result<()> {
+pub fn one_of_several_concurrent_claims_of_a_run_wins(deployment: &Deployment) -> anyhow::Result<()> {
     for (run, count) in [("two", 2), ("eight", 8)] {
         let mut agents = Vec::new();
         for _ in 0..count {

@@ -85,7 +85,7 @@ pub async fn a_write_that_is_not_read_back_is_unknown_until_it_is_written_again(
 }
 
 /// So that of two records with one number one is in the log, and who wrote the other knows.
-pub async fn what_is_written_instead_has_the_number_or_learns_that_it_is_taken(backend: &Backend) {
+pub async fn a_replacement_gets_the_number_or_learns_that_it_is_used(backend: &Backend) {
     for fault in backend.faults {
         let run = format!("instead-{fault:?}");
         let writer = backend.runlog.writer(run.as_str()).await.expect("a writer");
@@ -107,7 +107,7 @@ pub async fn what_is_written_instead_has_the_number_or_learns_that_it_is_taken(b
 }
 
 /// And where it stands is where the first one does.
-pub async fn what_another_process_wrote_before_is_found(backend: &Backend) {
+pub async fn records_of_an_earlier_process_are_found(backend: &Backend) {
     let first = backend.runlog.writer("before").await.expect("a writer");
     let there = first.write(named(&first, "a", 1)).await.expect("written").position;
     first.write(named(&first, "b", 0)).await.expect("written");
@@ -134,7 +134,7 @@ pub async fn what_another_process_wrote_before_is_found(backend: &Backend) {
 }
 
 /// Of records that were written before, alone, a batch makes repeats, which take no number of the run.
-pub async fn what_follows_a_batch_of_known_records_has_the_next_number(backend: &Backend) {
+pub async fn a_record_after_a_batch_of_known_ones_gets_the_next_number(backend: &Backend) {
     let writer = backend.runlog.writer("known").await.expect("a writer");
     let there = writer.write(named(&writer, "a", 1)).await.expect("written").position;
     let records = vec![named(&writer, "b", 0), named(&writer, "a", 0)];
@@ -161,7 +161,7 @@ pub async fn a_number_that_is_not_the_next_is_not_written(backend: &Backend) {
 }
 
 /// A checkpoint, that is, and nothing that has a number.
-pub async fn a_run_that_ended_takes_what_may_follow(backend: &Backend) {
+pub async fn an_ended_run_accepts_the_records_allowed_after_its_end(backend: &Backend) {
     let writer = backend.runlog.writer("over").await.expect("a writer");
     writer.write(named(&writer, "a", 1)).await.expect("written");
     let end = RunLifecycle { status: "completed".into(), reason: String::new() };
@@ -227,7 +227,7 @@ fn nested(levels: usize) -> Json {
 }
 
 /// And says what, where, and how deep it may be; what is as deep as it may be is read whole, as JSON.
-pub async fn what_nobody_could_read_whole_is_not_written(backend: &Backend) {
+pub async fn a_record_that_readers_could_not_decode_is_not_written(backend: &Backend) {
     let writer = backend.runlog.writer("deep").await.expect("a writer");
     let turn = |levels| {
         let mut record = named(&writer, &format!("t{levels}"), 0);
@@ -334,7 +334,7 @@ fn with_secrets(writer: &Writer) -> Vec<JournalRecord> {
 }
 
 /// And what it is found and known again by is that of the true content.
-pub async fn what_is_redacted_reaches_no_journal_in_whichever_record(backend: &Backend) {
+pub async fn redacted_content_of_any_record_reaches_no_journal(backend: &Backend) {
     let redaction = Redaction::new("words").pointer(None, "/card").pointer(Some("pay"), "/pin");
     let redaction = redaction
         .texts(|text| if text.starts_with("id-") { text.into() } else { text.replace("hunter2", REDACTED).into() });
@@ -395,14 +395,14 @@ macro_rules! writing_claims {
     ($backend:path) => {
         $crate::backend_claims! { $backend, writing:
             a_write_without_an_answer_is_there_once_when_written_again,
-            what_is_written_instead_has_the_number_or_learns_that_it_is_taken,
-            what_another_process_wrote_before_is_found,
+            a_replacement_gets_the_number_or_learns_that_it_is_used,
+            records_of_an_earlier_process_are_found,
             a_number_that_is_not_the_next_is_not_written,
-            what_follows_a_batch_of_known_records_has_the_next_number,
-            a_run_that_ended_takes_what_may_follow,
+            a_record_after_a_batch_of_known_ones_gets_the_next_number,
+            an_ended_run_accepts_the_records_allowed_after_its_end,
             records_are_read_as_they_were_written,
-            what_is_redacted_reaches_no_journal_in_whichever_record,
-            what_nobody_could_read_whole_is_not_written,
+            redacted_content_of_any_record_reaches_no_journal,
+            a_record_that_readers_could_not_decode_is_not_written,
         }
     };
 }

@@ -9,24 +9,24 @@ use runlog_tests::{
 runlog_tests::served_claims!(Deployment::kafka);
 
 #[test]
-fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::kafka()?)
+fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
+    takeover::an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::kafka()?)
 }
 
 #[test]
-fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::kafka()?)
+fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
+    takeover::an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::kafka()?)
 }
 
 #[test]
-fn of_agents_that_claim_a_run_at_once_one_gets_it() -> anyhow::Result<()> {
-    takeover::of_agents_that_claim_a_run_at_once_one_gets_it(&Deployment::kafka()?)
+fn one_of_several_concurrent_claims_of_a_run_wins() -> anyhow::Result<()> {
+    takeover::one_of_several_concurrent_claims_of_a_run_wins(&Deployment::kafka()?)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result() {
+async fn reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_result() {
     let backend = Backend::kafka().await.expect("a server");
-    reopen::reopen_after_an_unknown_append_loses_and_doubles_no_held_result(&backend).await;
+    reopen::reopen_after_an_unknown_append_neither_loses_nor_duplicates_a_held_result(&backend).await;
     reopen::reopen_loses_to_a_takeover_and_leaves_held_results_as_evidence(&backend).await;
 }
 
@@ -34,7 +34,7 @@ async fn reopen_after_an_unknown_append_loses_and_doubles_no_held_result() {
 async fn a_batch_takes_effect_whole_or_not_at_all() {
     let backend = Backend::kafka().await.expect("a server");
     batches::a_batch_takes_effect_whole_or_not_at_all(&backend).await;
-    batches::reopen_finds_a_batch_whole_or_sends_it_whole(&backend).await;
+    batches::reopen_finds_a_whole_batch_or_sends_it_whole(&backend).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,6 @@ fn our_server_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_journal_that_ports_write_to_on_kafka_keeps_every_rule() -> anyhow::Result<()> {
-    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&PortBackend::kafka()?)
+fn every_rule_holds_on_a_journal_that_ports_write_to_on_kafka() -> anyhow::Result<()> {
+    port_conformance::every_rule_holds_on_a_journal_that_ports_write_to(&PortBackend::kafka()?)
 }

@@ -101,7 +101,7 @@ fn all_is_there(deployment: &Deployment, bookings: &[Booking]) -> anyhow::Result
 }
 
 #[test]
-fn cut_off_in_the_middle_of_a_booking_the_effect_happens_once_and_nothing_acknowledged_is_lost() -> anyhow::Result<()> {
+fn an_effect_happens_once_and_nothing_acknowledged_is_lost_when_connections_drop() -> anyhow::Result<()> {
     let ((cuts, pause), seed) = (cuts()?, Random::seed());
     println!("RUNLOG_SEED={seed} RUNLOG_CUTS={cuts}x{}", pause.as_secs());
     let proxy = TcpProxy::start()?;

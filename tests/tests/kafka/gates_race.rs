@@ -100,7 +100,7 @@ fn decided(race: &Race, run: &str, agent: &mut AgentProcess, key: Option<&str>) 
 
 /// Both have read the same head, and claim it while nobody tells them what became of that.
 #[test]
-fn of_two_that_claim_while_the_projector_stands_still_one_books() -> anyhow::Result<()> {
+fn of_two_claimants_with_a_paused_projector_one_books() -> anyhow::Result<()> {
     let mut race = Race::start()?;
     for (run, between) in [("together", 0), ("one by one", 1), ("together again", 0)] {
         let [mut one, mut other] = race.at_the_head(run)?;
@@ -123,7 +123,7 @@ fn of_two_that_claim_while_the_projector_stands_still_one_books() -> anyhow::Res
 
 /// One has the run and is about to append its intent; the other claims the run; nobody tells either what became of it.
 #[test]
-fn a_booking_and_a_takeover_that_race_while_the_projector_stands_still_book_once() -> anyhow::Result<()> {
+fn a_booking_that_races_a_takeover_with_a_paused_projector_happens_once() -> anyhow::Result<()> {
     let mut race = Race::start()?;
     // Which of them appends first; 0: whoever is faster.
     let orders = [("intent", true, 1), ("claim", false, 1), ("either", true, 0)];

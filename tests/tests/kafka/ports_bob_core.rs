@@ -8,21 +8,21 @@ fn entries_are_what_was_appended_and_a_lookup_answers_the_first() -> anyhow::Res
 }
 
 #[test]
-fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_bob_core::concurrent_writers_lose_and_double_nothing(&PortBackend::kafka()?)
+fn concurrent_writers_lose_and_duplicate_nothing() -> anyhow::Result<()> {
+    port_bob_core::concurrent_writers_lose_and_duplicate_nothing(&PortBackend::kafka()?)
 }
 
 #[test]
-fn what_a_killed_process_appended_is_found_by_the_next() -> anyhow::Result<()> {
-    port_bob_core::what_a_killed_process_appended_is_found_by_the_next(&PortBackend::kafka()?)
+fn appends_of_a_killed_process_are_found_by_the_next() -> anyhow::Result<()> {
+    port_bob_core::appends_of_a_killed_process_are_found_by_the_next(&PortBackend::kafka()?)
 }
 
 #[test]
-fn of_two_processes_the_one_that_took_over_appends() -> anyhow::Result<()> {
-    port_bob_core::of_two_processes_the_one_that_took_over_appends(&PortBackend::kafka()?)
+fn only_the_process_that_took_over_appends() -> anyhow::Result<()> {
+    port_bob_core::only_the_process_that_took_over_appends(&PortBackend::kafka()?)
 }
 
 #[test]
-fn an_append_whose_end_nobody_knew_is_there_once() -> anyhow::Result<()> {
-    port_bob_core::an_append_whose_end_nobody_knew_is_there_once(&PortBackend::kafka()?)
+fn an_append_with_an_unknown_outcome_is_stored_once() -> anyhow::Result<()> {
+    port_bob_core::an_append_with_an_unknown_outcome_is_stored_once(&PortBackend::kafka()?)
 }

@@ -13,21 +13,21 @@ fn only_what_is_staged_and_passes_its_checks_is_committed() -> anyhow::Result<()
 }
 
 #[test]
-fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_codetether::concurrent_writers_lose_and_double_nothing(&PortBackend::kafka()?)
+fn concurrent_writers_lose_and_duplicate_nothing() -> anyhow::Result<()> {
+    port_codetether::concurrent_writers_lose_and_duplicate_nothing(&PortBackend::kafka()?)
 }
 
 #[test]
-fn what_a_killed_process_left_open_is_reconciled_or_abandoned() -> anyhow::Result<()> {
-    port_codetether::what_a_killed_process_left_open_is_reconciled_or_abandoned(&PortBackend::kafka()?)
+fn open_transactions_of_a_killed_process_are_reconciled_or_abandoned() -> anyhow::Result<()> {
+    port_codetether::open_transactions_of_a_killed_process_are_reconciled_or_abandoned(&PortBackend::kafka()?)
 }
 
 #[test]
-fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_codetether::of_two_processes_the_one_that_took_over_writes(&PortBackend::kafka()?)
+fn only_the_process_that_took_over_writes() -> anyhow::Result<()> {
+    port_codetether::only_the_process_that_took_over_writes(&PortBackend::kafka()?)
 }
 
 #[test]
-fn what_is_staged_outlives_a_claim_of_its_own_process() -> anyhow::Result<()> {
-    port_codetether::what_is_staged_outlives_a_claim_of_its_own_process(&PortBackend::kafka()?)
+fn staged_changes_survive_a_claim_of_their_own_process() -> anyhow::Result<()> {
+    port_codetether::staged_changes_survive_a_claim_of_their_own_process(&PortBackend::kafka()?)
 }

@@ -13,23 +13,23 @@ fn a_group_takes_effect_together_or_not_at_all() -> anyhow::Result<()> {
 }
 
 #[test]
-fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_observability::concurrent_writers_lose_and_double_nothing(&PortBackend::kafka()?)
+fn concurrent_writers_lose_and_duplicate_nothing() -> anyhow::Result<()> {
+    port_observability::concurrent_writers_lose_and_duplicate_nothing(&PortBackend::kafka()?)
 }
 
 #[test]
-fn what_a_killed_process_wrote_is_found_by_the_next() -> anyhow::Result<()> {
-    port_observability::what_a_killed_process_wrote_is_found_by_the_next(&PortBackend::kafka()?)
+fn writes_of_a_killed_process_are_found_by_the_next() -> anyhow::Result<()> {
+    port_observability::writes_of_a_killed_process_are_found_by_the_next(&PortBackend::kafka()?)
 }
 
 #[test]
-fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_observability::of_two_processes_the_one_that_took_over_writes(&PortBackend::kafka()?)
+fn only_the_process_that_took_over_writes() -> anyhow::Result<()> {
+    port_observability::only_the_process_that_took_over_writes(&PortBackend::kafka()?)
 }
 
 #[test]
-fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
-    port_observability::a_correction_of_the_past_is_kept(&PortBackend::kafka()?)
+fn corrections_of_past_rows_are_stored() -> anyhow::Result<()> {
+    port_observability::corrections_of_past_rows_are_stored(&PortBackend::kafka()?)
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn a_tail_of_all_runs_has_every_applied_record_once_wherever_it_resumes() -> any
 }
 
 #[test]
-fn a_live_tail_of_all_runs_goes_on_behind_a_restart() -> anyhow::Result<()> {
+fn a_live_tail_of_all_runs_continues_after_a_restart() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let config = Broker::shared().unique_topic();
     tail_all::a_live_tail_continues_after_a_restart(&Launch::kafka(folder.path(), &config).partitions(4))

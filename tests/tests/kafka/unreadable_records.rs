@@ -18,7 +18,7 @@ fn with_journal(story: impl Fn(&Journal<'_>) -> anyhow::Result<()>) -> anyhow::R
 }
 
 #[test]
-fn what_is_no_record_is_a_dead_letter_and_its_partition_goes_on() -> anyhow::Result<()> {
+fn an_unreadable_record_is_a_dead_letter_and_its_partition_continues() -> anyhow::Result<()> {
     with_journal(|journal| unreadable::dead_letters(journal, true, true))
 }
 
@@ -28,7 +28,7 @@ fn an_unknown_schema_stops_its_partition_alone_until_the_record_is_skipped() -> 
 }
 
 #[test]
-fn a_rebuild_that_comes_to_stand_still_takes_over_with_what_it_has() -> anyhow::Result<()> {
+fn a_rebuild_that_stops_at_a_record_is_installed_up_to_there() -> anyhow::Result<()> {
     with_journal(unreadable::voids_and_stops)
 }
 

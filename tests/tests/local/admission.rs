@@ -149,7 +149,7 @@ async fn appends_beyond_the_bound_are_refused_with_nothing_done() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_log_did_not_take_is_told_as_overloaded_and_a_handle_goes_on() {
+async fn an_append_that_the_log_refuses_is_overloaded_and_the_handle_stays_usable() {
     let log = MemoryLog::new(1);
     let (_dir, projector) = projector(Arc::new(log.clone())).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

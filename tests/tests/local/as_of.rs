@@ -101,7 +101,7 @@ fn trip(server: &Server) -> anyhow::Result<Story<'_>> {
 }
 
 #[test]
-fn what_was_answered_behind_a_record_is_answered_again_as_of_it() -> anyhow::Result<()> {
+fn answers_as_of_a_record_equal_those_given_right_after_it() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let story = trip(&server)?;
@@ -136,7 +136,7 @@ fn what_was_answered_behind_a_record_is_answered_again_as_of_it() -> anyhow::Res
 }
 
 #[test]
-fn the_pages_of_a_recovery_are_of_the_state_that_the_first_one_was_of() -> anyhow::Result<()> {
+fn all_pages_of_a_recovery_show_the_state_of_the_first() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let mut story = Story { server: &server, steps: Vec::new() };
@@ -221,7 +221,7 @@ fn the_command_tells_what_was_known_then() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_moment_that_cannot_be_answered_is_refused_and_one_before_the_run_knows_nothing_of_it() -> anyhow::Result<()> {
+fn an_invalid_position_is_refused_and_at_one_before_the_run_nothing_is_found() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (story, runlog) = (trip(&server)?, server.runlog());

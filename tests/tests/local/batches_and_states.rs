@@ -174,7 +174,7 @@ fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()
 }
 
 #[test]
-fn every_kind_of_record_is_rebuilt_as_it_stands() -> anyhow::Result<()> {
+fn every_kind_of_record_is_rebuilt_identically() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;
     for mut record in examples()? {
         let head = head(journal.store(), record.body.run_id.borrow().context("a run")?)?;
@@ -303,7 +303,7 @@ fn a_successor_gives_up_the_newest_write_back_that_a_dead_writer_left() -> anyho
 }
 
 #[test]
-fn recovery_lists_what_stands_open_page_by_page() -> anyhow::Result<()> {
+fn recovery_lists_open_items_in_pages() -> anyhow::Result<()> {
     let (mut journal, mut agent) = (Journal::new()?, Agent::new("run"));
     let wake = |id: &str| {
         json!({ "type": "wake", "condition_id": id, "run_id": "run", "event_filter_fingerprint": "f",
@@ -450,7 +450,7 @@ fn a_paused_writers_decision_that_the_effect_did_not_happen_does_not_undo_a_late
 }
 
 #[test]
-fn an_operators_decision_does_not_undo_evidence_that_came_while_he_asked() -> anyhow::Result<()> {
+fn a_decision_does_not_discard_evidence_that_arrived_meanwhile() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;
     let mut agent = Agent::new("run");
     journal.append(&agent.claim());
@@ -500,7 +500,7 @@ fn whatever_is_said_of_an_effect_takes_back_that_it_did_not_happen() -> anyhow::
 }
 
 #[test]
-fn a_refused_content_sent_again_is_told_as_refused_and_a_record_delivered_twice_is_taken_once() -> anyhow::Result<()> {
+fn refused_content_is_refused_again_and_a_record_delivered_twice_is_applied_once() -> anyhow::Result<()> {
     let mut journal = Journal::new()?;
     let mut agent = Agent::new("run");
     let turn = agent.turn("said");

@@ -221,7 +221,7 @@ fn lengths(journal: &Journal) -> anyhow::Result<[Option<usize>; 4]> {
 }
 
 #[test]
-fn a_prune_hides_what_covers_less_and_keeps_what_the_others_are_made_of() -> anyhow::Result<()> {
+fn a_prune_hides_older_checkpoints_and_keeps_the_bases_of_the_others() -> anyhow::Result<()> {
     for (covered_before, preserve, expected) in [
         (0, false, [Some(1), Some(2), Some(3), Some(4)]),
         (3, false, [None, None, Some(3), Some(4)]),
@@ -241,7 +241,7 @@ fn a_prune_hides_what_covers_less_and_keeps_what_the_others_are_made_of() -> any
 }
 
 #[test]
-fn a_checkpoint_on_a_pruned_one_is_refused_and_a_whole_one_is_taken() -> anyhow::Result<()> {
+fn a_checkpoint_based_on_a_pruned_one_is_refused_and_a_complete_one_is_applied() -> anyhow::Result<()> {
     let (mut journal, mut agent, list) = pruned(99, false)?;
     let messages = [Json::from(json!("x".repeat(300)))];
     let change = list.change(list.messages());

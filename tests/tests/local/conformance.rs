@@ -70,12 +70,12 @@ fn our_server_on_the_local_log_keeps_every_rule() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_journal_that_ports_write_to_over_http_keeps_every_rule() -> anyhow::Result<()> {
-    port_conformance::a_journal_that_ports_write_to_keeps_every_rule(&PortBackend::http()?)
+fn every_rule_holds_on_a_journal_that_ports_write_to_over_http() -> anyhow::Result<()> {
+    port_conformance::every_rule_holds_on_a_journal_that_ports_write_to(&PortBackend::http()?)
 }
 
 #[test]
-fn a_second_server_over_the_model_keeps_every_rule() -> anyhow::Result<()> {
+fn the_reference_server_keeps_every_rule() -> anyhow::Result<()> {
     let second = ReferenceServer::start(None)?;
     all_pass(&report(&second.url)?)
 }
@@ -129,7 +129,7 @@ fn the_suite_has_every_rule_of_the_model_that_a_client_can_see() -> anyhow::Resu
 }
 
 #[test]
-fn a_report_says_what_was_asked_what_was_answered_and_what_was_expected() -> anyhow::Result<()> {
+fn a_report_has_the_request_the_answer_and_the_expectation_of_a_failure() -> anyhow::Result<()> {
     let second = ReferenceServer::start(Some("gap"))?;
     let runlog = Runlog::at(&second.url);
     let ran = runlog.plain(&["conformance", "--rule", "gap", "--rule", "ended", "--prefix", "mine"])?.exits(1)?;

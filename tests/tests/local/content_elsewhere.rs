@@ -83,7 +83,7 @@ fn life(dir: &Path, at: u32) -> anyhow::Result<()> {
 }
 
 #[test]
-fn an_agent_killed_between_upload_and_append_leaves_an_orphan_that_harms_nobody() -> anyhow::Result<()> {
+fn an_agent_killed_between_upload_and_append_leaves_a_harmless_orphan() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let content = folder.path().join("content");
     life(folder.path(), 1)?;
@@ -108,7 +108,7 @@ fn an_agent_killed_between_upload_and_append_leaves_an_orphan_that_harms_nobody(
 }
 
 #[test]
-fn an_upload_that_fails_fails_the_append_and_the_handle_goes_on() -> anyhow::Result<()> {
+fn a_failed_upload_fails_the_append_and_the_handle_stays_usable() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let content = folder.path().join("content");
     runtime()?.block_on(async {
@@ -223,7 +223,7 @@ fn indices_are_built_and_verified_without_the_content() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_server_takes_a_claim_check_only_for_content_that_is_there_and_is_what_the_record_says() -> anyhow::Result<()> {
+fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let turn = |content: &str| {

@@ -163,7 +163,7 @@ fn read(mut stdout: ChildStdout, send: &mpsc::Sender<String>) {
 }
 
 #[test]
-fn the_command_shows_what_changed_since_it_asked_and_asks_again() -> anyhow::Result<()> {
+fn the_command_shows_a_change_during_its_prompt_and_asks_again() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let before = only_pending(&server)?["revision"].as_u64().context("a revision")?;

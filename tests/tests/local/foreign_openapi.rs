@@ -40,7 +40,7 @@ fn schemathesis(folder: &Path, server: &Server) -> anyhow::Result<(bool, String)
 }
 
 #[test]
-fn a_client_that_goes_by_the_document_finds_the_server_as_it_says() -> anyhow::Result<()> {
+fn the_server_conforms_to_its_openapi_document() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(&folder.path().join("data"))?;
     let (well, report) = schemathesis(folder.path(), &server)?;

@@ -14,7 +14,7 @@ mod local {
     runlog_tests::gate_claims!(journal);
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_checkpoint_brings_what_is_new_and_builds_on_the_recovered_one_behind_a_takeover() {
+    async fn a_checkpoint_carries_only_new_messages_and_builds_on_the_recovered_one_after_a_takeover() {
         let (_dir, runlog) = journal().await;
         // Each is over what a record holds itself: its payload is in the content store.
         let message = |n: usize| Json::from(json!({"n": n, "content": "x".repeat(400_000)}));

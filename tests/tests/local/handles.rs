@@ -81,8 +81,8 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn an_operation_past_its_time_says_what_it_left() {
-        runlog_tests::claims::records::an_operation_past_its_time_says_what_it_left(&backend().await).await;
+    async fn a_timed_out_operation_reports_what_it_left() {
+        runlog_tests::claims::records::a_timed_out_operation_reports_what_it_left(&backend().await).await;
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -72,7 +72,7 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_something_else_answered_is_to_be_asked_again_and_never_answered_with_nothing() {
+async fn a_response_that_is_not_the_servers_is_retryable_and_never_an_empty_answer() {
     let deployment = Deployment::http().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/checkpoints").unwrap();
     let runlog = deployment.connect_by(&proxy.url).await.unwrap();
@@ -94,7 +94,7 @@ const BUSY: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\ncontent-
     \"detail\":\"too many requests, retry later\",\"kind\":\"overloaded\"}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_server_is_asked_again_and_stops_no_handle() {
+async fn a_request_to_a_busy_server_is_retried_and_the_handle_stays_usable() {
     let deployment = Deployment::http().unwrap();
     let proxy = HttpProxy::start(&deployment.server.url, "/outcome").unwrap();
     let run = deployment.connect_by(&proxy.url).await.unwrap().open("busy").await.unwrap();
@@ -198,7 +198,7 @@ fn deep(id: &str, nth: u32, levels: usize) -> JournalRecord {
 
 /// By a writer of old, or by another one.
 #[test]
-fn a_record_that_nests_too_deep_to_be_read_says_so_itself_and_hides_no_other() {
+fn a_record_nested_too_deep_is_reported_and_hides_no_other() {
     let deployment = Deployment::http().unwrap();
     let (status, problem) =
         deployment.server.post("/v1/runs/deep/records", &serde_json::to_value(deep("a", 1, 1)).unwrap()).unwrap();

@@ -75,7 +75,7 @@ fn what_is_no_time_and_no_family_of_facts_is_refused() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_cursor_of_another_list_is_refused_instead_of_answered_as_its_end_or_its_beginning() -> anyhow::Result<()> {
+fn a_cursor_of_another_list_is_refused() -> anyhow::Result<()> {
     with_server(|server| {
         let next = |path: &str| -> anyhow::Result<String> {
             let (_, page) = server.get(path)?;

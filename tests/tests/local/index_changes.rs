@@ -129,7 +129,7 @@ fn from_the_beginning_the_changes_of_every_index_come_to_its_rows_and_are_as_des
 }
 
 #[test]
-fn a_stream_goes_on_at_any_cursor_with_neither_gap_nor_repeat_also_over_a_rebuilt_index() -> anyhow::Result<()> {
+fn a_stream_resumes_at_any_cursor_without_gap_or_repeat_also_after_a_rebuild() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let indices = ["effects", "tool_calls", "approvals"];
@@ -157,7 +157,7 @@ fn a_stream_goes_on_at_any_cursor_with_neither_gap_nor_repeat_also_over_a_rebuil
 }
 
 #[test]
-fn what_comes_is_told_as_it_is_applied_and_the_command_follows_it() -> anyhow::Result<()> {
+fn changes_are_delivered_as_they_are_applied_and_the_command_follows_them() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let turn = |id: &str| {
@@ -207,7 +207,7 @@ fn what_comes_is_told_as_it_is_applied_and_the_command_follows_it() -> anyhow::R
 }
 
 #[test]
-fn a_cursor_that_nothing_follows_from_is_refused_and_a_skip_of_what_was_told_ends_the_stream() -> anyhow::Result<()> {
+fn an_invalid_cursor_is_refused_and_a_skip_of_a_delivered_change_ends_the_stream() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = sample_journal::start(folder.path())?;
     let whole = changes(&server, "effects", "beginning")?;
@@ -239,7 +239,7 @@ fn a_cursor_that_nothing_follows_from_is_refused_and_a_skip_of_what_was_told_end
 }
 
 #[test]
-fn so_many_streams_are_open_at_a_time_and_no_more() -> anyhow::Result<()> {
+fn the_number_of_open_streams_is_bounded() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let (runtime, client) = (tokio::runtime::Builder::new_current_thread().enable_all().build()?, server::client()?);

@@ -28,7 +28,7 @@ fn turns(agent: &mut Agent, count: usize) -> Vec<Entry> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_poll_holds_behind_a_skip_is_applied_and_none_of_it_twice() {
+async fn records_after_a_skip_in_the_same_poll_are_applied_once() {
     // One poll holds everything: the record in the way, its skip three chunks later, and records behind both.
     let log = MemoryLog::with(MemoryOptions { partitions: PARTITIONS, chunk: Some(3), ..MemoryOptions::default() });
     let folder = tempfile::tempdir().unwrap();

@@ -66,7 +66,7 @@ fn child_appends_to_the_local_log() {
 
 /// Files that must not grow any more stand for a full disk; the kernel's signal about it is ignored as a server does.
 #[test]
-fn a_write_that_fails_is_answered_honestly_and_the_log_goes_on() {
+fn a_failed_write_is_reported_and_the_log_continues() {
     let dir = tempfile::tempdir().unwrap();
     let binary = std::env::current_exe().unwrap();
     let child = Command::new("sh")

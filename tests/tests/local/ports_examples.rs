@@ -69,7 +69,7 @@ fn a_codetether_session_commits_each_step_once() -> anyhow::Result<()> {
 }
 
 #[test]
-fn what_an_observed_workspace_said_is_there_once() -> anyhow::Result<()> {
+fn rows_of_an_observed_workspace_are_stored_once() -> anyhow::Result<()> {
     let said = killed(&PortBackend::local()?, "observability", &[], 5)?;
     ensure!(said.last() == Some(&json!({ "turns": 4, "ended": 4 })), "{said:?}");
     Ok(())

@@ -9,20 +9,20 @@ fn rows_are_upserted_and_a_call_ends_once() -> anyhow::Result<()> {
 }
 
 #[test]
-fn content_is_kept_where_the_store_is_told_to() -> anyhow::Result<()> {
-    port_observability::content_is_kept_where_the_store_is_told_to(&PortBackend::local()?)
+fn content_is_stored_if_the_store_is_configured_to() -> anyhow::Result<()> {
+    port_observability::content_is_stored_if_the_store_is_configured_to(&PortBackend::local()?)
 }
 
 #[test]
-fn a_row_is_what_was_stated_of_it_up_to_a_time() -> anyhow::Result<()> {
-    port_observability::a_row_is_what_was_stated_of_it_up_to_a_time(&PortBackend::local()?)?;
-    port_observability::a_row_is_what_was_stated_of_it_up_to_a_time(&PortBackend::http()?)
+fn a_row_as_of_a_time_has_what_was_stated_up_to_it() -> anyhow::Result<()> {
+    port_observability::a_row_as_of_a_time_has_what_was_stated_up_to_it(&PortBackend::local()?)?;
+    port_observability::a_row_as_of_a_time_has_what_was_stated_up_to_it(&PortBackend::http()?)
 }
 
 #[test]
-fn a_correction_of_the_past_is_kept() -> anyhow::Result<()> {
-    port_observability::a_correction_of_the_past_is_kept(&PortBackend::local()?)?;
-    port_observability::a_correction_of_the_past_is_kept(&PortBackend::http()?)
+fn corrections_of_past_rows_are_stored() -> anyhow::Result<()> {
+    port_observability::corrections_of_past_rows_are_stored(&PortBackend::local()?)?;
+    port_observability::corrections_of_past_rows_are_stored(&PortBackend::http()?)
 }
 
 #[test]
@@ -37,21 +37,21 @@ fn a_group_takes_effect_together_or_not_at_all() -> anyhow::Result<()> {
 }
 
 #[test]
-fn callbacks_are_told_in_order_and_hold_nobody_up() -> anyhow::Result<()> {
-    port_observability::callbacks_are_told_in_order_and_hold_nobody_up(&PortBackend::local()?)
+fn callbacks_run_in_order_and_block_no_writer() -> anyhow::Result<()> {
+    port_observability::callbacks_run_in_order_and_block_no_writer(&PortBackend::local()?)
 }
 
 #[test]
-fn concurrent_writers_lose_and_double_nothing() -> anyhow::Result<()> {
-    port_observability::concurrent_writers_lose_and_double_nothing(&PortBackend::local()?)
+fn concurrent_writers_lose_and_duplicate_nothing() -> anyhow::Result<()> {
+    port_observability::concurrent_writers_lose_and_duplicate_nothing(&PortBackend::local()?)
 }
 
 #[test]
-fn what_a_killed_process_wrote_is_found_by_the_next() -> anyhow::Result<()> {
-    port_observability::what_a_killed_process_wrote_is_found_by_the_next(&PortBackend::local()?)
+fn writes_of_a_killed_process_are_found_by_the_next() -> anyhow::Result<()> {
+    port_observability::writes_of_a_killed_process_are_found_by_the_next(&PortBackend::local()?)
 }
 
 #[test]
-fn of_two_processes_the_one_that_took_over_writes() -> anyhow::Result<()> {
-    port_observability::of_two_processes_the_one_that_took_over_writes(&PortBackend::http()?)
+fn only_the_process_that_took_over_writes() -> anyhow::Result<()> {
+    port_observability::only_the_process_that_took_over_writes(&PortBackend::http()?)
 }

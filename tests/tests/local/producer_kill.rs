@@ -3,6 +3,6 @@
 use runlog_tests::{claims::killed_producers, deployment::Deployment};
 
 #[test]
-fn what_killed_agents_were_told_is_kept_and_no_effect_happens_twice() -> anyhow::Result<()> {
-    killed_producers::what_killed_agents_were_told_is_kept_and_no_effect_happens_twice(&Deployment::http()?)
+fn acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice() -> anyhow::Result<()> {
+    killed_producers::acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice(&Deployment::http()?)
 }

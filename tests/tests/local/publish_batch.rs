@@ -15,7 +15,7 @@ fn batch(id: &str, records: &[Value]) -> Value {
 }
 
 #[test]
-fn what_is_typed_as_a_batch_takes_effect_whole_and_is_shown_record_by_record() -> anyhow::Result<()> {
+fn a_published_batch_applies_atomically_and_is_shown_record_by_record() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
@@ -65,7 +65,7 @@ fn what_is_typed_as_a_batch_takes_effect_whole_and_is_shown_record_by_record() -
 }
 
 #[test]
-fn what_stands_open_and_what_happened_is_answered_over_http() -> anyhow::Result<()> {
+fn open_states_and_events_are_answered_over_http() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();

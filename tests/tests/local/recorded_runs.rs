@@ -102,7 +102,7 @@ fn changed(folder: &Path, format: &str, change: impl FnOnce(String) -> String) -
 }
 
 #[test]
-fn a_file_that_is_cut_in_the_middle_writes_nothing_not_even_of_the_files_beside_it() -> anyhow::Result<()> {
+fn one_truncated_file_makes_an_import_write_nothing_of_any_file() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(&folder.path().join("data")).start()?;
     let before = ends(&server)?;
@@ -127,7 +127,7 @@ fn a_file_that_is_cut_in_the_middle_writes_nothing_not_even_of_the_files_beside_
 }
 
 #[test]
-fn a_run_that_is_there_with_other_content_is_refused_and_a_prefix_keeps_it_apart() -> anyhow::Result<()> {
+fn an_existing_run_with_other_content_is_refused_and_a_prefix_separates_the_two() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(&folder.path().join("data")).start()?;
     let runlog = server.runlog();

@@ -99,7 +99,7 @@ fn answers(server: &Server) -> anyhow::Result<Value> {
 }
 
 #[test]
-fn content_in_front_of_a_horizon_is_gone_from_every_answer_and_nothing_else_is() -> anyhow::Result<()> {
+fn content_before_a_horizon_is_absent_from_every_answer_and_nothing_else_is() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path());
     let server = launch.start()?;

@@ -65,7 +65,7 @@ async fn status(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_without_a_whole_request_is_closed() {
+async fn a_connection_with_an_incomplete_request_is_closed() {
     let (_dir, address) = start().await;
     for begun in ["", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
         let (stream, from) = (connect(address, begun).await, Instant::now());

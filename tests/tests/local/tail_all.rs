@@ -13,7 +13,7 @@ fn a_tail_of_all_runs_has_every_applied_record_once_wherever_it_resumes() -> any
 }
 
 #[test]
-fn a_live_tail_of_all_runs_goes_on_behind_a_restart() -> anyhow::Result<()> {
+fn a_live_tail_of_all_runs_continues_after_a_restart() -> anyhow::Result<()> {
     let folder = tempdir()?;
     tail_all::a_live_tail_continues_after_a_restart(&Launch::local(folder.path()))
 }

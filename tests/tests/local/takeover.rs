@@ -3,16 +3,16 @@
 use runlog_tests::{claims::takeover, deployment::Deployment};
 
 #[test]
-fn an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_behind_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::http()?)
+fn an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
+    takeover::an_agent_paused_after_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::http()?)
 }
 
 #[test]
-fn an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run() -> anyhow::Result<()> {
-    takeover::an_agent_stopped_before_its_intent_runs_no_effect_when_it_lost_the_run(&Deployment::http()?)
+fn an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run() -> anyhow::Result<()> {
+    takeover::an_agent_paused_before_its_intent_runs_no_effect_once_it_lost_the_run(&Deployment::http()?)
 }
 
 #[test]
-fn of_agents_that_claim_a_run_at_once_one_gets_it() -> anyhow::Result<()> {
-    takeover::of_agents_that_claim_a_run_at_once_one_gets_it(&Deployment::http()?)
+fn one_of_several_concurrent_claims_of_a_run_wins() -> anyhow::Result<()> {
+    takeover::one_of_several_concurrent_claims_of_a_run_wins(&Deployment::http()?)
 }

@@ -163,7 +163,7 @@ fn refused(launch: &Launch, dir: &Path, advice: &str) -> anyhow::Result<()> {
 }
 
 #[test]
-fn damage_in_the_middle_of_the_local_log_is_told_and_not_passed_over() -> anyhow::Result<()> {
+fn damage_in_the_middle_of_the_local_log_is_reported_and_not_skipped() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let launch = Launch::local(folder.path()).partitions(1);
     write(&launch, 0)?;

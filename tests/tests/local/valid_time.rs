@@ -75,7 +75,7 @@ fn held(server: &Server, clock: &str) -> anyhow::Result<Vec<String>> {
 }
 
 #[test]
-fn a_call_is_at_each_time_what_was_said_of_then_and_a_correction_never_reopens_it() -> anyhow::Result<()> {
+fn a_call_as_of_a_time_has_the_state_stated_for_it_and_a_correction_never_reopens_it() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
@@ -141,7 +141,7 @@ fn a_retraction_ends_a_fact_from_its_time_on_and_at_a_tie_the_assertion_wins() -
 }
 
 #[test]
-fn facts_come_in_pages_and_a_page_goes_on_where_the_last_one_ended_whatever_is_written_between() -> anyhow::Result<()> {
+fn pages_of_facts_continue_where_the_last_one_ended_despite_writes_in_between() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();
@@ -165,7 +165,7 @@ fn facts_come_in_pages_and_a_page_goes_on_where_the_last_one_ended_whatever_is_w
 }
 
 #[test]
-fn what_cannot_be_answered_as_of_a_time_says_so_and_lines_are_masked_as_usual() -> anyhow::Result<()> {
+fn queries_that_cannot_be_as_of_a_time_are_refused_and_lines_are_masked() -> anyhow::Result<()> {
     let folder = tempdir()?;
     let server = Launch::local(folder.path()).start()?;
     let runlog = server.runlog();

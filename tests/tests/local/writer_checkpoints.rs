@@ -42,7 +42,7 @@ async fn brought(backend: &Backend) -> (usize, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_brings_what_the_last_one_did_not_have_whoever_wrote_that() {
+async fn a_checkpoint_carries_only_messages_that_the_previous_one_of_any_writer_lacked() {
     let backend = Backend::local().await.expect("a journal");
     let writer = backend.runlog.writer(RUN).await.expect("a writer");
     save(&writer, 3).await;
@@ -58,7 +58,7 @@ async fn a_checkpoint_brings_what_the_last_one_did_not_have_whoever_wrote_that()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_behind_one_whose_append_was_unknown_is_whole() {
+async fn a_checkpoint_after_one_with_an_unknown_outcome_is_complete() {
     let memory = Backend::memory(MemoryOptions::default()).await.expect("a journal");
     let http = Backend::http().await.expect("a journal");
     for backend in [memory, http] {
@@ -86,7 +86,7 @@ async fn a_checkpoint_builds_on_none_that_was_pruned() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_checkpoint_behind_a_batch_builds_on_none_that_was_pruned_in_it_and_is_numbered_behind_those_in_it() {
+async fn a_checkpoint_after_a_batch_uses_no_base_that_the_batch_pruned_and_gets_the_next_number() {
     let memory = Backend::memory(MemoryOptions::default()).await.expect("a journal");
     let http = Backend::http().await.expect("a journal");
     for backend in [memory, http] {

@@ -74,7 +74,7 @@ fn saved(found: Result<Option<LoopCheckpoint>, LoadError>) -> LoopCheckpoint {
     found.unwrap().expect("a checkpoint")
 }
 
-pub(crate) async fn what_is_saved_is_loaded_whole_by_another_process(server: &mut Server) {
+pub(crate) async fn a_saved_checkpoint_is_loaded_complete_by_another_process(server: &mut Server) {
     let mut rich = checkpoint(RUN, 3);
     // Schema 2: bound to the facts that it was admitted by.
     let identity = ExecutionIdentityV1::derive("a3s.code.session-fact-source.v1", &("session-1", 7)).unwrap();
@@ -156,7 +156,7 @@ pub(crate) async fn later_versions_are_refused_and_unversioned_ones_read(server:
     assert_eq!(saved(sink.try_load("run-2").await).turn, 1);
 }
 
-pub(crate) async fn what_is_another_runs_or_sessions_or_agents_is_refused(server: &mut Server) {
+pub(crate) async fn checkpoints_of_another_run_session_or_agent_are_refused(server: &mut Server) {
     let sink = server.sink().await;
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     assert!(sink.try_load_owned(RUN, "session-1").await.unwrap().is_some());
@@ -171,7 +171,7 @@ pub(crate) async fn what_is_another_runs_or_sessions_or_agents_is_refused(server
     assert!(matches!(error, LoadError::NotTheirs { .. }), "{error}");
 }
 
-pub(crate) async fn a_lost_checkpoint_halts_nothing_and_the_next_save_repairs(server: &mut Server) {
+pub(crate) async fn a_lost_checkpoint_stops_nothing_and_the_next_save_repairs_it(server: &mut Server) {
     let sink = server.sink().await;
     sink.save_checkpoint(&checkpoint(RUN, 1)).await;
     assert!(sink.last_error().is_none(), "{:?}", sink.last_error());
@@ -187,7 +187,7 @@ pub(crate) async fn a_lost_checkpoint_halts_nothing_and_the_next_save_repairs(se
     assert_eq!(text(&saved(server.sink().await.try_load(RUN).await)), text(&checkpoint(RUN, 3)));
 }
 
-pub(crate) async fn a_save_that_came_too_late_is_settled_by_the_next(server: &mut Server) {
+pub(crate) async fn a_timed_out_save_is_settled_by_the_next(server: &mut Server) {
     let sink = server.sink().await;
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
     let sink = sink.save_wait(Duration::from_millis(300));
@@ -204,7 +204,7 @@ pub(crate) async fn a_save_that_came_too_late_is_settled_by_the_next(server: &mu
     }
 }
 
-pub(crate) async fn a_load_waits_for_a_journal_that_comes_back(server: &mut Server) {
+pub(crate) async fn a_load_waits_for_the_journal_to_return(server: &mut Server) {
     let sink = Arc::new(server.sink().await.load_wait(Duration::from_secs(120)));
     let hasty = Arc::new(server.sink().await.load_wait(Duration::ZERO));
     sink.try_save(&checkpoint(RUN, 1)).await.unwrap();
@@ -219,7 +219,7 @@ pub(crate) async fn a_load_waits_for_a_journal_that_comes_back(server: &mut Serv
     assert_eq!(asked.await.unwrap().expect("a checkpoint").turn, 1);
 }
 
-pub(crate) async fn of_eight_concurrent_savers_none_is_lost(server: &mut Server) {
+pub(crate) async fn eight_concurrent_savers_lose_no_save(server: &mut Server) {
     const SAVERS: usize = 8;
     const ROUNDS: usize = 5;
     let sink = Arc::new(server.sink().await);
@@ -241,7 +241,7 @@ pub(crate) async fn of_eight_concurrent_savers_none_is_lost(server: &mut Server)
     assert_eq!(text(&last), text(&checkpoint(RUN, last.turn)));
 }
 
-pub(crate) async fn of_eight_processes_at_one_run_the_last_saved_is_loaded(server: &mut Server) {
+pub(crate) async fn with_eight_processes_on_a_run_the_last_save_is_loaded(server: &mut Server) {
     let mut savers = JoinSet::new();
     for saver in 1..=8 {
         let sink = server.sink().await;
@@ -303,7 +303,7 @@ pub(crate) async fn a_round_costs_what_it_adds(server: &mut Server) {
     assert_eq!(text(&saved(sink.try_load(RUN).await)), text(&checkpoint(RUN, ROUNDS + 1)));
 }
 
-pub(crate) async fn a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was(server: &mut Server) {
+pub(crate) async fn a_session_store_moves_only_its_loop_checkpoints_to_runlog(server: &mut Server) {
     let rest = Arc::new(MemorySessionStore::new());
     let store: Arc<dyn SessionStore> = Arc::new(CheckpointedStore::new(Arc::new(server.sink().await), rest.clone()));
     store.health_check().await.unwrap();
@@ -374,7 +374,7 @@ impl Drop for Loop {
     }
 }
 
-pub(crate) async fn a_killed_loop_goes_on_behind_its_last_saved_round(server: &mut Server) {
+pub(crate) async fn a_killed_loop_continues_after_its_last_saved_round(server: &mut Server) {
     goes_on(&server.url(), || {
         // The server as well.
         server.kill();
@@ -383,7 +383,7 @@ pub(crate) async fn a_killed_loop_goes_on_behind_its_last_saved_round(server: &m
 }
 
 #[cfg(feature = "embedded")]
-pub(crate) fn a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round() {
+pub(crate) fn a_killed_loop_with_an_embedded_journal_continues_after_its_last_saved_round() {
     let dir = tempfile::tempdir().unwrap();
     goes_on(&format!("local:{}", dir.path().display()), || {});
 }

@@ -17,19 +17,19 @@ macro_rules! claims {
             use crate::{claims, session, server::Server};
 
             claims! { $log:
-                what_is_saved_is_loaded_whole_by_another_process;
+                a_saved_checkpoint_is_loaded_complete_by_another_process;
                 none_is_answered_only_where_the_log_has_none;
                 later_versions_are_refused_and_unversioned_ones_read;
-                what_is_another_runs_or_sessions_or_agents_is_refused;
-                a_lost_checkpoint_halts_nothing_and_the_next_save_repairs;
-                a_save_that_came_too_late_is_settled_by_the_next;
-                a_load_waits_for_a_journal_that_comes_back;
-                of_eight_concurrent_savers_none_is_lost;
-                of_eight_processes_at_one_run_the_last_saved_is_loaded;
+                checkpoints_of_another_run_session_or_agent_are_refused;
+                a_lost_checkpoint_stops_nothing_and_the_next_save_repairs_it;
+                a_timed_out_save_is_settled_by_the_next;
+                a_load_waits_for_the_journal_to_return;
+                eight_concurrent_savers_lose_no_save;
+                with_eight_processes_on_a_run_the_last_save_is_loaded;
                 a_process_that_was_taken_over_saves_nothing;
                 a_round_costs_what_it_adds;
-                a_session_store_keeps_its_loop_checkpoints_here_and_the_rest_where_it_was;
-                a_killed_loop_goes_on_behind_its_last_saved_round;
+                a_session_store_moves_only_its_loop_checkpoints_to_runlog;
+                a_killed_loop_continues_after_its_last_saved_round;
             }
 
             #[tokio::test(flavor = "multi_thread")]
@@ -56,15 +56,15 @@ mod kafka_itself {
     use crate::{claims, server::Server};
 
     claims! { kafka_itself:
-        what_is_saved_is_loaded_whole_by_another_process;
+        a_saved_checkpoint_is_loaded_complete_by_another_process;
         later_versions_are_refused_and_unversioned_ones_read;
-        of_eight_concurrent_savers_none_is_lost;
+        eight_concurrent_savers_lose_no_save;
         a_process_that_was_taken_over_saves_nothing;
     }
 }
 
 #[cfg(feature = "embedded")]
 #[test]
-fn a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round() {
-    claims::a_killed_loop_that_has_its_journal_within_goes_on_behind_its_last_saved_round();
+fn a_killed_loop_with_an_embedded_journal_continues_after_its_last_saved_round() {
+    claims::a_killed_loop_with_an_embedded_journal_continues_after_its_last_saved_round();
 }

@@ -178,7 +178,7 @@ fn calls_work_inside_current_thread_and_multi_thread_runtimes() -> anyhow::Resul
 }
 
 #[test]
-fn appends_of_eight_threads_are_all_kept_with_dense_numbers() -> anyhow::Result<()> {
+fn appends_of_eight_threads_are_all_stored_with_dense_numbers() -> anyhow::Result<()> {
     on_each(|config| {
         let journal = Journal::connect(config())?;
         let next = AtomicU64::new(1);

@@ -80,9 +80,12 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     response
 }
 
-/// An error for a fault of the server, a warning for what was refused or has to be tried again, debug for probes.
+/// An error for a fault of the server, a warning for a request that was refused or must be retried, debug for probes. That a
+/// run or record does not exist is an answer: each agent that starts a new run asks for its recovery first.
 fn level(status: StatusCode, matched: Option<&str>) -> Level {
-    if status == StatusCode::SERVICE_UNAVAILABLE || status.is_client_error() {
+    if status == StatusCode::NOT_FOUND && matched.is_some() {
+        Level::INFO
+    } else if status == StatusCode::SERVICE_UNAVAILABLE || status.is_client_error() {
         Level::WARN
     } else if status.is_server_error() {
         Level::ERROR
@@ -110,6 +113,7 @@ mod tests {
             (200, Some("/readyz"), Level::DEBUG),
             (503, Some("/readyz"), Level::WARN),
             (404, None, Level::WARN),
+            (404, Some("/v1/runs/{run}/recovery"), Level::INFO),
             (500, Some("/v1/runs"), Level::ERROR),
         ] {
             assert_eq!(level(StatusCode::from_u16(status).unwrap(), matched), expected, "{status} {matched:?}");

@@ -1,5 +1,5 @@
-//! The product beside the independent model, over seeded histories: equal answers to every question, or the seed, the
-//! position, the question and both answers.
+//! Compares the product with the independent model over seeded histories: equal answers to every query, or the seed,
+//! the position, the query and both answers.
 //!
 //! ```text
 //!   seed ─▶ runlog-model: History ─▶ encoding (JSON ─▶ Avro record bytes) ──┬─▶ pure: the fold over rows in memory ─┐

@@ -1,4 +1,4 @@
-//! Runs that are checkpointed after every turn, what they cost, and whether each checkpoint is found again as it was.
+//! Runs with a checkpoint after every turn: what they cost, and whether each checkpoint is read back identical.
 
 use std::{cell::Cell, collections::HashSet, ops::ControlFlow, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! A small disk that can be full: a file system in memory, mounted over a folder. Only root may do that.
+//! A small disk that can be filled: a file system in memory, mounted over a folder. Needs root.
 
 use std::{
     fs::{self, File},

@@ -1,4 +1,4 @@
-//! A client that is not ours: bytes into a log, whatever they are.
+//! A foreign client: appends arbitrary bytes to a log.
 
 use std::{
     future::Future,

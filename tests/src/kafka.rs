@@ -1,8 +1,8 @@
-//! A real broker in a container: one for all tests that do not break it, which `scripts/test.sh` starts and names in
-//! `RUNLOG_TEST_BROKER`; and brokers of their own for tests that stop, kill or cut theirs off.
+//! A real broker in a container: a shared one, which `scripts/test.sh` starts and names in `RUNLOG_TEST_BROKER`, and
+//! separate ones for tests that pause, kill or disconnect theirs.
 //!
-//! The container goes with the process that started it, however that ends: a watcher holds the other end of a pipe and
-//! removes the container when the pipe breaks. Statics are never dropped, and `kill -9` drops nothing at all.
+//! A watcher holds the other end of a pipe and removes the container when this process exits: statics are never
+//! dropped, and `kill -9` drops nothing.
 
 use std::{
     env,

@@ -1,5 +1,4 @@
-//! Recorded runs, read a second time: with `serde_json` only, by the rules that are written down for users, sharing no
-//! code with the importer.
+//! An independent reader of recorded runs: `serde_json` and the documented rules, without code of the importer.
 
 use std::{
     env, fs,

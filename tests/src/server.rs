@@ -1,4 +1,4 @@
-//! A server in a process of its own, ended with the value that stands for it, and killed, stopped and restarted at will.
+//! A server process that tests kill, pause and restart. Dropping the value ends it.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! Records that a reader cannot take, and what becomes of them: the same story on every log.
+//! Claims about records that a reader cannot decode, on every log.
 
 use std::{fs, time::Instant};
 

@@ -1,4 +1,5 @@
-//! Many agents at work while what they write to dies and comes back: each knows what it wrote, whoever kept it.
+//! Many agents write while the server or broker is killed and restarted. Each knows what it wrote, so the journal can
+//! be compared.
 //!
 //! ```text
 //!   Story (one run's script) ──batch──▶ send, again and again until it is acknowledged ──▶ Story

@@ -1,4 +1,4 @@
-//! The command against a server that is older than it: what such a server would understand as another request is not sent.
+//! The command against an older server: it sends no request that such a server would interpret differently.
 
 use super::harness::command;
 use serde_json::Value;

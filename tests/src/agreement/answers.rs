@@ -1,4 +1,4 @@
-//! What a product is asked, wherever it is: its queries over rows in this process, or a server over HTTP.
+//! The queries of a product under test: over rows in this process, or over HTTP.
 
 use anyhow::ensure;
 use runlog_projector::index::{query::events::Filter, store::Index};

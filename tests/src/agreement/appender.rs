@@ -1,5 +1,4 @@
-//! A process that appends what it is told to a topic, in order, and tells what was acknowledged: `kill -9` finds it with
-//! some of it on its way.
+//! A process that appends to a topic in order and reports acknowledgements. `kill -9` hits it with appends in flight.
 
 use anyhow::{Context, anyhow};
 use runlog_log::kafka::KafkaConfig;

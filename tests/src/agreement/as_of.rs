@@ -1,4 +1,5 @@
-//! As of earlier positions: what the product folds again from its index, beside the model folded to the same position.
+//! As of earlier positions: what the product re-folds from its index, compared with the model folded to the same
+//! position.
 
 use super::{
     difference::Found,

@@ -1,4 +1,4 @@
-//! What differs, and where.
+//! The first difference between two answers, and its path.
 
 use serde_json::Value;
 use std::fmt;

@@ -1,12 +1,12 @@
-//! The real projector over a seed's history: its loop, RocksDB on disk, a log that leaves gaps, repeats itself, moves its
-//! start and holds back; killed at named points.
+//! The real projector over a seed's history: its loop, RocksDB on disk, and a log with gaps, duplicates, a moving start
+//! and delayed records; killed at named points.
 //!
-//! A kill is what `kill -9` leaves: at the point, on the thread that comes by it, the index folder is copied as it is, and
-//! the projector goes on from the copy. What the old one still does is thrown away with its folder. A torn tail is what a
-//! power cut leaves: the copy loses the end of each partition's last write-ahead log, too. The others are on disk, as the
-//! store's own test shows.
+//! A kill is what `kill -9` leaves: the thread that reaches the point copies the index folder, and a new projector
+//! continues from the copy. Later writes of the old one are discarded with its folder. A power cut is simulated, too:
+//! the copy loses the end of each partition's last write-ahead log. Earlier ones are on disk, as the store's own test
+//! shows.
 //!
-//! Every step is waited for, so that a seed is killed at the same place each time.
+//! Every step is awaited, so a seed is killed at the same point each time.
 
 use super::{
     EARLIER_EVERY, LOOKS,

@@ -1,4 +1,4 @@
-//! A server's answers over HTTP, as whoever is outside asks it.
+//! A server's answers over HTTP.
 
 use super::answers::{Answers, PAGES_MAX, recovered};
 use crate::server::{self, Server};

@@ -1,4 +1,4 @@
-//! The product's queries over the rows of all partitions, as JSON, lists whole: each is asked for page by page.
+//! The product's queries over the rows of all partitions, as JSON. Lists are read page by page and returned whole.
 
 use super::answers::{Answers, PAGES_MAX, recovered};
 use anyhow::ensure;

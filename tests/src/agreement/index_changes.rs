@@ -1,4 +1,4 @@
-//! The changes of all indices, delivery by delivery: whoever applies them has the rows that are there.
+//! The changes of all indices, per delivery: applied in order they produce the rows of the index.
 
 use super::{as_of::all, difference::Found, in_process::InProcess, questions::Checked};
 use runlog_log::Delivery;

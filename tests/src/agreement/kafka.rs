@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   history ─▶ appender process ─▶ topic ─┬─▶ runlog serve ─▶ HTTP ══ question by question ══╗
-//!                 └ killed: what was on   │     └ killed, its index perhaps deleted          ║
-//!                   its way is told again └─▶ witness ─▶ Model ─▶ answers ═══════════════════╝
+//!                 └ killed: its appends   │     └ killed, its index perhaps deleted          ║
+//!                   in flight are resent  └─▶ witness ─▶ Model ─▶ answers ═══════════════════╝
 //! ```
 //!
 //! A killed appender leaves open what landed, so the model reads what the topic came to hold, by a client of its own. A

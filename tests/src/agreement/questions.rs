@@ -1,4 +1,4 @@
-//! Every question that both answer.
+//! All queries that both the model and the product answer.
 
 use super::{
     answers::Answers,

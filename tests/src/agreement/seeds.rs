@@ -1,4 +1,4 @@
-//! Many seeds, or the one that is asked for.
+//! Many seeds, or one from the environment.
 
 use std::{
     env,

@@ -1,4 +1,5 @@
-//! What stands in a topic, by a client of its own: what a reader is to get, whoever appended it and however that ended.
+//! Reads a topic with a client of its own: the records that every reader must get, including those of aborted
+//! transactions.
 
 use anyhow::{Context, ensure};
 use rdkafka::{

@@ -1,5 +1,5 @@
-//! An agent in a process of its own, on the library that agents use. It does what it is told line by line on stdin, says
-//! line by line on stdout what came of it, and ends with its stdin.
+//! An agent process on the producer library. It reads one command per line from stdin, writes one answer per line to
+//! stdout, and exits at the end of stdin.
 //!
 //! ```text
 //!   agent_process JOURNAL SERVER LEDGER
@@ -45,7 +45,7 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Order {
+enum Command {
     StopAt(String),
     Open {
         run: String,
@@ -75,18 +75,18 @@ fn main() -> anyhow::Result<()> {
         let config = Config { read_back: READ_BACK, failpoints: failpoint, ..Config::new(named, "agent") };
         let runlog = Runlog::connect(config).await?;
         let desk = Desk { ledger: ledger.into() };
-        obey(&runlog, &desk, &server).await
+        serve(&runlog, &desk, &server).await
     })
 }
 
-fn say(what: &Value) {
+fn answer_with(what: &Value) {
     // Nobody listens any more: the next read of stdin ends this.
     let _ = writeln!(io::stdout().lock(), "{what}");
     let _ = io::stdout().lock().flush();
 }
 
 /// The next line; without one, this process ends.
-fn heard() -> String {
+fn next_line() -> String {
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
         Ok(bytes) if bytes > 0 => line,
@@ -98,22 +98,22 @@ fn failpoint(name: &'static str) {
     let mut stop_at = STOP_AT.lock().unwrap_or_else(sync::PoisonError::into_inner);
     if stop_at.as_deref() == Some(name) {
         *stop_at = None;
-        say(&json!({ "at": name }));
-        heard();
+        answer_with(&json!({ "at": name }));
+        next_line();
     }
 }
 
-async fn obey(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> {
+async fn serve(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> {
     let mut run = None;
     loop {
-        let order = serde_json::from_str(&heard())?;
-        let said = match (order, &run) {
-            (Order::StopAt(name), _) => {
+        let command = serde_json::from_str(&next_line())?;
+        let said = match (command, &run) {
+            (Command::StopAt(name), _) => {
                 let armed = json!({ "armed": name });
                 *STOP_AT.lock().unwrap_or_else(sync::PoisonError::into_inner) = Some(name);
                 armed
             }
-            (Order::Open { run: id }, _) => match runlog.open(&id).await {
+            (Command::Open { run: id }, _) => match runlog.open(&id).await {
                 Ok(opened) => {
                     let recovery = opened.recovery();
                     let pending: Vec<_> = recovery.pending.iter().map(|pending| pending.id.clone()).collect();
@@ -123,23 +123,23 @@ async fn obey(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> 
                 }
                 Err(failed) => error(&failed),
             },
-            (Order::Call { tool, args, key, hold }, Some(run)) => {
+            (Command::Call { tool, args, key, hold }, Some(run)) => {
                 match book(run, desk, &tool, &args, key.as_deref(), hold).await {
                     Ok(answer) => answered(&answer),
                     Err(failed) => error(&failed),
                 }
             }
-            (Order::Checkpoint, Some(run)) => match run.checkpoint(&LoopState::default()).await {
+            (Command::Checkpoint, Some(run)) => match run.checkpoint(&LoopState::default()).await {
                 Ok(position) => json!({ "position": position }),
                 Err(failed) => error(&failed),
             },
-            (Order::Reopen, Some(run)) => match run.reopen().await {
+            (Command::Reopen, Some(run)) => match run.reopen().await {
                 Ok(done) => json!({ "reopened": { "landed": done.landed, "appended": done.appended } }),
                 Err(failed) => error(&failed),
             },
-            (Order::Work { runs, acknowledged }, _) => {
+            (Command::Work { runs, acknowledged }, _) => {
                 std::thread::spawn(|| {
-                    heard();
+                    next_line();
                     ENDING.store(true, Ordering::Relaxed);
                 });
                 let list = List(File::options().create(true).append(true).open(acknowledged)?);
@@ -147,9 +147,9 @@ async fn obey(runlog: &Runlog, desk: &Desk, server: &str) -> anyhow::Result<()> 
                 futures_util::future::try_join_all(runs.iter().map(|run| worker.live(run))).await?;
                 return Ok(());
             }
-            (order, None) => bail!("{order:?} before a run was opened"),
+            (command, None) => bail!("{command:?} before a run was opened"),
         };
-        say(&said);
+        answer_with(&said);
     }
 }
 
@@ -179,8 +179,8 @@ async fn book(
             .book(run.id().as_str(), tool, args, &call)
             .map_err(|failed| Failure { kind: "desk".into(), message: failed.to_string() })?;
         if hold {
-            say(&json!({ "at": "effect_happened" }));
-            heard();
+            answer_with(&json!({ "at": "effect_happened" }));
+            next_line();
         }
         Ok(Json::from(booked))
     };

@@ -1,7 +1,7 @@
-//! Figures, each beside what people would use instead, in one run: `make bench`. Needs Docker and the Kafka image.
+//! Benchmarks, each beside the usual alternative: `make bench`. Needs Docker and the Kafka image.
 //!
-//! What is appended: records of 500 bytes (framed), a third of them turns, requests and results each, over 1,000 runs.
-//! Environment: `RUNLOG_BENCH_RECORDS` (default 1,000,000) for projecting, `RUNLOG_BIN`.
+//! Appends records of 500 bytes (framed): a third each of turns, requests and results, over 1,000 runs. Environment:
+//! `RUNLOG_BENCH_RECORDS` (default 1,000,000) for projecting, `RUNLOG_BIN`.
 
 use anyhow::{Context, ensure};
 use rdkafka::{

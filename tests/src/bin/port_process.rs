@@ -1,5 +1,5 @@
-//! A process that uses the ports. It does what it is told line by line on stdin, and says line by line on stdout what came of
-//! it: `{"done": …}`, or `{"error": …, "taken_over": …}`. It ends with its stdin.
+//! A process that uses the ports. It reads one command per line from stdin and writes one answer per line to stdout:
+//! `{"done": …}`, or `{"error": …, "taken_over": …}`. It exits at the end of stdin.
 //!
 //! ```text
 //!   port_process JOURNAL SERVER
@@ -7,7 +7,7 @@
 //!   {"codetether": ["session", {"commit": 3}]}    {"observability": ["workspace", {"requested": 1}]}
 //! ```
 //!
-//! A port is opened by its first order, for the session that this names.
+//! A port is opened by its first command, for the session that the command names.
 
 use anyhow::Context;
 use runlog_producer::{Config, Journal};
@@ -24,32 +24,34 @@ mod observability;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Order {
-    BobCore(bob_core::Order),
-    Codetether(String, codetether::Order),
-    Observability(String, observability::Order),
+enum Command {
+    BobCore(bob_core::Command),
+    Codetether(String, codetether::Command),
+    Observability(String, observability::Command),
 }
 
-/// What an order came to, or why it failed and whether another process has the run.
+/// The result of a command, or the error and whether another process took the run over.
 type Done = Result<Value, (String, bool)>;
 
 /// The ports that are open.
 #[derive(Default)]
 struct Ports {
-    bob_core: Option<bob_core::Desk>,
-    codetether: Option<codetether::Desk>,
-    observability: Option<observability::Desk>,
+    bob_core: Option<bob_core::Port>,
+    codetether: Option<codetether::Port>,
+    observability: Option<observability::Port>,
 }
 
 impl Ports {
-    fn obey(&mut self, config: &Config, order: Order) -> anyhow::Result<Done> {
-        Ok(match order {
-            Order::BobCore(order) => opened(&mut self.bob_core, || bob_core::Desk::open(config.clone()))?.obey(order),
-            Order::Codetether(session, order) => {
-                opened(&mut self.codetether, || codetether::Desk::open(config.clone(), &session))?.obey(order)
+    fn run(&mut self, config: &Config, command: Command) -> anyhow::Result<Done> {
+        Ok(match command {
+            Command::BobCore(command) => {
+                opened(&mut self.bob_core, || bob_core::Port::open(config.clone()))?.run(command)
             }
-            Order::Observability(workspace, order) => {
-                opened(&mut self.observability, || observability::Desk::open(config.clone(), &workspace))?.obey(order)
+            Command::Codetether(session, command) => {
+                opened(&mut self.codetether, || codetether::Port::open(config.clone(), &session))?.run(command)
+            }
+            Command::Observability(workspace, command) => {
+                opened(&mut self.observability, || observability::Port::open(config.clone(), &workspace))?.run(command)
             }
         })
     }
@@ -68,12 +70,12 @@ fn main() -> anyhow::Result<()> {
     let config = Config::new(Journal::parse(&journal, Some(&server)).context("the journal's URL")?, "agent");
     let mut ports = Ports::default();
     for line in io::stdin().lock().lines() {
-        let said = match ports.obey(&config, serde_json::from_str(&line?)?)? {
+        let said = match ports.run(&config, serde_json::from_str(&line?)?)? {
             Ok(done) => json!({ "done": done }),
             Err((error, taken_over)) => json!({ "error": error, "taken_over": taken_over }),
         };
         let mut stdout = io::stdout().lock();
-        writeln!(stdout, "{said}").and_then(|()| stdout.flush()).context("nobody listens")?;
+        writeln!(stdout, "{said}").and_then(|()| stdout.flush()).context("cannot write to stdout")?;
     }
     Ok(())
 }

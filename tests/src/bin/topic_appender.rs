@@ -1,5 +1,5 @@
-//! Appends to a topic what it is told line by line on stdin, all of it on its way at once and in order, and says line by
-//! line on stdout what was acknowledged; it ends with its stdin.
+//! Appends the records that it reads from stdin, one command per line, all in flight at once and in order. Writes one
+//! acknowledgement per line to stdout and exits at the end of stdin.
 //!
 //! ```text
 //!   topic_appender BROKERS TOPIC

@@ -1,4 +1,4 @@
-//! Records that are written as they are, and batches of them.
+//! Batches, and records that are written unchanged.
 //!
 //! These panic where a claim does not hold.
 

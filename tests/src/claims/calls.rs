@@ -1,4 +1,4 @@
-//! Many calls on one handle, and calls that end neither with a result nor with a failure.
+//! Concurrent calls on one handle, and calls whose outcome stays unknown.
 //!
 //! These panic where a claim does not hold.
 

@@ -1,4 +1,4 @@
-//! A pending effect that somebody decides on, and what the agent gets then: the one that has the run, and the next one.
+//! A decision on a pending effect, and the answers that the current and the next agent get.
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! What the gate promises to an agent that comes back. A crash is a handle that is dropped and a run that is opened
-//! again; processes that really die are the matter of `killed_producers`.
+//! The gate's claims for an agent that restarts. A crash here is a dropped handle and a reopened run;
+//! `killed_producers` kills real processes.
 //!
 //! These panic where a claim does not hold.
 

@@ -1,5 +1,5 @@
-//! Calls of one handle that are dropped, reopened and ended while others of its operations are under way, each at a chosen
-//! point.
+//! Calls of one handle that are cancelled, reopened and ended at chosen points while other operations of it are in
+//! progress.
 //!
 //! These panic where a claim does not hold.
 

@@ -1,8 +1,8 @@
-//! AgentProcess processes are killed at random moments, each with many runs under way, and a new process takes each one's runs
-//! over. What was acknowledged to any of them is in the journal, and the world and the journal agree.
+//! Agent processes, each with many runs in progress, are killed at random moments, and a new process takes their runs
+//! over. Everything acknowledged to any of them is in the journal, and ledger and journal agree.
 //!
 //! ```text
-//!   agent ──▶ journal, by way of the library          agent ──▶ ledger: what really happened
+//!   agent ──▶ journal, through the producer           agent ──▶ ledger: what really happened
 //!     └─────▶ its own list: what was acknowledged to it
 //!   compare: every line of every list in the journal; every call of the journal once in the ledger, with its result
 //! ```

@@ -1,4 +1,4 @@
-//! What a producer makes of what it is given before that is a record, and what it tells of itself.
+//! What a producer does before a value becomes a record (redaction, limits, buffering), and its metrics.
 //!
 //! These panic where a claim does not hold.
 

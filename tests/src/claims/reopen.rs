@@ -1,4 +1,4 @@
-//! A handle whose append failed, was cancelled, or was answered by nobody, and what `reopen` makes of it.
+//! `reopen` after an append that failed, was cancelled, or was never answered.
 //!
 //! These panic where a claim does not hold.
 

@@ -1,4 +1,4 @@
-//! Two processes, one run: at most one of them acts.
+//! Two processes compete for one run: at most one of them runs effects.
 
 use crate::agent::id;
 use anyhow::{Context, ensure};

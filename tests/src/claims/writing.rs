@@ -1,4 +1,4 @@
-//! Records that are written as they are by whoever has a journal protocol of its own, and read back whole.
+//! A `writer` for callers with a journal protocol of their own: records are appended unchanged and read back whole.
 //!
 //! These panic where a claim does not hold.
 

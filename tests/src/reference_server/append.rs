@@ -1,4 +1,4 @@
-//! What is appended: read, checked, filled in, delivered, and told.
+//! Appends: parses, checks and completes a record, delivers it to the model, and returns the outcome.
 
 use super::{Answer, PARTITIONS, Reply, State, TOPIC, canonical, not_found, ok, problem};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! JSON as this server reads it, and RFC 8785 of it, written down a second time.
+//! Strict JSON parsing and RFC 8785 canonical form, independent of the product's.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::{Map, Value, value::RawValue};

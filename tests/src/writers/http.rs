@@ -1,4 +1,4 @@
-//! Batches over HTTP, to a server that comes and goes with another address each time.
+//! Batches over HTTP, to a server that restarts at another address each time.
 
 use std::time::Duration;
 

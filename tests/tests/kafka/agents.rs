@@ -1,4 +1,4 @@
-//! What the gate promises, and what two processes that want one run do, where appends go straight to Kafka.
+//! The gate's claims, and two processes competing for one run, with appends sent directly to Kafka.
 
 use runlog_tests::{
     backend::Backend,

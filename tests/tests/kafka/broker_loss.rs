@@ -1,4 +1,4 @@
-//! What becomes of appends, readers and questions when the broker is killed and comes back.
+//! Appends, readers and queries while the broker is killed and restarted.
 
 #![allow(clippy::unwrap_used, reason = "an unwrap that fails is a test that fails")]
 

@@ -1,4 +1,4 @@
-//! A journal on Kafka whose records carry the ids of a schema registry, and what becomes of it when the registry is gone.
+//! A journal on Kafka whose records carry the ids of a schema registry, with the registry running and stopped.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "the stub is that of the registry's own tests")]
 

@@ -1,8 +1,8 @@
-//! Every connection to the broker is cut in the middle of bookings, those of the agents and that of the projector, and
-//! none is taken for a while: the effect happens once, and what was acknowledged is there.
+//! All connections to the broker are closed during bookings, those of the agents and of the projector, and new ones are
+//! refused for a while. Each effect happens once, and every acknowledged record is in the journal.
 //!
-//! `RUNLOG_CUTS` is how often and for how many seconds: `1x10` unless it says otherwise; `make cuts` does it `3x30`, which
-//! is longer than an append waits for its acknowledgement.
+//! `RUNLOG_CUTS` is the number of interruptions and their length in seconds (default `1x10`). `make cuts` runs `3x30`,
+//! which is longer than the append timeout.
 
 use anyhow::{Context, ensure};
 use runlog_log::kafka::KafkaLog;

@@ -1,4 +1,4 @@
-//! Content on a real S3-compatible server, beside a journal on Kafka.
+//! Content in a real S3-compatible store, of a journal on Kafka.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the doctor says of a topic that somebody changes while a server runs on it, and of one that lost records.
+//! The doctor's findings on a topic whose settings change while a server runs, and on one that lost records.
 
 use anyhow::{Context, ensure};
 use rdkafka::{

@@ -1,7 +1,7 @@
-//! Two processes race for one booking while the projector stands still: appends go to the topic all the same, and whoever
-//! is told first what became of them, the effect happens once.
+//! Two processes race for one booking while the projector is paused. Their appends go to the topic regardless; the
+//! effect happens once, in whichever order they learn the outcomes.
 //!
-//! What both append is awaited in the topic itself, by a client of its own.
+//! The tests wait for both appends by reading the topic with a client of their own.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

@@ -1,4 +1,4 @@
-//! Who has Python and the schema files needs nothing of ours to read a journal.
+//! Python and the schema files are enough to read a journal.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Records that nobody can read, in a topic of a real broker: a foreign client writes them beside a running server.
+//! Unreadable records in a topic: a foreign client appends them while a server runs.
 
 use runlog_log::{Entry, Offset, PartitionId};
 use runlog_tests::{

@@ -1,5 +1,4 @@
-//! What a server does not take now it refuses as "nothing happened", and an append that nobody waits for any more is ended
-//! in order all the same.
+//! A server at its limits refuses requests and appends nothing. An append completes even if its client disconnects.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! A run as it was behind a position, as somebody asks for it: over HTTP and on the command line.
+//! A run as of a position, over HTTP and on the command line.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

@@ -1,5 +1,4 @@
-//! Batches and lifecycles on the fold: what is visible of a batch, what stands open, and that all of it is rebuilt as it
-//! stands.
+//! Batches and lifecycles in the fold: visibility of a batch, open states, and an identical rebuild.
 
 use anyhow::{Context, ensure};
 use runlog_projector::{

@@ -1,4 +1,4 @@
-//! Checkpoints after every turn cost what the run's messages cost, and every one of them is found again as it was.
+//! Checkpoints after every turn store about the bytes of the run's messages, and each is read back identical.
 
 use anyhow::{Context, ensure};
 use runlog_schemas::{

@@ -1,5 +1,5 @@
-//! `runlog conformance`: our server keeps every rule, and so does a second one over the model; a server that gets one rule
-//! wrong fails that rule, and no other.
+//! `runlog conformance` passes on our server and on the reference server. A server that breaks one rule fails that rule
+//! and no other.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use anyhow::{Context, ensure};

@@ -1,5 +1,5 @@
-//! Payloads that are too large for a record: held in a folder beside a local journal, by an agent with a result of 2 MiB and
-//! a checkpoint of 3 MiB.
+//! Payloads too large for a record, stored in a folder beside a local journal: a result of 2 MiB and a checkpoint of 3
+//! MiB.
 
 use std::{
     env,

@@ -1,4 +1,4 @@
-//! A web page of another site cannot ask a server for anything, nor make it do anything.
+//! A web page of another origin can neither query a server nor append through it.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

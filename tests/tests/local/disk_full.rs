@@ -1,7 +1,7 @@
-//! The disk is full under the local log, and under the indices: what cannot be kept is refused by name, nothing is half
-//! there, what was acknowledged is answered all the while, and service goes on by itself once there is room.
+//! The disk fills up under the local log and under the indices. A write that does not fit is refused with the reason,
+//! no write is partial, acknowledged records stay readable, and service continues once there is space.
 //!
-//! The disks are file systems in memory that are mounted for it, which takes root.
+//! The disks are file systems in memory. Mounting them needs root.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

@@ -1,4 +1,4 @@
-//! What a reader in another language makes of our bytes, with the schema file and its own Avro library alone.
+//! Readers in other languages decode our bytes with the schema file and their own Avro library.
 
 use std::{path::PathBuf, process::Command};
 

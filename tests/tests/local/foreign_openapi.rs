@@ -1,5 +1,5 @@
-//! What a client that knows the OpenAPI document alone makes of a server: schemathesis asks all that the document allows and
-//! what it forbids, and compares the answers with it.
+//! schemathesis generates valid and invalid requests from the OpenAPI document and checks the server's responses
+//! against it.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! What the gate promises to an agent that comes back, on a journal in this process and on one over HTTP.
+//! The gate's claims for an agent that restarts: on a journal in this process, and over HTTP.
 
 mod local {
     use runlog_producer::{Config, Journal, LoopState, Runlog, Subject};

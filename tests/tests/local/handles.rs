@@ -1,5 +1,4 @@
-//! What a handle makes of many calls at once, and of appends that fail: on a log in this process, on one that fails at
-//! will, and over HTTP.
+//! Concurrent calls and failing appends on one handle: on a local log, on a log in memory with faults, and over HTTP.
 
 mod local {
     use runlog_tests::backend::Backend;

@@ -1,5 +1,4 @@
-//! Answers over HTTP that are not the server's, those of a proxy before it and those that were cut off; and questions that are
-//! not what was meant.
+//! Responses that are not the server's (of a proxy, or truncated), and requests that clients or proxies changed.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where its journal does")]
 

@@ -1,4 +1,4 @@
-//! Questions over HTTP that cannot be answered as asked: they are refused, not answered as if they were others.
+//! Queries over HTTP that cannot be answered as requested are refused.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

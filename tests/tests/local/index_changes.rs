@@ -1,4 +1,4 @@
-//! The changes of an index, as somebody follows them: over HTTP and on the command line.
+//! The changes of an index, followed over HTTP and on the command line.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

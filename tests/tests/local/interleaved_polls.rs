@@ -1,4 +1,4 @@
-//! A poll may hold a partition's records in several pieces, with other partitions' between them.
+//! A poll may return a partition's records in several runs, interleaved with those of other partitions.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! What goes wrong in one partition stops that one, visibly, and the others go on.
+//! A fault in one partition stops only that partition, and the stop is reported.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

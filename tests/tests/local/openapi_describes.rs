@@ -1,4 +1,4 @@
-//! The OpenAPI document beside what a server answers: what it does not describe nobody can rely on.
+//! The OpenAPI document describes every member of every answer.
 
 use anyhow::{Context, ensure};
 use runlog_schemas::payload::Payload;

@@ -1,4 +1,4 @@
-//! A server that is behind says so: it never passes old data off as new.
+//! A server that lags behind the log reports it and never presents stale data as current.
 
 use std::time::{Duration, Instant};
 

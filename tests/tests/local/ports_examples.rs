@@ -1,5 +1,4 @@
-//! The ports' examples are killed wherever they say something, and started again: what they said is kept and none of it
-//! happens twice.
+//! The ports' examples are killed after each line of output and restarted. What they reported is in the journal, once.
 
 use anyhow::ensure;
 use runlog_tests::port_fixture::PortBackend;

@@ -1,4 +1,4 @@
-//! A batch through the command and over HTTP, from what somebody types to what is shown.
+//! A batch published by the command and over HTTP, and how it is shown.
 
 use anyhow::{Context, ensure};
 use runlog_tests::server::Launch;

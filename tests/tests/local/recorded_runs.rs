@@ -1,4 +1,4 @@
-//! Recorded runs of other frameworks are found again as they were: every message, call, result and checkpoint.
+//! Recorded runs of other frameworks are imported without loss: every message, call, result and checkpoint.
 
 use std::{
     fs,

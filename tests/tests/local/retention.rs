@@ -1,4 +1,4 @@
-//! Content that retention took away, from what an operator types to what agents and people get.
+//! Content deleted by retention: the operator's command, and the answers to agents and people afterwards.
 
 use anyhow::{Context, ensure};
 use runlog_producer::{Answer, Config, Error, Journal, Json, Run, Runlog};

@@ -1,4 +1,4 @@
-//! Handles, HTTP, server and projector under one scheduler and one virtual clock: what happens once happens again.
+//! Handles, HTTP, server and projector under one scheduler and one virtual clock run deterministically.
 
 use axum::{body::Body, http};
 use futures_util::future::join_all;

@@ -1,4 +1,4 @@
-//! Clients that send or read too slowly lose their connection and the room that they take, and others go on.
+//! Clients that send or read too slowly are disconnected and free their resources for others.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

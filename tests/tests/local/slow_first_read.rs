@@ -1,4 +1,4 @@
-//! An index is compared with the log when it is opened: a log that is slow is not another log.
+//! An index is compared with its log when it is opened. A slow log is not mistaken for another log.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

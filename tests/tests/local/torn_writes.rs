@@ -1,6 +1,6 @@
-//! Files of a killed server whose ends are torn off or garbled, and files with damage in their middle: what was
-//! acknowledged is there, nothing is half there, an index goes on from what it has; and where that cannot be, the server
-//! says what is damaged and what to do, and ends with 5.
+//! Files of a killed server with torn or corrupt ends, and files with damage in the middle. Acknowledged records are
+//! there, no write is partial, and an index continues from its last commit. If that is impossible, the server names the
+//! damage and the remedy and exits with 5.
 
 use anyhow::{Context, ensure};
 use runlog_tests::{

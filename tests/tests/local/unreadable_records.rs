@@ -1,4 +1,4 @@
-//! Records that nobody can read, in the local log: a foreign client writes them while no server has it.
+//! Unreadable records in the local log: a foreign client appends them while no server is running.
 
 use std::{
     fs, thread,

@@ -1,4 +1,5 @@
-//! Checkpoints of a writer that writes records as they are given: what each adds to the one before it, whoever wrote that one.
+//! Checkpoints of a `writer`, which appends records unchanged: each carries what the previous checkpoint of any writer
+//! lacked.
 
 use runlog_log::memory::MemoryOptions;
 use runlog_producer::{

@@ -1,4 +1,4 @@
-//! A session of theirs, whole, with a model that does as it is told: its own loop saves, and another session resumes.
+//! A complete a3s session with a scripted model: its own loop saves, and another session resumes.
 
 use std::{
     collections::HashMap,

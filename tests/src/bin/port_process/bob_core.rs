@@ -13,30 +13,30 @@ use tokio::runtime::Runtime;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum Command {
     Append(JournalEntry),
     Lookup(String, String),
     Entries(String),
 }
 
-pub(crate) struct Desk {
+pub(crate) struct Port {
     runtime: Runtime,
     journal: ToolJournal,
 }
 
-impl Desk {
+impl Port {
     pub(crate) fn open(config: Config) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let journal = ToolJournal::new(runtime.block_on(Runlog::connect(config))?);
         Ok(Self { runtime, journal })
     }
 
-    pub(crate) fn obey(&self, order: Order) -> Done {
+    pub(crate) fn run(&self, command: Command) -> Done {
         let done = self.runtime.block_on(async {
-            Ok(match order {
-                Order::Append(entry) => json!(self.journal.append(entry).await?),
-                Order::Lookup(session, fingerprint) => json!(self.journal.lookup(&session, &fingerprint).await?),
-                Order::Entries(session) => json!(self.journal.entries(&session).await?),
+            Ok(match command {
+                Command::Append(entry) => json!(self.journal.append(entry).await?),
+                Command::Lookup(session, fingerprint) => json!(self.journal.lookup(&session, &fingerprint).await?),
+                Command::Entries(session) => json!(self.journal.entries(&session).await?),
             })
         });
         done.map_err(|error: StoreError| {

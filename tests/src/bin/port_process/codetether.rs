@@ -12,7 +12,7 @@ use serde_json::json;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum Command {
     Stage(Op),
     Commit(TxnId),
     Reject(TxnId, RejectReason),
@@ -21,30 +21,30 @@ pub(crate) enum Order {
     Jsonl,
 }
 
-pub(crate) struct Desk(WritebackJournal);
+pub(crate) struct Port(WritebackJournal);
 
-impl Desk {
+impl Port {
     pub(crate) fn open(config: Config, session: &str) -> anyhow::Result<Self> {
         let clock = config.clock;
         Ok(Self(WritebackJournal::open(Blocking::connect(config)?, session, clock, Checks::default())?))
     }
 
-    pub(crate) fn obey(&self, order: Order) -> Done {
+    pub(crate) fn run(&self, command: Command) -> Done {
         let journal = &self.0;
         let failed = |error: Error| {
             let told = matches!(&error, Error::Journal(error) if taken_over(error));
             (error.to_string(), told)
         };
-        Ok(match order {
-            Order::Stage(op) => json!(journal.stage(op).map_err(failed)?),
-            Order::Commit(txn) => json!(journal.commit(txn).map_err(|error| match error {
+        Ok(match command {
+            Command::Stage(op) => json!(journal.stage(op).map_err(failed)?),
+            Command::Commit(txn) => json!(journal.commit(txn).map_err(|error| match error {
                 CommitError::Rejected(reason) => (json!(reason).to_string(), false),
                 CommitError::Journal(error) => failed(error),
             })?),
-            Order::Reject(txn, reason) => json!(journal.reject(txn, reason).map_err(failed)?),
-            Order::Reconcile(txn) => json!(journal.reconcile(txn).map_err(|reason| (format!("{reason:?}"), false))?),
-            Order::LeftOpen => json!(journal.left_open().iter().map(|open| open.txn).collect::<Vec<_>>()),
-            Order::Jsonl => json!(journal.to_jsonl().map_err(failed)?),
+            Command::Reject(txn, reason) => json!(journal.reject(txn, reason).map_err(failed)?),
+            Command::Reconcile(txn) => json!(journal.reconcile(txn).map_err(|reason| (format!("{reason:?}"), false))?),
+            Command::LeftOpen => json!(journal.left_open().iter().map(|open| open.txn).collect::<Vec<_>>()),
+            Command::Jsonl => json!(journal.to_jsonl().map_err(failed)?),
         })
     }
 }

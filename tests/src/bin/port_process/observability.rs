@@ -13,7 +13,7 @@ use serde_json::json;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Order {
+pub(crate) enum Command {
     Turn(u8),
     Requested(u8),
     Done(u8),
@@ -22,24 +22,24 @@ pub(crate) enum Order {
     Call(u8),
 }
 
-pub(crate) struct Desk(Store);
+pub(crate) struct Port(Store);
 
-impl Desk {
+impl Port {
     pub(crate) fn open(config: Config, workspace: &str) -> anyhow::Result<Self> {
         Ok(Self(Store::open(Blocking::connect(config)?, workspace, observability::Config { content: true })?))
     }
 
-    pub(crate) fn obey(&self, order: Order) -> Done {
+    pub(crate) fn run(&self, command: Command) -> Done {
         let store = &self.0;
-        let obeyed = match order {
-            Order::Turn(n) => store.upsert_conversation_turn(turn(n, 10)).map(|()| json!(null)),
-            Order::Requested(n) => store.record_tool_call_requested(request(n, 10)).map(|()| json!(null)),
-            Order::Done(n) => store.record_tool_call_done(done(n, 20)).map(|()| json!(null)),
-            Order::Both(n) => {
+        let obeyed = match command {
+            Command::Turn(n) => store.upsert_conversation_turn(turn(n, 10)).map(|()| json!(null)),
+            Command::Requested(n) => store.record_tool_call_requested(request(n, 10)).map(|()| json!(null)),
+            Command::Done(n) => store.record_tool_call_done(done(n, 20)).map(|()| json!(null)),
+            Command::Both(n) => {
                 store.atomically(vec![Write::Requested(request(n, 10)), Write::Done(done(n, 20))]).map(|()| json!(null))
             }
-            Order::Turns => store.list_conversation_since(0, 1000).map(|turns| json!(format!("{turns:?}"))),
-            Order::Call(n) => store.get_tool_call(row(n), "call").map(|call| json!(format!("{call:?}"))),
+            Command::Turns => store.list_conversation_since(0, 1000).map(|turns| json!(format!("{turns:?}"))),
+            Command::Call(n) => store.get_tool_call(row(n), "call").map(|call| json!(format!("{call:?}"))),
         };
         obeyed.map_err(|error| {
             let told = matches!(&error, DbError::Journal(error) if taken_over(error));

@@ -40,6 +40,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 
 /// Ends with its thread when it is dropped; a question under way is not waited for.
 pub(super) struct BoundsClient {
+    brokers: String,
     topic: String,
     questions: mpsc::Sender<Question>,
 }
@@ -54,14 +55,14 @@ struct Question {
 
 impl BoundsClient {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
-        let topic = config.topic.clone();
+        let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
         let client = config.client(Role::Asker)?.create_with_context(Context);
         let client: BaseConsumer<Context> = client.map_err(|error| context::unmade(&topic, error))?;
         let (questions, asked) = mpsc::channel();
-        let asker = Asker { client, topic: topic.clone(), suspects: VecDeque::new() };
+        let asker = Asker { client, brokers: brokers.clone(), topic: topic.clone(), suspects: VecDeque::new() };
         let thread = thread::Builder::new().name("kafka-bounds".into()).spawn(move || asker.run(&asked));
         thread.map_err(|source| Error::new(Kind::Retry, &topic, "the bounds thread did not start").because(source))?;
-        Ok(Self { topic, questions })
+        Ok(Self { brokers, topic, questions })
     }
 
     pub(super) async fn ask(&self, partition: PartitionId, deadline: Duration) -> Result<Bounds, Error> {
@@ -71,13 +72,14 @@ impl BoundsClient {
         self.questions.send(Question { partition, until, failure: None, answer }).map_err(|_| ended())?;
         match tokio::time::timeout(deadline, answered).await {
             Ok(answer) => answer.unwrap_or_else(|_| Err(ended())),
-            Err(_) => Err(late(&self.topic, partition)),
+            Err(_) => Err(late(&self.brokers, &self.topic, partition)),
         }
     }
 }
 
 struct Asker {
     client: BaseConsumer<Context>,
+    brokers: String,
     topic: String,
     /// Who is asked for next comes first.
     suspects: VecDeque<PartitionId>,
@@ -103,7 +105,7 @@ impl Asker {
     fn give_up(&self, open: &mut Vec<Question>) {
         let now = Instant::now();
         for question in open.extract_if(.., |question| question.answer.is_closed() || question.until <= now) {
-            let late = late(&self.topic, question.partition);
+            let late = late(&self.brokers, &self.topic, question.partition);
             let late = question.failure.into_iter().fold(late, Error::because);
             let _ = question.answer.send(Err(late));
         }
@@ -147,8 +149,9 @@ impl Asker {
     }
 }
 
-fn late(topic: &str, partition: PartitionId) -> Error {
-    Error::new(Kind::Retry, topic, "the brokers did not tell the bounds before the deadline").at(partition)
+fn late(brokers: &str, topic: &str, partition: PartitionId) -> Error {
+    Error::new(Kind::Retry, topic, format!("timed out reading the partition's offsets from brokers {brokers}"))
+        .at(partition)
 }
 
 fn place(told: &BTreeMap<PartitionId, Bounds>, partition: PartitionId) -> KafkaResult<Bounds> {

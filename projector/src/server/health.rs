@@ -21,6 +21,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long the doctor waits for the log.
@@ -169,7 +170,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
 pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
     let (counts, counted) = app.read(|app| Ok(app.counted())).await?;
-    let mut findings = Vec::new();
+    let (mut findings, mut without_end) = (Vec::new(), Vec::new());
     for health in &partitions {
         let progress = app.0.progress(health.partition);
         match (&progress.stopped, &health.error) {
@@ -178,14 +179,11 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
                 what: format!("partition {} is stopped at offset {}: {}", health.partition, stop.offset, stop.error),
                 fix: fix(health.partition, stop),
             }),
-            (None, Some(error)) => findings.push(Finding {
-                severity: Severity::Error.into(),
-                what: format!("the end of partition {} is not known: {error}", health.partition),
-                fix: "check that the log can be reached".into(),
-            }),
+            (None, Some(error)) => without_end.push((health.partition, error.as_str())),
             (None, None) => {}
         }
     }
+    findings.extend(unknown_ends(&without_end));
     if app.0.paused() {
         findings.push(Finding {
             severity: Severity::Warning.into(),
@@ -198,6 +196,25 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
     let healthy = findings.iter().all(|finding| finding.severity != Severity::Error);
     let (waiting_decisions, refused_records) = (counts.reconcile_required, counts.anomalies);
     Ok(Json(Doctor { healthy, partitions, findings, waiting_decisions, refused_records }))
+}
+
+/// One finding per error, whatever number of partitions has it: an outage of the log concerns all of them.
+fn unknown_ends(failed: &[(PartitionId, &str)]) -> Vec<Finding> {
+    let mut partitions_of = BTreeMap::<String, Vec<String>>::new();
+    for (partition, error) in failed {
+        let error = error.replacen(&format!(", partition {partition}"), "", 1);
+        partitions_of.entry(error).or_default().push(partition.to_string());
+    }
+    let finding = |(error, partitions): (String, Vec<String>)| Finding {
+        severity: Severity::Error.into(),
+        what: format!(
+            "the end offset of {} {} is not known: {error}",
+            if partitions.len() == 1 { "partition" } else { "partitions" },
+            partitions.join(", ")
+        ),
+        fix: "check that the log can be reached".into(),
+    };
+    partitions_of.into_iter().map(finding).collect()
 }
 
 symbols! {
@@ -238,4 +255,23 @@ pub(super) async fn ready(State(app): State<App>) -> Response {
     let ready = state == ReadyState::Ready;
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(Readiness { ready, state, stopped, lagging })).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_outage_is_one_finding() {
+        let errors =
+            ["timed out, topic t, partition 0", "timed out, topic t, partition 1", "refused, topic t, partition 2"];
+        let partitions = PartitionId::all(3);
+        let failed: Vec<_> = partitions.zip(errors).collect();
+        let found: Vec<_> = unknown_ends(&failed).into_iter().map(|finding| finding.what).collect();
+        let expected = [
+            "the end offset of partition 2 is not known: refused, topic t",
+            "the end offset of partitions 0, 1 is not known: timed out, topic t",
+        ];
+        assert_eq!(found, expected);
+    }
 }

@@ -363,7 +363,7 @@ impl<'a> Tool<'a> {
             Ok(outcome) => outcome,
             Err(why) => return Err(self.unknown(in_flight, &why)),
         };
-        if let Err(too_deep) = depth::of_payload(&payload) {
+        if let Err(too_deep) = depth::check_payload(&payload) {
             // Not held either, because it can never be recorded.
             let ran = |why: &str| {
                 format!("the effect of call {} ran; its result could not be recorded: {why}", in_flight.id())

@@ -4,11 +4,12 @@
 //! ```text
 //!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)
 //!                                                                                     │
-//!   answers ◀── query ◀── views of one position (or past: a run as it was) ◀──────────┘
+//!   answers ◀── query ◀── views of one position (or as_of: a run as of an offset) ◀──────────┘
 //! ```
 //!
 //! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]; [`projector`] puts them together.
 
+pub mod as_of;
 pub mod changes;
 pub mod config;
 pub mod content;
@@ -19,7 +20,6 @@ pub mod failpoint;
 pub mod fold;
 pub mod follow;
 pub mod journal;
-pub mod past;
 pub mod pipeline;
 pub mod project;
 pub mod projector;

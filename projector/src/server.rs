@@ -5,7 +5,7 @@
 
 use crate::index::{
     Consistency, Error, Projector,
-    query::{LIMIT, LIMIT_MAX, Place},
+    query::{LIMIT, LIMIT_MAX, TopicPartition},
 };
 use access::AllowedHosts;
 use axum::{
@@ -65,7 +65,7 @@ const DEADLINE_MAX: Duration = Duration::from_secs(300);
 const REQUESTS_MAX: usize = 1024;
 /// When a client may send again what was refused as `overloaded`, seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::past::BYTES_MAX) at the most.
+/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
 /// What every handler has: the projector, room, the shutdown, and metrics.
@@ -306,8 +306,8 @@ impl App {
         Ok(partition)
     }
 
-    pub(crate) fn place(&self, partition: PartitionId) -> Place<'_> {
-        Place { topic: self.0.log().topic(), partition }
+    pub(crate) fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
+        TopicPartition { topic: self.0.log().topic(), partition }
     }
 
     /// Runs a read that may take a while off the network threads.

@@ -124,12 +124,12 @@ impl Registry {
         }
     }
 
-    /// [`codec::restate`], waiting for the registry's answer where it takes one.
-    pub async fn restate<'a>(&self, framed: &'a [u8]) -> Result<Cow<'a, [u8]>, Unreadable> {
+    /// [`codec::reframe`], waiting for the registry's answer where it takes one.
+    pub async fn reframe<'a>(&self, framed: &'a [u8]) -> Result<Cow<'a, [u8]>, Unreadable> {
         if let Some(id) = codec::confluent_id(framed) {
             self.resolve(id).await?;
         }
-        codec::restate(framed, self)
+        codec::reframe(framed, self)
     }
 }
 

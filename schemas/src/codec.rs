@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Reading is two steps: [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand. Bytes
-//! off the log go through [`restate`] first, so that whatever is kept names its own schema and needs no registry again.
+//! off the log go through [`reframe`] first, so that whatever is kept names its own schema and needs no registry again.
 
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
@@ -160,7 +160,7 @@ pub fn confluent_id(framed: &[u8]) -> Option<u32> {
 
 /// The same record as an Avro single object, which names its schema without a registry. Copies only what is framed
 /// otherwise.
-pub fn restate<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
+pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
     if size(framed) > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(framed.len()));
     }
@@ -182,7 +182,7 @@ pub struct Unframed<'a> {
     pub datum: &'a [u8],
 }
 
-/// Strips the framing of a single object. An id is unknown here: see [`restate`].
+/// Strips the framing of a single object. An id is unknown here: see [`reframe`].
 pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
     if bytes.len() > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(bytes.len()));

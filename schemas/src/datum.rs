@@ -467,7 +467,7 @@ macro_rules! described {
 macro_rules! described {
     ($($item:tt)*) => {
         #[derive(schemars::JsonSchema)]
-        #[schemars(transform = $crate::openapi::symbols)]
+        #[schemars(transform = $crate::symbol_schema::list_symbols)]
         $($item)*
     };
 }

@@ -46,7 +46,7 @@ pub fn levels(text: &str) -> usize {
 }
 
 /// Whether a text nests deeper than `max`: what has fewer brackets at all does not, which is quickly seen.
-pub fn deeper(text: &str, max: usize) -> bool {
+pub fn exceeds(text: &str, max: usize) -> bool {
     let brackets = || text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     text.len() > 2 * max && brackets() > max && levels(text) > max
 }
@@ -55,19 +55,19 @@ pub fn deeper(text: &str, max: usize) -> bool {
 ///
 /// Errors: what nests too deep, and where.
 pub fn check(record: &JournalRecord) -> Result<(), TooDeep> {
-    of_payload(&record.payload)
+    check_payload(&record.payload)
 }
 
 /// The same of the record that is made of a payload.
-pub fn of_payload(payload: &Payload) -> Result<(), TooDeep> {
-    within(payload, 0, "/payload")
+pub fn check_payload(payload: &Payload) -> Result<(), TooDeep> {
+    check_nested(payload, 0, "/payload")
 }
 
 /// With so many levels around the record.
-fn within(payload: &Payload, around: usize, pointer: &str) -> Result<(), TooDeep> {
+fn check_nested(payload: &Payload, around: usize, pointer: &str) -> Result<(), TooDeep> {
     let one = |json: &Json, above: usize, member: &str| {
         let max = RECORD_LEVELS_MAX - around - above;
-        match deeper(json.as_str(), max) {
+        match exceeds(json.as_str(), max) {
             true => Err(TooDeep { member: format!("{pointer}/{member}"), levels: levels(json.as_str()), max }),
             false => Ok(()),
         }
@@ -93,7 +93,7 @@ fn within(payload: &Payload, around: usize, pointer: &str) -> Result<(), TooDeep
             maybe(&checkpoint.state, "state")
         }
         Payload::Batch(batch) => batch.records.iter().enumerate().try_for_each(|(nth, record)| {
-            within(&record.payload, around + OF_BATCH, &format!("{pointer}/records/{nth}/payload"))
+            check_nested(&record.payload, around + OF_BATCH, &format!("{pointer}/records/{nth}/payload"))
         }),
         // Their levels are those of their schemas.
         _ => Ok(()),

@@ -8,7 +8,7 @@ use crate::{
     json::{self, Json},
     messages,
     payload::{LoopCheckpoint, Payload},
-    record::{Body, Facts, JournalRecord, MadeAt, Place, REDACTION_DEFAULT, RecordKind},
+    record::{Body, DecisionBasis, Facts, JournalRecord, REDACTION_DEFAULT, RecordKind, Sequencing},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, value::RawValue};
@@ -62,7 +62,7 @@ impl Draft {
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
-        shallow(text, &members)?;
+        check_depth(text, &members)?;
         let raw = members.get("payload").ok_or_else(|| invalid("a record needs a payload", "/payload"))?;
         let string = |name: &str| -> Result<Option<String>, Invalid> {
             members
@@ -91,7 +91,7 @@ impl Draft {
         let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone());
         // What was written by somebody, and is sent again, has the keys that it was written with, or none.
         let body = if members.contains_key("facts") { body } else { body.with_keys_of(&payload) };
-        let defaults = JournalRecord { place: Place::default(), body, payload };
+        let defaults = JournalRecord { place: Sequencing::default(), body, payload };
         let mut record = overlay(defaults, &members)?;
         record.body.facts = facts;
         if matches!(record.payload, Payload::Encrypted(_))
@@ -153,12 +153,12 @@ impl Draft {
 }
 
 /// Refuses a record that nobody could read whole, and says where.
-fn shallow(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<(), Invalid> {
-    if !depth::deeper(text, RECORD_LEVELS_MAX) {
+fn check_depth(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<(), Invalid> {
+    if !depth::exceeds(text, RECORD_LEVELS_MAX) {
         return Ok(());
     }
     let mut pointer = String::new();
-    let deep = |raw: &RawValue, above| depth::deeper(raw.get(), RECORD_LEVELS_MAX - above);
+    let deep = |raw: &RawValue, above| depth::exceeds(raw.get(), RECORD_LEVELS_MAX - above);
     if let Some((name, raw)) = members.iter().find(|(_, raw)| deep(raw, 1)) {
         pointer = format!("/{}", escape(name));
         let below: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
@@ -224,8 +224,8 @@ fn kind_and_facts(
             return Ok((RecordKind::of(payload), facts));
         }
         // What a decision was made at is no part of its payload.
-        let given: Option<MadeAt> = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
-        return Ok((RecordKind::of(payload), facts.made_at(given.unwrap_or_default())));
+        let given: Option<DecisionBasis> = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
+        return Ok((RecordKind::of(payload), facts.with_decision_basis(given.unwrap_or_default())));
     };
     let kind: RecordKind = serde_json::from_str(member("record_kind")).map_err(|e| invalid(e, "/record_kind"))?;
     let facts: Facts = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
@@ -314,7 +314,7 @@ fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -
     number::<Epoch>(&place, "writer_epoch")?;
     number::<WriterSeq>(&place, "writer_seq")?;
     number::<JournalSeq>(&place, "journal_seq")?;
-    let place: Place = serde_json::from_value(Value::Object(place)).map_err(|e| invalid(e, ""))?;
+    let place: Sequencing = serde_json::from_value(Value::Object(place)).map_err(|e| invalid(e, ""))?;
     let body: Body = serde_json::from_value(Value::Object(body)).map_err(|e| invalid(e, ""))?;
     if i64::try_from(place.timestamp_millis).is_err() {
         return Err(invalid("larger than a 64-bit signed integer", "/timestamp_millis"));

@@ -21,32 +21,10 @@ use crate::{
 
 pub mod batch;
 pub mod lifecycle;
+mod status;
 
-use lifecycle::{Family, State};
-
-symbols! {
-    /// Why a record was refused. The order is the stored byte: append only.
-    Reason {
-        Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
-        Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
-        WrongPartition = "wrong_partition", StaleDecision = "stale_decision",
-    }
-}
-symbols! {
-    /// Where a run stands.
-    RunStatus { Open = "open", Completed = "completed", Failed = "failed", Cancelled = "cancelled" }
-}
-symbols! {
-    /// Where a tool call stands.
-    CallStatus { Pending = "pending", Completed = "completed", Failed = "failed" }
-}
-
-impl Reason {
-    /// Whether the record was refused for its place, consumes nothing, and may be sent again to be judged anew.
-    pub fn of_place(self) -> bool {
-        matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
-    }
-}
+use lifecycle::{Family, State, StatusReport};
+pub use status::{CallStatus, Reason, RunStatus};
 
 /// A run's numbers: all that judging the next record needs besides what that record names.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -90,7 +68,7 @@ impl Default for Head {
 
 /// What is remembered of a `record_id` that was judged: applied, or refused for its content.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Seen {
+pub struct FirstJudgement {
     /// The content hash it came with first.
     pub content_hash: ContentHash,
     /// Where it stands in the partition.
@@ -100,7 +78,7 @@ pub struct Seen {
     /// Why it was refused; none when it was applied.
     pub refused: Option<Reason>,
 }
-datum!(Seen { content_hash, offset, index, refused });
+datum!(FirstJudgement { content_hash, offset, index, refused });
 
 /// What is remembered of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,9 +117,13 @@ pub trait View {
     /// The run's head; the default for a run without records.
     fn head(&mut self) -> Result<Head, Self::Error>;
     /// What is remembered of a `record_id`: what came first under it.
-    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Self::Error>;
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, Self::Error>;
     /// What is remembered of other content that came under a known `record_id` and was refused for that.
-    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, Self::Error>;
+    fn seen_conflict(
+        &mut self,
+        record_id: RecordId<&str>,
+        content: ContentHash,
+    ) -> Result<Option<FirstJudgement>, Self::Error>;
     /// What is remembered of a request.
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
     /// Where something with a lifecycle stands; none where nothing was said of it, or no more than that it may come to be.
@@ -168,7 +150,7 @@ pub enum Verdict {
     /// The record was judged before, with the same content: no effect.
     Repeat {
         /// The first judgement.
-        first: Seen,
+        first: FirstJudgement,
         /// The head behind it; differs only in a consumed `writer_seq`.
         head: Head,
     },
@@ -242,13 +224,13 @@ struct Known {
     /// Whether a record of this id was judged.
     id: bool,
     /// What came of the same content under this id.
-    same: Option<Seen>,
+    same: Option<FirstJudgement>,
 }
 
 fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
     let Some(first) = view.seen(record.record_id)? else { return Ok(Known { id: false, same: None }) };
     let content = record.content_hash();
-    let same = if first.content_hash == content { Some(first) } else { view.seen_again(record.record_id, content)? };
+    let same = if first.content_hash == content { Some(first) } else { view.seen_conflict(record.record_id, content)? };
     Ok(Known { id: true, same })
 }
 
@@ -295,7 +277,7 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
         }),
         "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => answer(record, view),
         "effect_resolution" => Ok(match answer(record, view)? {
-            Ok(no_op) => made_at(record, view)?.map(|()| no_op),
+            Ok(no_op) => check_decision_basis(record, view)?.map(|()| no_op),
             Err(reason) => Err(reason),
         }),
         "checkpoint" => Ok(match facts.covers_journal_seq {
@@ -310,7 +292,11 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
             Ok(if fits { Ok(false) } else { Err(Reason::Checkpoint) })
         }
         "checkpoint_prune" => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
-        _ => lifecycle::judge(record, view),
+        _ => {
+            let Some(report) = StatusReport::of(record) else { return Ok(Ok(false)) };
+            let before = view.state(report.family, &report.key)?;
+            Ok(report.judge(record, before.as_ref()))
+        }
     }
 }
 
@@ -382,9 +368,9 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
 
 /// Whether a decision still decides what its author saw. Nothing but the facts says what that was; a decision of version 1
 /// says nothing, and is not asked.
-fn made_at<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
+fn check_decision_basis<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
-    let Some(request) = facts.answers.as_ref().filter(|_| facts.is_made_at()) else { return Ok(Ok(())) };
+    let Some(request) = facts.answers.as_ref().filter(|_| facts.has_decision_basis()) else { return Ok(Ok(())) };
     let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
     // A smaller revision is no later state: a skip took a record away.
     if facts.revision.is_some_and(|revision| effect.revision > revision) {

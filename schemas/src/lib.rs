@@ -29,4 +29,6 @@ pub mod refs;
 pub mod scalar;
 pub mod schema;
 pub mod subject;
+#[cfg(feature = "openapi")]
+pub mod symbol_schema;
 pub mod trace;

@@ -2,7 +2,6 @@
 //! comments are the descriptions.
 
 use crate::{
-    answer::OrOther,
     datum::Sha256,
     id::{
         Epoch, FINGERPRINT_BYTES_MAX, Fingerprint, ID_BYTES_MAX, JournalSeq, Offset, OrEmpty, PartitionId, PrevHash,
@@ -11,7 +10,6 @@ use crate::{
     json::Json,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde_json::{Value, json};
 use std::borrow::Cow;
 
 pub mod form;
@@ -28,7 +26,7 @@ macro_rules! named {
         }
     )*};
 }
-use named;
+pub(crate) use named;
 
 fn text(description: &str, bytes_max: usize) -> Schema {
     json_schema!({ "type": "string", "description": description, "minLength": 1, "maxLength": bytes_max })
@@ -71,30 +69,31 @@ named! {
     Json as "Json" = json_schema!({ "description": "Any JSON value." });
 }
 
-/// As another type's.
+/// The JSON Schema of another type.
 macro_rules! same {
     ($([$($of:tt)*] $type:ty = $other:ty;)*) => {$(
-        impl<$($of)*> JsonSchema for $type {
+        impl<$($of)*> schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
-                <$other>::inline_schema()
+                <$other as schemars::JsonSchema>::inline_schema()
             }
-            fn schema_name() -> Cow<'static, str> {
-                <$other>::schema_name()
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                <$other as schemars::JsonSchema>::schema_name()
             }
-            fn schema_id() -> Cow<'static, str> {
-                <$other>::schema_id()
+            fn schema_id() -> std::borrow::Cow<'static, str> {
+                <$other as schemars::JsonSchema>::schema_id()
             }
-            fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-                <$other>::json_schema(generator)
+            fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                <$other as schemars::JsonSchema>::json_schema(generator)
             }
         }
     )*};
 }
 
+pub(crate) use same;
+
 same! {
     [] RunHash = Sha256;
     [] PrevHash = Sha256;
-    [T: JsonSchema] OrOther<T> = T;
 }
 
 /// The id's, and the empty text.
@@ -109,25 +108,5 @@ impl<T: JsonSchema> JsonSchema for OrEmpty<T> {
         let mut schema = T::json_schema(generator);
         schema.remove("minLength");
         schema
-    }
-}
-
-/// The symbols of an enum in one list. One that keeps what it does not know has none: any text may come.
-pub fn symbols(schema: &mut Schema) {
-    let found = |schema: &Schema| -> Vec<Value> {
-        let each = schema.get("oneOf").and_then(Value::as_array).into_iter().flatten();
-        let each = each.flat_map(|one| match one.get("enum").and_then(Value::as_array) {
-            Some(several) => several.clone(),
-            None => one.get("const").cloned().into_iter().collect(),
-        });
-        each.collect()
-    };
-    let symbols = found(schema);
-    if !symbols.is_empty() {
-        schema.remove("oneOf");
-        schema.insert("type".into(), json!("string"));
-        if !symbols.contains(&json!("unrecognized")) {
-            schema.insert("enum".into(), symbols.into());
-        }
     }
 }

@@ -244,7 +244,7 @@ datum!(StoredPayload { payload_type, sha256, bytes });
 
 /// Content that is not what the record names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotTheContent {
+pub enum ContentMismatch {
     /// Another length or hash.
     #[error("its {bytes} bytes hash to {sha256}")]
     Other {
@@ -272,14 +272,14 @@ impl StoredPayload {
     }
 
     /// Decodes the content, once it is proven to be what the record names.
-    pub fn open(&self, content: &[u8]) -> Result<Payload, NotTheContent> {
+    pub fn open(&self, content: &[u8]) -> Result<Payload, ContentMismatch> {
         let sha256 = Sha256::of(content);
         if sha256 != self.sha256 || content.len() as u64 != self.bytes {
-            return Err(NotTheContent::Other { sha256, bytes: content.len() });
+            return Err(ContentMismatch::Other { sha256, bytes: content.len() });
         }
         match Payload::from_bytes(content) {
             Ok(payload) if payload.payload_type() == self.payload_type => Ok(payload),
-            _ => Err(NotTheContent::NotOfType(self.payload_type.clone())),
+            _ => Err(ContentMismatch::NotOfType(self.payload_type.clone())),
         }
     }
 }

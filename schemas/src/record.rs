@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 mod facts;
 mod kind;
 
-pub(crate) use facts::MadeAt;
+pub(crate) use facts::DecisionBasis;
 pub use facts::{Facts, PRESERVE_LATEST_TERMINAL};
 pub use kind::RecordKind;
 
@@ -28,7 +28,7 @@ pub const REDACTION_DEFAULT: &str = "redaction.default";
 
 /// Who wrote a record and as which of its records. First in the schema, outside the content hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Sequencing {
     /// Random per open; none is needed before any claim, nor by what needs no claim.
     pub writer_id: OrEmpty<WriterId>,
     /// 0 for a run that was never claimed.
@@ -43,7 +43,7 @@ pub struct Place {
     /// The writer's clock, milliseconds since the Unix epoch.
     pub timestamp_millis: u64,
 }
-datum!(Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
+datum!(Sequencing { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis });
 
 /// Valid time, as the observability contract has it: from when on a fact is claimed, or no longer claimed, to be true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,7 +116,7 @@ datum!(EventIndexProjection {
 pub struct JournalRecord {
     /// The place fields.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: Sequencing,
     /// The envelope's content.
     #[serde(flatten)]
     pub body: Body,
@@ -236,19 +236,19 @@ impl JournalRecord {
     pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         let body = Body::new(Some(run_id), record_id, agent_id, kind, facts).with_keys_of(&payload);
-        Self { place: Place::default(), body, payload }
+        Self { place: Sequencing::default(), body, payload }
     }
 
     /// The same of a record that belongs to a partition.
     pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
-        Self { place: Place::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
+        Self { place: Sequencing::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
     /// The version of the schema that it is written in: the lowest that expresses it. No record of a batch needs a later
     /// one than version 1, since a batch contains no decision.
     pub fn version(&self) -> &'static Version {
-        if self.body.facts.is_made_at() { schema::current() } else { schema::lowest() }
+        if self.body.facts.has_decision_basis() { schema::current() } else { schema::lowest() }
     }
 
     /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held. A batch's payload counts

@@ -20,7 +20,7 @@ use runlog_schemas::{
     payload::{
         ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
-    record::{JournalRecord, Place},
+    record::{JournalRecord, Sequencing},
 };
 use serde_json::json;
 
@@ -100,7 +100,7 @@ fn records() -> Vec<JournalRecord> {
     let placed = |(payload, n): (Payload, u64)| {
         let (run_id, record_id) = (RunId::new("tau-bench:12:0").unwrap(), RecordId::new(id(n)).unwrap());
         let mut record = JournalRecord::new(run_id, record_id, "tau-bench", payload);
-        record.place = Place {
+        record.place = Sequencing {
             writer_id: WriterId::new(id(99)).unwrap().into(),
             writer_epoch: Epoch::ZERO,
             writer_seq: WriterSeq::new(n).unwrap(),

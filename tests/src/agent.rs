@@ -10,7 +10,7 @@ use runlog_schemas::{
         ConversationTurn, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallCompleted, ToolCallFailed,
         ToolCallRequested,
     },
-    record::{JournalRecord, Place},
+    record::{JournalRecord, Sequencing},
 };
 use serde_json::Value;
 use std::str::FromStr;
@@ -50,7 +50,7 @@ impl Agent {
         let numbered = record.body.record_kind.numbered();
         self.journal_seq = self.journal_seq.saturating_add(numbered.into());
         self.writer_seq = self.writer_seq.saturating_add(1);
-        record.place = Place {
+        record.place = Sequencing {
             writer_id: self.writer_id.clone().into(),
             writer_epoch: self.epoch,
             writer_seq: self.writer_seq,

@@ -33,7 +33,7 @@ use crate::{
 pub mod stories;
 
 /// Where positions are said to be.
-const PLACE: query::Place<'_> = query::Place { topic: "test", partition: PartitionId::ZERO };
+const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
 
 /// A journal of one partition, folded as the projector does it, without a server.
 pub struct Journal {
@@ -83,7 +83,7 @@ impl Journal {
     pub fn fold(&mut self, batch: usize) -> anyhow::Result<()> {
         for records in self.log[self.folded..].chunks(batch) {
             let step = self.fold.take(records)?;
-            ensure!(step == Step::Went, "{step:?}");
+            ensure!(step == Step::Applied, "{step:?}");
         }
         self.folded = self.log.len();
         Ok(())
@@ -125,7 +125,7 @@ impl Journal {
             let (most, last) = records.split_at(records.len() - 1);
             let again: Vec<Delivery> = [most, last, most, last].concat();
             let step = rebuilt.fold.take(&again)?;
-            ensure!(step == Step::Went, "{step:?}");
+            ensure!(step == Step::Applied, "{step:?}");
         }
         Ok(rebuilt)
     }

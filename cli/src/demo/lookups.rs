@@ -11,7 +11,7 @@ use crate::{Error, client::Target};
 use hdrhistogram::Histogram;
 use runlog_projector::{
     Consistency,
-    index::query::{self, Place},
+    index::query::{self, TopicPartition},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Lookup},
@@ -116,7 +116,7 @@ async fn directly(journal: &Journal, known: &Known, arguments: &str, fresh: Cons
     let partition = projector.partition_of(run_id);
     projector.wait(partition, fresh, WAIT).await?;
     let store = projector.store(partition);
-    let place = Place { topic: projector.log().topic(), partition };
+    let place = TopicPartition { topic: projector.log().topic(), partition };
     Ok(query::lookup::one(
         &store.view(),
         &projector.contents(WAIT),

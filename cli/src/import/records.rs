@@ -11,7 +11,7 @@ use runlog_schemas::payload::{
     ConversationTurn, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted,
     ToolCallFailed,
 };
-use runlog_schemas::record::{JournalRecord, Place};
+use runlog_schemas::record::{JournalRecord, Sequencing};
 use std::str::FromStr;
 use uuid::Uuid;
 
@@ -77,7 +77,7 @@ impl Pen<'_> {
             JournalRecord::new(self.run.run_id.borrow(), self.record_id(index), self.run.agent_id, payload);
         let numbered = record.body.record_kind.numbered();
         self.journal_seq = self.journal_seq.saturating_add(numbered.into());
-        record.place = Place {
+        record.place = Sequencing {
             writer_id: id::<WriterId>(self.writer).into(),
             writer_epoch: Epoch::ZERO,
             writer_seq: WriterSeq::from(1).saturating_add(index),

@@ -3,15 +3,15 @@
 use runlog_schemas::{
     id::{ContentHash, JournalSeq},
     payload::{Payload, wrapped::Batch},
-    record::{JournalRecord, Place},
+    record::{JournalRecord, Sequencing},
 };
 
 /// Numbers the records of a batch: `writer_seq` and `journal_seq` count on from the batch's own, and each `prev_hash` is the
 /// content hash of the record before. `journal_seq` is the run's next number.
-pub(crate) fn number_batch(batch: &mut Batch, place: &Place, mut journal_seq: JournalSeq) {
+pub(crate) fn number_batch(batch: &mut Batch, place: &Sequencing, mut journal_seq: JournalSeq) {
     let mut prev_hash = place.prev_hash;
     for (nth, record) in (0..).zip(&mut batch.records) {
-        record.place = Place {
+        record.place = Sequencing {
             writer_seq: place.writer_seq.saturating_add(nth),
             prev_hash,
             journal_seq: JournalSeq::ZERO,

@@ -9,7 +9,7 @@ use runlog_content::Store;
 use runlog_projector::{
     Consistency, Projector,
     index::{
-        past::{BYTES_MAX, Limits, Past},
+        as_of::{BYTES_MAX, Limits, RunAsOf},
         query::{self, timeline},
     },
     open,
@@ -97,7 +97,7 @@ impl Local {
         let partition = self.fresh(run_id).await?;
         let run_id = run_id.to_owned();
         self.query(move |projector| {
-            let place = query::Place { topic: projector.log().topic(), partition };
+            let place = query::TopicPartition { topic: projector.log().topic(), partition };
             query::runs::one(&projector.store(partition).view(), place, run_id.borrow(), projector.log_now())
         })
         .await
@@ -126,18 +126,18 @@ impl Local {
         let cursor = query::parse_cursor(cursor).map_err(|failed| error(&failed))?;
         let RecoveryQuery { from_start, content } = query;
         let (limit, pending) = (query::LIMIT_MAX, query::recovery::PENDING_MAX);
-        let ask = query::recovery::Ask { full: true, from_start, content, limit, pending };
+        let ask = query::recovery::Query { full: true, from_start, content, limit, pending };
         let (run_id, wait) = (run_id.to_owned(), self.deadline);
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::Place { topic: projector.log().topic(), partition };
+            let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run_id.borrow(), cursor.as_deref());
             // All pages are of one state of the run: if the run has gone on, later pages are read as of the first.
-            let behind = cursor.map(|cursor| query::recovery::behind(&view, run, cursor)).transpose()?.flatten();
+            let behind = cursor.map(|cursor| query::recovery::cursor_offset(&view, run, cursor)).transpose()?.flatten();
             let Some(offset) = behind else {
                 return query::recovery::one(&view, &contents, place, run, ask, cursor);
             };
-            let mut then = Past::new(run_id.clone(), partition, projector.journal().partitions);
+            let mut then = RunAsOf::new(run_id.clone(), partition, projector.journal().partitions);
             then.fold(&view, offset, Limits { bytes: BYTES_MAX, until: None })?;
             query::recovery::one(then.rows(), &contents, place, run, ask, cursor)
         })
@@ -168,13 +168,13 @@ impl Local {
         let (run, wait, all) = (run_id.to_owned(), self.deadline, *which == RecordFilter::default());
         self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::Place { topic: projector.log().topic(), partition };
+            let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let (view, run, cursor) = (store.view(), run.borrow(), cursor.as_deref());
             if query::runs::one(&view, place, run, projector.log_now())?.is_none() {
                 return Ok(None);
             }
             let show = timeline::Show::Whole;
-            let ask = timeline::Ask { limit, show, as_of: None };
+            let ask = timeline::Query { limit, show, as_of: None };
             if all {
                 return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
             }
@@ -192,7 +192,7 @@ impl Local {
         let (run, wait) = (run_id.to_owned(), self.deadline);
         let found = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::Place { topic: projector.log().topic(), partition };
+            let place = query::TopicPartition { topic: projector.log().topic(), partition };
             let latest = query::checkpoint::latest(&store.view(), &contents, place, run.borrow(), at_or_before)?;
             query::checkpoint::found(place, run.borrow(), latest)
         });
@@ -207,7 +207,7 @@ impl Local {
         let (run, request, wait) = (run_id.to_owned(), id.to_owned(), self.deadline);
         let found = self.query(move |projector| {
             let (store, contents) = (projector.store(partition), projector.contents(wait));
-            let place = query::Place { topic: projector.log().topic(), partition };
+            let place = query::TopicPartition { topic: projector.log().topic(), partition };
             query::lookup::by_request(&store.view(), &contents, place, run.borrow(), request.borrow())
         });
         let none = || Error::new(ErrorKind::NotFound, Action::Operator, format!("run {run_id} has no call {id}"));

@@ -11,9 +11,10 @@
 //! Cost of a delivery: folding it once more; and the run up to there, where it is not among those kept.
 
 use crate::index::{
-    Error, fold,
-    past::{self, Limits, Past},
-    project::{self, Changes, OfRun, RecordContext},
+    Error,
+    as_of::{self, Limits, RunAsOf},
+    fold,
+    project::{self, Changes, RecordContext, RunRecord},
     store::{self, Memory, Rows},
 };
 use runlog_log::Delivery;
@@ -31,7 +32,7 @@ pub mod cursor;
 pub mod shown;
 
 /// What the runs may take that are kept, bytes of their keys and rows.
-pub const KEPT_BYTES: usize = 32 << 20;
+pub const CACHE_BYTES: usize = 32 << 20;
 /// What a run counts for besides its rows, bytes.
 const RUN_BYTES: usize = 512;
 
@@ -60,13 +61,13 @@ pub struct Delta {
 pub struct Deltas {
     partitions: u32,
     schemas: Arc<dyn Schemas>,
-    kept: Kept,
+    cache: RunCache,
 }
 
 impl Deltas {
-    /// For a journal of `partitions`, keeping runs of `kept_bytes` together.
-    pub fn new(partitions: u32, schemas: Arc<dyn Schemas>, kept_bytes: usize) -> Self {
-        Self { partitions, schemas, kept: Kept { bytes_max: kept_bytes, ..Kept::default() } }
+    /// For a journal of `partitions`, keeping runs of `cache_bytes` together.
+    pub fn new(partitions: u32, schemas: Arc<dyn Schemas>, cache_bytes: usize) -> Self {
+        Self { partitions, schemas, cache: RunCache { bytes_max: cache_bytes, ..RunCache::default() } }
     }
 
     /// What a delivery changed, which `index` has applied, with the skips that it knows.
@@ -76,10 +77,10 @@ impl Deltas {
         if skips.contains(&delivery.offset) {
             return Ok(Delta::default());
         }
-        let (framed, restated) = fold::restated(&delivery.value, &*self.schemas);
+        let (framed, reframed) = fold::reframed(&delivery.value, &*self.schemas);
         let at = fold::at(delivery, &framed);
-        match restated.and_then(|()| codec::read(&framed)) {
-            Ok(record) => match OfRun::new(&record) {
+        match reframed.and_then(|()| codec::read(&framed)) {
+            Ok(record) => match RunRecord::new(&record) {
                 Some(record) => self.of_run(index, record, at),
                 None => Ok(Delta::default()),
             },
@@ -97,15 +98,15 @@ impl Deltas {
         }
     }
 
-    fn of_run<R: Rows>(&mut self, index: &R, record: OfRun<'_, '_>, at: RecordContext<'_>) -> Result<Delta, Error> {
+    fn of_run<R: Rows>(&mut self, index: &R, record: RunRecord<'_, '_>, at: RecordContext<'_>) -> Result<Delta, Error> {
         let run_id = record.run_id.to_owned();
         let id = (at.partition, run_id.clone());
-        let mut run = match self.kept.take(&id) {
+        let mut run = match self.cache.take(&id) {
             Some(run) => run,
             None => {
-                let mut run = Past::new(run_id.clone(), at.partition, self.partitions);
+                let mut run = RunAsOf::new(run_id.clone(), at.partition, self.partitions);
                 if let Some(before) = at.offset.get().checked_sub(1) {
-                    run.fold(index, Offset::new(before)?, Limits { bytes: past::BYTES_MAX, until: None })?;
+                    run.fold(index, Offset::new(before)?, Limits { bytes: as_of::BYTES_MAX, until: None })?;
                 }
                 run
             }
@@ -115,7 +116,7 @@ impl Deltas {
             rows = changed(changes, before)?;
             Ok(())
         })?;
-        self.kept.keep(id, run);
+        self.cache.keep(id, run);
         Ok(Delta { run_id: Some(run_id), rows })
     }
 }
@@ -136,23 +137,23 @@ type Id = (PartitionId, RunId);
 
 /// Runs as they are behind the last delivery, the longest unused of which go first.
 #[derive(Debug, Default)]
-struct Kept {
+struct RunCache {
     bytes_max: usize,
     bytes: usize,
     clock: u64,
-    runs: HashMap<Id, (u64, Past)>,
+    runs: HashMap<Id, (u64, RunAsOf)>,
     by_use: BTreeMap<u64, Id>,
 }
 
-impl Kept {
-    fn take(&mut self, id: &Id) -> Option<Past> {
+impl RunCache {
+    fn take(&mut self, id: &Id) -> Option<RunAsOf> {
         let (used, run) = self.runs.remove(id)?;
         self.by_use.remove(&used);
         self.bytes -= size(&run);
         Some(run)
     }
 
-    fn keep(&mut self, id: Id, run: Past) {
+    fn keep(&mut self, id: Id, run: RunAsOf) {
         self.clock += 1;
         self.bytes += size(&run);
         self.by_use.insert(self.clock, id.clone());
@@ -166,6 +167,6 @@ impl Kept {
     }
 }
 
-fn size(run: &Past) -> usize {
+fn size(run: &RunAsOf) -> usize {
     run.rows().bytes() + RUN_BYTES
 }

@@ -3,7 +3,7 @@
 //! Queries hold a view of one position and are not asynchronous, so this blocks; whoever has a store to ask calls them where
 //! blocking is allowed. All of a query's calls share one deadline, all queries the store's own bounds.
 
-use crate::index::{Error, query::Place};
+use crate::index::{Error, query::TopicPartition};
 use futures_util::future::join_all;
 use runlog_content::{Kind, Reference, Store};
 use runlog_schemas::{
@@ -63,7 +63,7 @@ impl Contents {
     /// The payload, brought back where it is a claim check. Blocking then.
     pub fn open(
         &self,
-        place: Place<'_>,
+        place: TopicPartition<'_>,
         record_id: RecordId<&str>,
         at: (Offset, u32),
         payload: Payload,
@@ -77,7 +77,7 @@ impl Contents {
     /// Those whose content is not there, in their order; content itself is not read. Blocking.
     ///
     /// Errors: `Unavailable` where the store does not say of one of them.
-    pub fn missing(&self, place: Place<'_>, named: &[Named<'_>]) -> Result<Vec<MissingContent>, Error> {
+    pub fn missing(&self, place: TopicPartition<'_>, named: &[Named<'_>]) -> Result<Vec<MissingContent>, Error> {
         if named.is_empty() {
             return Ok(Vec::new());
         }
@@ -114,7 +114,7 @@ impl Contents {
     }
 }
 
-fn failed(place: Place<'_>, named: &Named<'_>, error: &runlog_content::Error) -> Box<Lost> {
+fn failed(place: TopicPartition<'_>, named: &Named<'_>, error: &runlog_content::Error) -> Box<Lost> {
     let reason = match error.kind() {
         Kind::Missing => ContentLoss::Missing,
         // Longer than anything that was ever stored: no record of ours names it.
@@ -125,17 +125,17 @@ fn failed(place: Place<'_>, named: &Named<'_>, error: &runlog_content::Error) ->
     lost(place, named, reason, Error::new(kind, error.chain()))
 }
 
-fn lost(place: Place<'_>, named: &Named<'_>, reason: ContentLoss, error: Error) -> Box<Lost> {
+fn lost(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss, error: Error) -> Box<Lost> {
     Box::new(Lost { missing: told(place, named, reason), error })
 }
 
-fn told(place: Place<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {
+fn told(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {
     MissingContent {
         record_id: named.record_id.to_owned(),
         payload_type: named.stored.payload_type.clone(),
         sha256: named.stored.sha256.to_string(),
         bytes: named.stored.bytes,
         reason: reason.into(),
-        position: place.at(named.at.0, named.at.1),
+        position: place.position(named.at.0, named.at.1),
     }
 }

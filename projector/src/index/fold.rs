@@ -2,7 +2,7 @@
 //! code, so they cannot differ.
 //!
 //! ```text
-//!   delivery ─▶ voided? ─▶ restate ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
+//!   delivery ─▶ voided? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
 //!                                             ├─▶ project::record (a run's)
 //!                                             ├─▶ dead letter (unreadable, goes on)
 //!                                             ├─▶ stop (a schema that nobody here knows)
@@ -13,7 +13,7 @@
 
 use crate::index::{
     failpoint::{self, Failpoints},
-    project::{self, Changes, OfRun, RecordContext},
+    project::{self, Changes, RecordContext, RunRecord},
     store::{self, Commit, Rows, Store, meta},
 };
 use runlog_log::Delivery;
@@ -50,7 +50,7 @@ pub struct Stop {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Everything was taken.
-    Went,
+    Applied,
     /// Everything before the stop was taken.
     Stopped(Stop),
     /// Everything before a record was taken whose schema is being asked for: the same batch again, later. With what fails,
@@ -140,14 +140,14 @@ impl<S: Commit> Fold<S> {
         let mut changes = Changes::new(&*store);
         let from = self.next;
         let mut last: Option<&Delivery> = None;
-        let mut step = Step::Went;
+        let mut step = Step::Applied;
         for delivery in batch {
             // A batch may bring a record twice, as one does that begins again behind its own middle.
             if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
             match self.one(delivery, &mut changes)? {
-                Step::Went => last = Some(delivery),
+                Step::Applied => last = Some(delivery),
                 other => {
                     step = other;
                     break;
@@ -169,34 +169,34 @@ impl<S: Commit> Fold<S> {
 
     fn one(&self, delivery: &Delivery, changes: &mut Changes<'_, S>) -> Result<Step, store::Error> {
         if self.skips.contains(&delivery.offset) {
-            return Ok(Step::Went);
+            return Ok(Step::Applied);
         }
         let begun = changes.has(&meta::journal())?;
-        let (framed, restated) = restated(&delivery.value, &*self.schemas);
+        let (framed, reframed) = reframed(&delivery.value, &*self.schemas);
         let at = at(delivery, &framed);
-        match restated.and_then(|()| codec::read(&framed)) {
+        match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
                 Ok(Step::Waiting(failing.then(|| self.stop(at.offset, &why))))
             }
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
-            Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Went),
+            Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
             Ok(record) if record.kind == RecordKind::RetentionHorizon => {
                 project::horizons::applied(&record, at, changes)?;
-                Ok(Step::Went)
+                Ok(Step::Applied)
             }
             Ok(record) => {
-                if let Some(record) = OfRun::new(&record) {
+                if let Some(record) = RunRecord::new(&record) {
                     project::record(record, at, self.journal.partitions, changes)?;
                 }
-                Ok(Step::Went)
+                Ok(Step::Applied)
             }
             Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
             Err(why) if why.stops() => Ok(Step::Stopped(self.stop(at.offset, &why))),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
-                Ok(Step::Went)
+                Ok(Step::Applied)
             }
         }
     }
@@ -215,7 +215,7 @@ impl<S: Commit> Fold<S> {
         match genesis(record) {
             Some(found) if found == self.journal => {
                 changes.put(meta::journal(), &found);
-                Step::Went
+                Step::Applied
             }
             Some(found) => self.not_a_journal(at.offset, &format!("journal {}", found.journal_id)),
             None => self.not_a_journal(at.offset, &format!("a {} record", record.kind.as_str())),
@@ -235,10 +235,10 @@ impl<S: Commit> Fold<S> {
     }
 
     fn skip(&self, record: &Envelope<'_>, at: RecordContext<'_>) -> Step {
-        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Went };
+        let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Applied };
         // It can only void what came before it; the genesis is not a record that anybody can do without.
         if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
-            return Step::Went;
+            return Step::Applied;
         }
         Step::Rebuild { at: at.offset, offset, row: meta::SkipRow { who, why } }
     }
@@ -255,8 +255,8 @@ pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
 }
 
 /// What was delivered as a single object, or as it is and why it is none.
-pub(crate) fn restated<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
-    match codec::restate(value, schemas) {
+pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
+    match codec::reframe(value, schemas) {
         Ok(framed) => (framed, Ok(())),
         Err(why) => (value.into(), Err(why)),
     }
@@ -285,7 +285,7 @@ pub fn skip_for(
 ) -> Result<Option<meta::SkipRow>, Unreadable> {
     let mut unresolved = None;
     for delivery in batch.iter().filter(|delivery| delivery.offset > stopped) {
-        let framed = match codec::restate(&delivery.value, schemas) {
+        let framed = match codec::reframe(&delivery.value, schemas) {
             Ok(framed) => framed,
             Err(why @ Unreadable::Unresolved { .. }) => {
                 unresolved.get_or_insert(why);

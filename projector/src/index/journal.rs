@@ -167,14 +167,14 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
 /// Restates a record, waiting for the registry where it has to say what the id names.
 async fn resolved(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
     let schemas = config.schemas.clone();
-    let restated = config.executor.run(move || {
+    let reframed = config.executor.run(move || {
         let until = Instant::now() + DEADLINE;
         loop {
-            match codec::restate(&value, &*schemas) {
+            match codec::reframe(&value, &*schemas) {
                 Err(Unreadable::Unresolved { .. }) if Instant::now() < until => schemas.wait(SCHEMA_LOOK),
-                restated => return restated.map(std::borrow::Cow::into_owned),
+                reframed => return reframed.map(std::borrow::Cow::into_owned),
             }
         }
     });
-    restated.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))
+    reframed.await.map_err(|error| Error::new(ErrorKind::Internal, "reading the genesis").because(error))
 }

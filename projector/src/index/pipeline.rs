@@ -51,14 +51,14 @@ impl PartitionWorker {
     /// while the partition stands still.
     fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<StepOutcome<'d>, store::Error> {
         if self.retry_at.is_some() {
-            return Ok(StepOutcome::Went);
+            return Ok(StepOutcome::Applied);
         }
         if let Some(stop) = self.stopped.clone() {
             return Ok(StepOutcome::Stopped { stop, rest: share });
         }
         for (index, chunk) in share.iter().enumerate() {
             match self.take_caught(chunk)? {
-                Step::Went => {}
+                Step::Applied => {}
                 Step::Stopped(stop) => return Ok(StepOutcome::Stopped { stop, rest: share[index..].to_vec() }),
                 Step::Waiting(failing) => return Ok(StepOutcome::Waiting(failing)),
                 Step::Rebuild { at, offset, row } => {
@@ -66,7 +66,7 @@ impl PartitionWorker {
                 }
             }
         }
-        Ok(StepOutcome::Went)
+        Ok(StepOutcome::Applied)
     }
 }
 
@@ -79,12 +79,12 @@ impl PartitionWorker {
         }
         for delivery in chunk {
             match caught(|| self.fold.take(std::slice::from_ref(delivery))) {
-                Ok(Ok(Step::Went)) => {}
+                Ok(Ok(Step::Applied)) => {}
                 Ok(step) => return step,
                 Err(why) => return Ok(Step::Stopped(self.panicked(delivery.offset, &why))),
             }
         }
-        Ok(Step::Went)
+        Ok(Step::Applied)
     }
 
     fn panicked(&self, offset: Offset, why: &str) -> Stop {
@@ -106,7 +106,7 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 /// The outcome of folding a partition's share of a poll.
 enum StepOutcome<'d> {
     /// All of it was folded, or the partition waits for its retry.
-    Went,
+    Applied,
     /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
     Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
     /// As [`Step::Waiting`].
@@ -289,7 +289,7 @@ impl Pipeline {
     fn settle(&mut self, partition: PartitionId, outcome: Result<StepOutcome<'_>, store::Error>) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
         match outcome {
-            Ok(StepOutcome::Went) => rebuild::caught_up(&self.shared, &mut worker.fold),
+            Ok(StepOutcome::Applied) => rebuild::caught_up(&self.shared, &mut worker.fold),
             Ok(StepOutcome::Stopped { stop, rest }) => {
                 let offset = stop.offset;
                 // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.

@@ -38,11 +38,11 @@ pub mod turns;
 pub mod write_backs;
 
 pub use changes::Changes;
-pub use context::{Effect, OfRun, RecordContext};
+pub use context::{Effect, RecordContext, RunRecord};
 
 /// Takes in a run's record of a journal of `partitions`.
 pub fn record<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     partitions: u32,
     changes: &mut Changes<'_, R>,

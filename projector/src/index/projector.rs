@@ -226,7 +226,7 @@ impl Projector {
 
     /// Waits until `partition` is as fresh as `consistency` asks: `eventual` only for an index that is built anew and knows
     /// less than an older version's did. `latest` asks the log for its end after this call
-    /// began. Past the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
+    /// began. RunAsOf the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
     /// once, even where the index is that far: it may have been built from another log than the one that was asked.
     pub async fn wait(
         &self,

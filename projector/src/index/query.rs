@@ -38,16 +38,16 @@ pub const LIMIT_MAX: usize = 1000;
 
 /// Where the answers' positions are.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct TopicPartition<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The partition.
     pub partition: PartitionId,
 }
 
-impl Place<'_> {
+impl TopicPartition<'_> {
     /// A position here.
-    pub fn at(&self, offset: Offset, index: u32) -> Position {
+    pub fn position(&self, offset: Offset, index: u32) -> Position {
         Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
     }
 }
@@ -95,7 +95,7 @@ fn zone(text: &str) -> Option<(&str, i64)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<T> {
     /// It may be answered with.
-    There(T),
+    Available(T),
     /// A retention horizon took it away, the one at that offset.
     Dropped(Offset),
 }
@@ -104,7 +104,7 @@ pub enum Content<T> {
 #[derive(Clone, Debug)]
 pub struct Stored {
     /// Its place in its writer's order.
-    pub place: record::Place,
+    pub place: record::Sequencing,
     /// Its envelope.
     pub body: Body,
     /// What it says.
@@ -113,9 +113,9 @@ pub struct Stored {
 
 impl Stored {
     /// That its content was taken away, for the record at `at`; none where it is there.
-    pub fn dropped(&self, place: Place<'_>, at: (Offset, u32)) -> Option<Dropped> {
+    pub fn dropped(&self, place: TopicPartition<'_>, at: (Offset, u32)) -> Option<Dropped> {
         match self.payload {
-            Content::There(_) => None,
+            Content::Available(_) => None,
             Content::Dropped(by) => {
                 Some(dropped(place, self.body.record_id.borrow(), &self.body.facts.payload_type, at, by))
             }
@@ -125,7 +125,7 @@ impl Stored {
 
 /// That the content of a record was taken away by the horizon at the offset `by`.
 pub(crate) fn dropped(
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     record_id: RecordId<&str>,
     payload_type: &str,
     at: (Offset, u32),
@@ -134,8 +134,8 @@ pub(crate) fn dropped(
     Dropped {
         record_id: record_id.to_owned(),
         payload_type: payload_type.to_owned(),
-        position: place.at(at.0, at.1),
-        dropped: place.at(by, 0),
+        position: place.position(at.0, at.1),
+        dropped: place.position(by, 0),
     }
 }
 
@@ -143,15 +143,15 @@ pub(crate) fn dropped(
 /// horizon took away.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
     let JournalRecord { place, body, payload } = whole(row)?;
-    let payload = match horizons.taken(&body.facts.payload_type, offset, row.logged_at_millis) {
+    let payload = match horizons.dropped_by(&body.facts.payload_type, offset, row.logged_at_millis) {
         Some(by) => Content::Dropped(by),
-        None => Content::There(payload),
+        None => Content::Available(payload),
     };
     Ok(Stored { place, body, payload })
 }
 
 /// Decodes the envelope of a stored record, for answers without content.
-pub fn summary(row: &RecordRow) -> Result<(record::Place, Body), Error> {
+pub fn summary(row: &RecordRow) -> Result<(record::Sequencing, Body), Error> {
     whole(row).map(|record| (record.place, record.body))
 }
 

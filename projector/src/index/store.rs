@@ -14,7 +14,7 @@ use rocksdb::properties;
 use runlog_schemas::{
     datum::{Datum, Malformed},
     id::{RecordId, RunId},
-    judge::Seen,
+    judge::FirstJudgement,
 };
 use std::{
     ops::ControlFlow,
@@ -278,8 +278,8 @@ pub fn damaged(key: &[u8], source: Malformed) -> Error {
 pub fn seen(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
-    get: impl Fn(&Key) -> Result<Option<Seen>, Error>,
-) -> Result<Option<Seen>, Error> {
+    get: impl Fn(&Key) -> Result<Option<FirstJudgement>, Error>,
+) -> Result<Option<FirstJudgement>, Error> {
     match get(&records::by_id(run_id, record_id))? {
         Some(seen) => Ok(Some(seen)),
         None => get(&anomalies::by_id(run_id, record_id)),

@@ -119,7 +119,7 @@ fn take(fold: &mut Fold, batch: &[Delivery]) -> Result<(), Error> {
     let until = Instant::now() + SCHEMA_WAIT;
     loop {
         match fold.take(batch)? {
-            Step::Went | Step::Rebuild { .. } => return Ok(()),
+            Step::Applied | Step::Rebuild { .. } => return Ok(()),
             Step::Stopped(stop) => {
                 let message = format!("the rebuild stopped where the index did not: {}", stop.error);
                 return Err(Error::new(ErrorKind::Internal, message));

@@ -2,8 +2,8 @@
 
 use crate::index::{
     APPENDS_MAX, Consistency, Error, Projector, entry,
-    project::{self, Changes, Effect, OfRun, RecordContext},
-    query::{self, Place},
+    project::{self, Changes, Effect, RecordContext, RunRecord},
+    query::{self, TopicPartition},
     store::{self, Rows, runs::RunRow},
 };
 use runlog_log::Entry;
@@ -214,7 +214,7 @@ impl Projector {
         record_id: Option<RecordId<&str>>,
     ) -> Result<Outcome, Error> {
         let store = self.store(partition);
-        let at = Place { topic: self.log().topic(), partition };
+        let at = TopicPartition { topic: self.log().topic(), partition };
         query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
@@ -244,7 +244,7 @@ impl Projector {
         let left = deadline.saturating_sub(begun.elapsed());
         self.wait(self.partition_of(run_id), consistency, left).await?;
         let store = self.store(partition);
-        let at = Place { topic: self.log().topic(), partition };
+        let at = TopicPartition { topic: self.log().topic(), partition };
         query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?.ok_or_else(
             || {
                 let place = format!("partition {partition}, offset {}", position.offset);
@@ -268,7 +268,7 @@ impl Projector {
         let partition = self.partition_of(run_id);
         self.wait(partition, consistency, deadline).await?;
         let store = self.store(partition);
-        let at = Place { topic: self.log().topic(), partition };
+        let at = TopicPartition { topic: self.log().topic(), partition };
         query::outcome::by_id(&store.view(), at, run_id, record_id)
     }
 
@@ -324,7 +324,7 @@ impl Projector {
             let envelope = query::envelope(&framed)?;
             let at =
                 RecordContext { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
-            let of_run = OfRun::new(&envelope)
+            let of_run = RunRecord::new(&envelope)
                 .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
             let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
             let (name, reason, position) = match &effect {

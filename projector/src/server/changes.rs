@@ -7,7 +7,7 @@ use super::{
 use crate::index::{
     Error,
     changes::{
-        Changed, Deltas, KEPT_BYTES,
+        CACHE_BYTES, Changed, Deltas,
         cursor::{At, Cursor},
         shown::{self, Shows},
     },
@@ -97,7 +97,7 @@ pub(super) async fn of_index(
         Some(cursor) => cursor,
         None => end(&app, index, follower.next_offsets())?,
     };
-    let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), KEPT_BYTES);
+    let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), CACHE_BYTES);
     let folding = Some(Folding { cursor, deltas });
     let shutdown = app.2.clone();
     Ok(events(shutdown, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
@@ -204,7 +204,7 @@ impl Folding {
             told.push(Change {
                 cursor: self.cursor.to_string(),
                 index: self.cursor.index.name.to_owned(),
-                position: shows.place.at(offset, 0),
+                position: shows.place.position(offset, 0),
                 operation: operation.into(),
                 run_id: run_id.cloned(),
                 key: Json::from(shown::key(&key)?),

@@ -32,7 +32,7 @@ pub(super) async fn list(
 ) -> Result<Json<Facts>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let now = i64::try_from((app.0.shared.config.clock)()).unwrap_or(i64::MAX);
-    let wanted = facts::Ask {
+    let wanted = facts::Query {
         at_millis: query.at.as_deref().map_or(Ok(now), parse_time)?,
         family: query.family.as_deref().map(facts::family).transpose()?,
         limit: limit(query.limit)?,

@@ -3,8 +3,8 @@
 use super::{App, Ask};
 use crate::index::{
     Consistency, Contents, Error,
-    past::{self, Limits, Past, Seen},
-    query::{self, Place},
+    as_of::{self, Limits, RunAsOf, RunRows},
+    query::{self, TopicPartition},
     store::Store,
 };
 use runlog_schemas::{
@@ -85,9 +85,9 @@ impl App {
 /// What a question about a run is answered from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
-    pub(super) rows: &'a Seen<'a>,
+    pub(super) rows: &'a RunRows<'a>,
     pub(super) contents: &'a Contents,
-    pub(super) place: Place<'a>,
+    pub(super) place: TopicPartition<'a>,
     pub(super) run_id: RunId<&'a str>,
 }
 
@@ -98,12 +98,12 @@ impl Moment {
     }
 
     /// The rows to ask. As of a position that takes as long as folding the run up to there.
-    pub(super) fn rows<'s>(&self, app: &App, store: &'s Store, run_id: RunId<&str>) -> Result<Seen<'s>, Error> {
+    pub(super) fn rows<'s>(&self, app: &App, store: &'s Store, run_id: RunId<&str>) -> Result<RunRows<'s>, Error> {
         let view = store.view();
-        let Some(offset) = self.as_of else { return Ok(Seen::Now(view)) };
-        let mut then = Past::new(run_id.to_owned(), self.partition, app.0.journal().partitions);
-        then.fold(&view, offset, Limits { bytes: past::BYTES_MAX, until: Some(self.until) })?;
-        Ok(Seen::Then(then))
+        let Some(offset) = self.as_of else { return Ok(RunRows::Live(view)) };
+        let mut then = RunAsOf::new(run_id.to_owned(), self.partition, app.0.journal().partitions);
+        then.fold(&view, offset, Limits { bytes: as_of::BYTES_MAX, until: Some(self.until) })?;
+        Ok(RunRows::AsOf(then))
     }
 }
 

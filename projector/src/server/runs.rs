@@ -106,7 +106,7 @@ pub(super) async fn records(
             if query::runs::one(&rows, place, run_id.borrow(), app.0.log_now())?.is_none() {
                 return Err(no_run(run_id.borrow()));
             }
-            let wanted = facts::Ask { at_millis, family: None, limit };
+            let wanted = facts::Query { at_millis, family: None, limit };
             let cursor = cursor.as_deref();
             return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show))
                 .map(Json);
@@ -114,7 +114,7 @@ pub(super) async fn records(
         let view = store.view();
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
         let cursor = cursor.as_deref();
-        let ask = timeline::Ask { limit, show, as_of: moment.as_of };
+        let ask = timeline::Query { limit, show, as_of: moment.as_of };
         if let Some(filter) = filter {
             if !known {
                 return Err(no_run(run_id.borrow()));
@@ -317,7 +317,7 @@ pub(super) async fn recovery(
 ) -> Result<Json<Recovery>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let cursor = parse_cursor(query.cursor.as_deref())?;
-    let wanted = recovery::Ask {
+    let wanted = recovery::Query {
         full: query.full,
         from_start: query.from_start,
         content: query.content.unwrap_or(true),
@@ -328,7 +328,7 @@ pub(super) async fn recovery(
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
         // All pages are of one state of the run: where it went on, the next ones are of what it was.
         let (partition, run) = (moment.partition, run_id.clone());
-        let look = move |app: &App| recovery::behind(&app.0.store(partition).view(), run.borrow(), &cursor);
+        let look = move |app: &App| recovery::cursor_offset(&app.0.store(partition).view(), run.borrow(), &cursor);
         if let Some(offset) = app.read(look).await? {
             moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
         }

@@ -98,7 +98,7 @@ impl App {
         if record.offset != offset {
             return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));
         }
-        let framed = match codec::restate(&record.value, &*self.0.shared.config.schemas) {
+        let framed = match codec::reframe(&record.value, &*self.0.shared.config.schemas) {
             Ok(framed) => framed,
             Err(why) => return Ok(plan(SkipTarget::Unreadable, Some(why.to_string()))),
         };

@@ -152,7 +152,7 @@ impl Tail {
         let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
-            let ask = timeline::Ask { limit: PAGE, show: timeline::Show::raw(raw), as_of: None };
+            let ask = timeline::Query { limit: PAGE, show: timeline::Show::raw(raw), as_of: None };
             timeline::page(&store.view(), &contents, app.place(partition), run_id.borrow(), ask, cursor.as_deref())
         });
         self.ready = page.await?.records.into();

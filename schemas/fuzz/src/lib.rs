@@ -55,15 +55,15 @@ pub fn wire(bytes: &[u8]) {
     let single = [&single[..], datum].concat();
     let confluent = [&[0x00], &ID.to_be_bytes()[..], datum].concat();
     framed(&confluent);
-    assert_eq!(restated(&confluent), restated(&single), "the framing is no part of a record");
+    assert_eq!(reframed(&confluent), reframed(&single), "the framing is no part of a record");
 }
 
-fn restated(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
-    codec::restate(bytes, &OneId).map(std::borrow::Cow::into_owned)
+fn reframed(bytes: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    codec::reframe(bytes, &OneId).map(std::borrow::Cow::into_owned)
 }
 
 fn framed(bytes: &[u8]) {
-    let Ok(single) = bounded(bytes.len(), || restated(bytes)) else { return };
+    let Ok(single) = bounded(bytes.len(), || reframed(bytes)) else { return };
     let read = bounded(single.len(), || codec::read(&single).map(drop));
     let decoded = bounded(single.len(), || codec::unframe(&single).map(codec::decode));
     let Ok(Ok(record)) = decoded else {
@@ -75,7 +75,7 @@ fn framed(bytes: &[u8]) {
     let datum = unframed.datum;
     assert_eq!(codec::decode(unframed).as_ref(), Ok(&record), "written and read again");
     if record.version() == schema::lowest() {
-        assert_eq!(Ok(written.clone()), restated(&codec::encode_as(&record, Framing::Confluent(ID))));
+        assert_eq!(Ok(written.clone()), reframed(&codec::encode_as(&record, Framing::Confluent(ID))));
     }
     let Ok(envelope) = codec::read(&single) else { return };
     assert_eq!(envelope.payload().as_ref(), Ok(&record.payload));

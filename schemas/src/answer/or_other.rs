@@ -17,6 +17,9 @@ pub enum OrOther<T> {
     Other(String),
 }
 
+#[cfg(feature = "openapi")]
+crate::openapi::same! { [T: schemars::JsonSchema] OrOther<T> = T; }
+
 impl<T> OrOther<T> {
     /// The value, if this build knows it.
     pub fn known(&self) -> Option<&T> {

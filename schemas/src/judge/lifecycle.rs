@@ -11,7 +11,7 @@
 //!
 //! Tool calls of Runlog's own are not here: they are requests, attempts and answers, which [`judge`](super::judge) knows.
 
-use super::{Reason, View};
+use super::status::{Reason, RunStatus};
 use crate::{
     codec::Envelope,
     datum,
@@ -241,7 +241,7 @@ datum!(State { status, ended, set_by, has_evidence });
 
 /// What a record says of what.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step<'a> {
+pub struct StatusReport<'a> {
     /// The family.
     pub family: Family,
     /// What of it, within the run.
@@ -252,16 +252,16 @@ pub struct Step<'a> {
 
 /// Where something stands behind a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum StateChange {
     /// Where it stood: the record moves nothing.
-    Same,
+    Unchanged,
     /// In another open state, or the same again.
     Open,
     /// At an end.
     Ended,
 }
 
-impl<'a> Step<'a> {
+impl<'a> StatusReport<'a> {
     /// What a record says; none where its payload type has no lifecycle, or does not tell what it speaks of.
     pub fn of(record: &'a Envelope<'_>) -> Option<Self> {
         let facts = &record.facts;
@@ -287,18 +287,18 @@ impl<'a> Step<'a> {
     }
 
     /// What stands behind the record, which is legal.
-    pub fn behind(&self, before: Option<&str>) -> Behind {
-        let Some(row) = self.family.row(self.status) else { return Behind::Same };
+    pub fn change_from(&self, before: Option<&str>) -> StateChange {
+        let Some(row) = self.family.row(self.status) else { return StateChange::Unchanged };
         let before = before.and_then(|before| self.family.row(before));
         match before {
-            Some(before) if before.rank > row.rank => Behind::Same,
-            _ if row.ends => Behind::Ended,
-            _ => Behind::Open,
+            Some(before) if before.rank > row.rank => StateChange::Unchanged,
+            _ if row.ends => StateChange::Ended,
+            _ => StateChange::Open,
         }
     }
 
     /// Whether the record may follow what stands: `Ok(no_op)`, or why not.
-    fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
+    pub(super) fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
         let commits = self.family == Family::WriteBack && self.status == "committed";
         let Some(before) = before else { return if commits { Err(Reason::NotStaged) } else { Ok(false) } };
         if !before.ended {
@@ -329,22 +329,15 @@ pub fn write_back_of(key: &str) -> Option<(u64, Epoch)> {
     Some((txn.parse().ok()?, epoch.parse().ok()?))
 }
 
-/// Judges what a record says by where things stand: `Ok(no_op)`, or why not.
-pub(super) fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
-    let Some(step) = Step::of(record) else { return Ok(Ok(false)) };
-    let before = view.state(step.family, &step.key)?;
-    Ok(step.judge(record, before.as_ref()))
-}
-
 /// The run's status that a record ends it with: the contract's lifecycle, or its terminal marker.
-pub fn run_ends_as(payload_type: &str, status: &str) -> Option<super::RunStatus> {
+pub fn run_ends_as(payload_type: &str, status: &str) -> Option<RunStatus> {
     if !matches!(payload_type, "run_lifecycle" | "terminal_result") {
         return None;
     }
     match status {
-        "completed" | "run_completed" => Some(super::RunStatus::Completed),
-        "failed" | "run_failed" => Some(super::RunStatus::Failed),
-        "cancelled" | "run_cancelled" => Some(super::RunStatus::Cancelled),
+        "completed" | "run_completed" => Some(RunStatus::Completed),
+        "failed" | "run_failed" => Some(RunStatus::Failed),
+        "cancelled" | "run_cancelled" => Some(RunStatus::Cancelled),
         _ => None,
     }
 }

@@ -29,7 +29,7 @@ mod writers;
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Run {
     head: Head,
-    seen: HashMap<RecordId, Vec<Seen>>,
+    seen: HashMap<RecordId, Vec<FirstJudgement>>,
     calls: HashMap<RecordId, CallState>,
     states: HashMap<(Family, String), State>,
     pending: HashMap<RecordId, PendingEffect>,
@@ -43,10 +43,14 @@ impl View for Run {
     fn head(&mut self) -> Result<Head, Infallible> {
         Ok(self.head.clone())
     }
-    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, Infallible> {
         Ok(self.seen.get(record_id.as_str()).and_then(|seen| seen.first()).cloned())
     }
-    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, Infallible> {
+    fn seen_conflict(
+        &mut self,
+        record_id: RecordId<&str>,
+        content: ContentHash,
+    ) -> Result<Option<FirstJudgement>, Infallible> {
         let seen = self.seen.get(record_id.as_str());
         Ok(seen.and_then(|seen| seen.iter().find(|seen| seen.content_hash == content)).cloned())
     }
@@ -95,7 +99,7 @@ impl Run {
 
     fn take_verdict(&mut self, envelope: &Envelope<'_>, index: u32, verdict: Verdict) -> Word {
         let offset = self.offset.try_into().unwrap();
-        let remember = |refused| Seen { content_hash: envelope.content_hash(), offset, index, refused };
+        let remember = |refused| FirstJudgement { content_hash: envelope.content_hash(), offset, index, refused };
         match verdict {
             Verdict::Applied { head, no_op } => {
                 self.head = head;
@@ -111,7 +115,7 @@ impl Run {
             }
             Verdict::Refused { reason, head } => {
                 self.head = head;
-                if !reason.of_place() {
+                if !reason.may_be_resent() {
                     self.seen.entry(envelope.record_id.to_owned()).or_default().push(remember(Some(reason)));
                 }
                 Refused(reason)
@@ -127,7 +131,7 @@ impl Run {
         };
         let before = self.clone();
         let offset = self.offset.try_into().unwrap();
-        let seen = Seen { content_hash: envelope.content_hash(), offset, index: 0, refused: None };
+        let seen = FirstJudgement { content_hash: envelope.content_hash(), offset, index: 0, refused: None };
         self.seen.insert(envelope.record_id.to_owned(), vec![seen]);
         for (index, record) in (0..).zip(&records) {
             if let Refused(reason) | Repeat(Some(reason)) = self.one(record, index) {
@@ -172,13 +176,13 @@ impl Run {
     }
 
     fn step(&mut self, record: &Envelope<'_>) {
-        let Some(step) = lifecycle::Step::of(record) else { return };
+        let Some(step) = lifecycle::StatusReport::of(record) else { return };
         let key = (step.family, step.key.clone());
         let before = self.states.get(&key);
-        let ended = match step.behind(before.map(|state| state.status.as_str())) {
-            lifecycle::Behind::Same => return,
-            lifecycle::Behind::Open => false,
-            lifecycle::Behind::Ended => true,
+        let ended = match step.change_from(before.map(|state| state.status.as_str())) {
+            lifecycle::StateChange::Unchanged => return,
+            lifecycle::StateChange::Open => false,
+            lifecycle::StateChange::Ended => true,
         };
         let (status, set_by) = (step.status.to_owned(), record.payload_hash());
         self.states.insert(key, State { status, ended, set_by, has_evidence: false });

@@ -71,7 +71,7 @@ pub struct Facts {
     pub principal: Option<String>,
 }
 
-/// The fields that only [`Facts::is_made_at`] facts have are not written where none of them is there, so that such a
+/// The fields that only [`Facts::has_decision_basis`] facts have are not written where none of them is there, so that such a
 /// record has the bytes of version 1. The record's version ([`JournalRecord::version`](super::JournalRecord::version)) says
 /// which it is.
 impl Datum for Facts {
@@ -89,7 +89,7 @@ impl Datum for Facts {
         self.key.put(out);
         self.spans.put(out);
         self.message_bytes.put(out);
-        if self.is_made_at() {
+        if self.has_decision_basis() {
             self.revision.put(out);
             self.evidence.put(out);
             self.epoch.put(out);
@@ -126,7 +126,7 @@ impl Datum for Facts {
 
 /// What a decision says of the state that it was made at: no part of the payload.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct MadeAt {
+pub(crate) struct DecisionBasis {
     #[serde(default)]
     revision: Option<u64>,
     #[serde(default)]
@@ -142,14 +142,14 @@ pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
     /// Whether they say what a decision was made at, which takes version 2 of the schema.
-    pub fn is_made_at(&self) -> bool {
+    pub fn has_decision_basis(&self) -> bool {
         self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()
     }
 
     /// With what a decision says of the state that it was made at.
     #[must_use]
-    pub(crate) fn made_at(self, given: MadeAt) -> Self {
-        let MadeAt { revision, evidence, epoch, principal } = given;
+    pub(crate) fn with_decision_basis(self, given: DecisionBasis) -> Self {
+        let DecisionBasis { revision, evidence, epoch, principal } = given;
         Self { revision, evidence, epoch, principal, ..self }
     }
 

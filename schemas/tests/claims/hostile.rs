@@ -145,14 +145,14 @@ fn what_is_a_record_in_one_framing_is_the_same_record_in_the_other() {
         let (single, confluent) = (codec::encode(&record), codec::encode_as(&record, Framing::Confluent(7)));
         assert_eq!((codec::size(&single), codec::size(&confluent)), (bytes, bytes));
         for framed in [&single, &confluent] {
-            let restated = codec::restate(framed, &Seven);
-            assert_eq!(restated.is_ok(), taken, "{bytes}");
-            assert!(restated.is_ok_and(|restated| *restated == single && read(&restated).is_ok()) == taken, "{bytes}");
+            let reframed = codec::reframe(framed, &Seven);
+            assert_eq!(reframed.is_ok(), taken, "{bytes}");
+            assert!(reframed.is_ok_and(|reframed| *reframed == single && read(&reframed).is_ok()) == taken, "{bytes}");
         }
-        assert!(codec::restate(&codec::encode_as(&record, Framing::Confluent(8)), &Seven).is_err());
+        assert!(codec::reframe(&codec::encode_as(&record, Framing::Confluent(8)), &Seven).is_err());
     }
-    assert_eq!(codec::restate(b"\0\0\0\0", &Seven), Ok(b"\0\0\0\0".into()), "too short for an id");
-    assert_eq!(codec::read(&codec::restate(&[0, 0, 0, 0, 7], &Seven).unwrap()).unwrap_err().reason(), "undecodable");
+    assert_eq!(codec::reframe(b"\0\0\0\0", &Seven), Ok(b"\0\0\0\0".into()), "too short for an id");
+    assert_eq!(codec::read(&codec::reframe(&[0, 0, 0, 0, 7], &Seven).unwrap()).unwrap_err().reason(), "undecodable");
 }
 
 /// Replaces the first string `from` of a framed record.

@@ -6,7 +6,7 @@ use runlog_schemas::{
     datum::Datum,
     draft::{self, Draft},
     id::OrEmpty,
-    payload::{NotTheContent, Payload, StoredPayload},
+    payload::{ContentMismatch, Payload, StoredPayload},
     record::{JournalRecord, RecordKind},
 };
 
@@ -59,13 +59,13 @@ fn content_that_is_not_what_was_named_is_refused() {
     for at in 0..content.len() {
         let mut flipped = content.clone();
         flipped[at] ^= 1;
-        assert!(matches!(stored.open(&flipped), Err(NotTheContent::Other { .. })), "{at}");
+        assert!(matches!(stored.open(&flipped), Err(ContentMismatch::Other { .. })), "{at}");
     }
     assert!(stored.open(&content[1..]).is_err() && stored.open(&[&content[..], b"x"].concat()).is_err());
     let lying = StoredPayload { bytes: stored.bytes + 1, ..stored.clone() };
     assert!(lying.open(&content).is_err());
     let other = StoredPayload { payload_type: "loop_checkpoint".into(), ..stored };
-    assert_eq!(other.open(&content), Err(NotTheContent::NotOfType("loop_checkpoint".into())));
+    assert_eq!(other.open(&content), Err(ContentMismatch::NotOfType("loop_checkpoint".into())));
     // Not even one that stands for another.
     let nested = Payload::from(other).to_bytes();
     assert!(StoredPayload::of("tool_call_completed", &nested).open(&nested).is_err());

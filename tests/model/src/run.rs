@@ -56,7 +56,7 @@ impl Reason {
     }
 
     /// Whether the place was wrong and not the content: such a record consumes nothing and may come again.
-    pub(crate) fn of_place(self) -> bool {
+    pub(crate) fn may_be_resent(self) -> bool {
         matches!(self, Self::Fenced | Self::Gap)
     }
 }
@@ -128,7 +128,7 @@ impl Entry {
     pub(crate) fn known(&self) -> bool {
         match self.verdict {
             Verdict::Applied => true,
-            Verdict::Refused(reason) => !reason.of_place(),
+            Verdict::Refused(reason) => !reason.may_be_resent(),
             Verdict::Repeat(_) => false,
         }
     }
@@ -224,7 +224,7 @@ impl Run {
             let consumes = match entry.verdict {
                 Verdict::Applied => own,
                 Verdict::Refused(reason) => {
-                    own && !reason.of_place() && rules.fires(Rule::RefusalConsumesWriterSeq, is_next)
+                    own && !reason.may_be_resent() && rules.fires(Rule::RefusalConsumesWriterSeq, is_next)
                 }
                 Verdict::Repeat(_) => {
                     !rules.fires(Rule::RepeatOfOtherEpoch, is_next && !own)
@@ -247,7 +247,7 @@ impl Run {
                 let consumes = match entry.verdict {
                     Verdict::Applied => true,
                     Verdict::Refused(reason) => {
-                        !reason.of_place() && rules.fires(Rule::RefusalConsumesJournalSeq, is_next)
+                        !reason.may_be_resent() && rules.fires(Rule::RefusalConsumesJournalSeq, is_next)
                     }
                     Verdict::Repeat(_) => false,
                 };

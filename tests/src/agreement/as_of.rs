@@ -8,7 +8,7 @@ use super::{
 };
 use runlog_model::{History, Model};
 use runlog_projector::index::{
-    past::{Limits, Past},
+    as_of::{Limits, RunAsOf},
     store::{Parts, Rows, anomalies, dead_letters, decode, horizons, meta},
 };
 use runlog_schemas::{
@@ -81,8 +81,8 @@ fn past<R: Rows>(
     at: u32,
     run_id: &str,
     to: Offset,
-) -> Result<Past, anyhow::Error> {
-    let mut past = Past::new(RunId::new(run_id.to_owned())?, PartitionId::new(at)?, history.journal.partitions);
+) -> Result<RunAsOf, anyhow::Error> {
+    let mut past = RunAsOf::new(RunId::new(run_id.to_owned())?, PartitionId::new(at)?, history.journal.partitions);
     past.fold(product.rows[at as usize], to, LIMITS)?;
     Ok(past)
 }

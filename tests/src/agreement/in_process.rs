@@ -7,8 +7,8 @@ use runlog_projector::{
     index::{
         fold::Stop,
         query::{
-            self, Place, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome, recovery, runs,
-            standing, timeline,
+            self, TopicPartition, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome,
+            recovery, runs, standing, timeline,
         },
         store::{Index, Rows},
     },
@@ -60,14 +60,17 @@ fn value<T: Serialize>(answer: T) -> anyhow::Result<Value> {
 }
 
 impl<R: Rows> InProcess<'_, R> {
-    fn places(&self) -> impl Iterator<Item = (&R, Place<'_>)> {
+    fn places(&self) -> impl Iterator<Item = (&R, TopicPartition<'_>)> {
         let partitions = PartitionId::all(u32::MAX);
-        self.rows.iter().zip(partitions).map(|(rows, partition)| (*rows, Place { topic: self.topic, partition }))
+        self.rows
+            .iter()
+            .zip(partitions)
+            .map(|(rows, partition)| (*rows, TopicPartition { topic: self.topic, partition }))
     }
 
-    fn of(&self, run_id: RunId<&str>) -> (&R, Place<'_>) {
+    fn of(&self, run_id: RunId<&str>) -> (&R, TopicPartition<'_>) {
         let partition = partition_of(run_id, u32::try_from(self.rows.len()).unwrap_or(1));
-        (self.rows[partition.index()], Place { topic: self.topic, partition })
+        (self.rows[partition.index()], TopicPartition { topic: self.topic, partition })
     }
 }
 
@@ -75,7 +78,7 @@ impl<R: Rows> InProcess<'_, R> {
     /// `show --raw`, as of an offset where there is one.
     pub fn show_as_of(&self, run_id: RunId<&str>, limit: usize, as_of: Option<Offset>) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
-        let ask = timeline::Ask { limit, show: timeline::Show::Raw, as_of };
+        let ask = timeline::Query { limit, show: timeline::Show::Raw, as_of };
         let lines = all(|cursor| {
             let page = timeline::page(rows, &Contents::none(), place, run_id, ask, cursor)?;
             Ok((page.records, query::parse_cursor(page.next_cursor.as_deref())?))
@@ -115,7 +118,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
 
     fn recover(&self, run_id: RunId<&str>, limit: usize) -> anyhow::Result<Value> {
         let (rows, place) = self.of(run_id);
-        let ask = recovery::Ask { full: true, from_start: false, content: true, limit, pending: limit };
+        let ask = recovery::Query { full: true, from_start: false, content: true, limit, pending: limit };
         recovered(|cursor| {
             let cursor = query::parse_cursor(cursor)?;
             let page = recovery::one(rows, &Contents::none(), place, run_id, ask, cursor.as_deref())?;
@@ -150,7 +153,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
 
     fn facts(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
-        let ask = facts::Ask { at_millis, family: None, limit };
+        let ask = facts::Query { at_millis, family: None, limit };
         let found = all(|cursor| {
             let Some(page) = facts::page(rows, place, run_id, ask, cursor)? else { return Ok((Vec::new(), None)) };
             Ok((page.facts, query::parse_cursor(page.next_cursor.as_deref())?))
@@ -160,7 +163,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
 
     fn show_at(&self, run_id: RunId<&str>, at_millis: i64, limit: usize) -> anyhow::Result<Vec<Value>> {
         let (rows, place) = self.of(run_id);
-        let ask = facts::Ask { at_millis, family: None, limit };
+        let ask = facts::Query { at_millis, family: None, limit };
         let lines = all(|cursor| {
             let page =
                 timeline::held(rows, &Contents::none(), place, run_id, ask, cursor, (None, timeline::Show::Raw))?;
@@ -219,7 +222,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
         record_id: RecordId<&str>,
     ) -> anyhow::Result<Value> {
         let (partition, at) = (PartitionId::new(partition)?, (Offset::new(offset)?, index));
-        let place = Place { topic: self.topic, partition };
+        let place = TopicPartition { topic: self.topic, partition };
         let found = outcome::one(self.rows[partition.index()], place, run_id, at, Some(record_id))?;
         found.map_or(Ok(Value::Null), value)
     }

@@ -8,7 +8,7 @@ use runlog_projector::index::{
         shown::{self, Shows},
     },
     fold,
-    query::Place,
+    query::TopicPartition,
     store::{
         Rows,
         horizons::{self, Horizons},
@@ -51,7 +51,7 @@ pub fn rows<'l, R: Rows>(product: &InProcess<'_, R>, folded: impl Iterator<Item 
             return Err(differs("the rows that changes come to", what));
         }
         let horizons = Horizons::of(*rows).map_err(|error| failed(&error))?;
-        let place = Place { topic: product.topic, partition: PartitionId::ZERO };
+        let place = TopicPartition { topic: product.topic, partition: PartitionId::ZERO };
         let shows = Shows { place, horizons: &horizons };
         let mut keys = BTreeSet::new();
         for (key, row) in &there {

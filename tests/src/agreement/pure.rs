@@ -132,7 +132,7 @@ impl Lane {
     /// Folds a batch; says whether the partition is to be read again from where it is.
     fn took(&mut self, batch: &[Delivery]) -> anyhow::Result<bool> {
         match self.fold.take(batch)? {
-            Step::Went => return Ok(false),
+            Step::Applied => return Ok(false),
             Step::Stopped(stop) => {
                 ensure!(stop.offset >= self.fold.next, "stopped at {} behind {}", stop.offset, self.fold.next);
                 self.stopped = Some(stop);

@@ -176,7 +176,7 @@ fn fold(count: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     for batch in deliveries.chunks(4096) {
         let step = fold.take(batch)?;
-        ensure!(step == runlog_projector::index::fold::Step::Went, "{step:?}");
+        ensure!(step == runlog_projector::index::fold::Step::Applied, "{step:?}");
     }
     figure(&mut Vec::new(), "folded", "records/s", count as f64 / begun.elapsed().as_secs_f64());
     Ok(())
@@ -370,7 +370,7 @@ async fn in_process(bootstrap: &str, topic: &str, dir: &Path, figures: &mut Figu
         let asked = Instant::now();
         let partition = projector.partition_of(run.borrow());
         let store = projector.store(partition);
-        let place = query::Place { topic, partition };
+        let place = query::TopicPartition { topic, partition };
         let answer =
             query::lookup::one(&store.view(), &Contents::none(), place, run.borrow(), fingerprint.borrow(), None)?;
         micros.push(asked.elapsed().as_secs_f64() * 1e6);

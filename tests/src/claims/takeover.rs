@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use runlog_schemas::{
     id::{JournalSeq, RunId, WriterId},
     payload::{ConversationTurn, Payload},
-    record::{JournalRecord, Place},
+    record::{JournalRecord, Sequencing},
 };
 use serde_json::{Value, json};
 
@@ -119,7 +119,7 @@ fn losers_change_nothing(
         let turn = ConversationTurn { message_id, parent_id: None, thread_id: None, kind: "user".into(), content };
         let mut record =
             JournalRecord::new(RunId::new(run)?, id(format!("loser-{number}")), "test", Payload::from(turn));
-        record.place = Place {
+        record.place = Sequencing {
             writer_id: id::<WriterId>(&writer).into(),
             writer_epoch: 1.into(),
             // One in the place of the next record, the others where a loser would begin.

@@ -24,7 +24,7 @@ use runlog_tests::{
 };
 use serde_json::{Value, json};
 
-const PLACE: query::Place<'_> = query::Place { topic: "test", partition: PartitionId::ZERO };
+const PLACE: query::TopicPartition<'_> = query::TopicPartition { topic: "test", partition: PartitionId::ZERO };
 
 /// The run that most of this is about.
 fn run() -> RunId<&'static str> {
@@ -324,7 +324,7 @@ fn recovery_lists_open_items_in_pages() -> anyhow::Result<()> {
     for limit in [1, 2, 3, 100] {
         let (mut cursor, mut found, mut pages) = (None, Vec::new(), 0);
         loop {
-            let ask = query::recovery::Ask { full: false, from_start: false, content: true, limit, pending: limit };
+            let ask = query::recovery::Query { full: false, from_start: false, content: true, limit, pending: limit };
             let key = query::parse_cursor(cursor.as_deref())?;
             let page = query::recovery::one(journal.store(), &Contents::none(), PLACE, run(), ask, key.as_deref())?;
             let page = page.context("a run")?;

@@ -170,8 +170,8 @@ async fn genesis(log: &KafkaLog, registry: Option<&Registry>) -> Result<Genesis,
         }
     };
     let framed = match registry {
-        Some(registry) => registry.restate(&first.value).await,
-        None => codec::restate(&first.value, &NoRegistry),
+        Some(registry) => registry.reframe(&first.value).await,
+        None => codec::reframe(&first.value, &NoRegistry),
     };
     let framed = framed.map_err(|error| {
         let waits = matches!(error, Unreadable::Unresolved { .. });

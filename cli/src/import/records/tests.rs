@@ -5,7 +5,7 @@ use runlog_schemas::codec::{self, Envelope};
 use runlog_schemas::id::ContentHash;
 use runlog_schemas::judge::lifecycle::{Family, State};
 use runlog_schemas::judge::{
-    CallState, CallStatus, CheckpointState, Head, PendingEffect, RunStatus, Seen, Verdict, View, judge,
+    CallState, CallStatus, CheckpointState, FirstJudgement, Head, PendingEffect, RunStatus, Verdict, View, judge,
 };
 
 use super::*;
@@ -15,7 +15,7 @@ use crate::import::{json::Value, tau_bench};
 #[derive(Default)]
 pub(in crate::import) struct Journal {
     pub(in crate::import) head: Head,
-    seen: HashMap<RecordId, Seen>,
+    seen: HashMap<RecordId, FirstJudgement>,
     calls: HashMap<RecordId, CallState>,
     /// The length of each one's message list.
     checkpoints: HashMap<String, u64>,
@@ -28,12 +28,12 @@ impl View for &Journal {
         Ok(self.head.clone())
     }
 
-    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, Infallible> {
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, Infallible> {
         Ok(self.seen.get(record_id.as_str()).cloned())
     }
 
     /// Imports give no id twice.
-    fn seen_again(&mut self, _: RecordId<&str>, _: ContentHash) -> Result<Option<Seen>, Infallible> {
+    fn seen_conflict(&mut self, _: RecordId<&str>, _: ContentHash) -> Result<Option<FirstJudgement>, Infallible> {
         Ok(None)
     }
 
@@ -76,7 +76,7 @@ impl Journal {
     }
 
     fn apply(&mut self, record: &Envelope<'_>) {
-        let seen = Seen { content_hash: record.content_hash(), offset: 0.into(), index: 0, refused: None };
+        let seen = FirstJudgement { content_hash: record.content_hash(), offset: 0.into(), index: 0, refused: None };
         self.seen.insert(record.record_id.to_owned(), seen);
         if let Some(id) = &record.facts.checkpoint_id {
             assert!(record.facts.spans.is_empty(), "an imported list only grows");

@@ -4,7 +4,7 @@
 
 use crate::index::{
     Error,
-    query::{self, Place, time, timeline},
+    query::{self, TopicPartition, time, timeline},
     store::{
         self, INDICES, Index, KeyPart, Parts, RowFamily, RowType, horizons::Horizons, index_of, records::RecordRow,
     },
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, Copy, Debug)]
 pub struct Shows<'a> {
     /// Where the records are.
-    pub place: Place<'a>,
+    pub place: TopicPartition<'a>,
     /// What retention took away of them.
     pub horizons: &'a Horizons,
 }

@@ -9,33 +9,36 @@ use std::fmt;
 const PREFIX: &str = "at:";
 
 /// Where a stream is in each partition: `at:`, then of each the offset that comes next, and behind a dot how many items of
-/// it were given already, separated by commas. It says nothing of indices, so it holds whatever becomes of those.
+/// it were sent already, separated by commas. It says nothing of indices, so it holds whatever becomes of those.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor(Vec<Place>);
+pub struct Cursor(Vec<PartitionProgress>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct PartitionProgress {
     next: Offset,
-    given: u32,
+    sent: u32,
 }
 
 impl Cursor {
     /// Before the first item of these offsets.
     pub fn before(offsets: &[Offset]) -> Self {
-        Self(offsets.iter().map(|next| Place { next: *next, given: 0 }).collect())
+        Self(offsets.iter().map(|next| PartitionProgress { next: *next, sent: 0 }).collect())
     }
 
     /// Reads a cursor of a journal of `partitions`.
     ///
     /// Errors: `Usage` for one of another list or journal.
     pub fn parse(text: &str, partitions: u32) -> Result<Self, Error> {
-        let places = text.strip_prefix(PREFIX).ok_or_else(query::foreign_cursor)?;
+        let partitions_text = text.strip_prefix(PREFIX).ok_or_else(query::foreign_cursor)?;
         let place = |text: &str| {
-            let (next, given) = text.split_once('.').unwrap_or((text, "0"));
-            Some(Place { next: query::number(next)?, given: query::number(given)? })
+            let (next, sent) = text.split_once('.').unwrap_or((text, "0"));
+            Some(PartitionProgress { next: query::number(next)?, sent: query::number(sent)? })
         };
-        let places: Option<Vec<Place>> = places.split(',').map(place).collect();
-        places.filter(|places| places.len() == partitions as usize).map(Self).ok_or_else(query::foreign_cursor)
+        let partitions_text: Option<Vec<PartitionProgress>> = partitions_text.split(',').map(place).collect();
+        partitions_text
+            .filter(|partitions_text| partitions_text.len() == partitions as usize)
+            .map(Self)
+            .ok_or_else(query::foreign_cursor)
     }
 
     /// The offset that comes next of each partition, inclusive.
@@ -43,19 +46,19 @@ impl Cursor {
         self.0.iter().map(|place| place.next).collect()
     }
 
-    /// How many items of an offset were given already.
-    pub fn given(&self, partition: PartitionId, offset: Offset) -> usize {
+    /// How many items of an offset were sent already.
+    pub fn sent(&self, partition: PartitionId, offset: Offset) -> usize {
         let place = self.0.get(partition.index()).filter(|place| place.next == offset);
-        place.map_or(0, |place| place.given as usize)
+        place.map_or(0, |place| place.sent as usize)
     }
 
-    /// Goes on behind `given` items of `of` that a record has.
-    pub fn advance(&mut self, record: &Delivery, given: usize, of: usize) {
+    /// Goes on behind `sent` items of `of` that a record has.
+    pub fn advance(&mut self, record: &Delivery, sent: usize, of: usize) {
         let Some(place) = self.0.get_mut(record.partition.index()) else { return };
-        *place = if given < of {
-            Place { next: record.offset, given: u32::try_from(given).unwrap_or(u32::MAX) }
+        *place = if sent < of {
+            PartitionProgress { next: record.offset, sent: u32::try_from(sent).unwrap_or(u32::MAX) }
         } else {
-            Place { next: record.offset.saturating_add(1), given: 0 }
+            PartitionProgress { next: record.offset.saturating_add(1), sent: 0 }
         };
     }
 }
@@ -63,11 +66,11 @@ impl Cursor {
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(PREFIX)?;
-        for (nth, Place { next, given }) in self.0.iter().enumerate() {
+        for (nth, PartitionProgress { next, sent }) in self.0.iter().enumerate() {
             let comma = if nth == 0 { "" } else { "," };
             write!(f, "{comma}{next}")?;
-            if *given > 0 {
-                write!(f, ".{given}")?;
+            if *sent > 0 {
+                write!(f, ".{sent}")?;
             }
         }
         Ok(())
@@ -93,7 +96,7 @@ mod tests {
         cursor.advance(&at(2, 3), 1, 1);
         assert_eq!(cursor.to_string(), "at:7,5.2,4");
         assert_eq!(Cursor::parse("at:7,5.2,4", 3).unwrap(), cursor);
-        assert_eq!((cursor.given(1.into(), 5.into()), cursor.given(1.into(), 6.into())), (2, 0));
+        assert_eq!((cursor.sent(1.into(), 5.into()), cursor.sent(1.into(), 6.into())), (2, 0));
         for foreign in ["", "at:", "at:7,5.2", "at:7,5.2,4,0", "at:7,5.,4", "at:7,+5,4", "7,5.2,4", "0a0b", "at:7,-1,4"]
         {
             assert!(Cursor::parse(foreign, 3).is_err(), "{foreign}");

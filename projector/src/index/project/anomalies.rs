@@ -1,28 +1,28 @@
 //! `anomalies`: what was refused, and why.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     anomalies::{AnomalyRow, by_content, by_id, key, of_run, repeat},
     records,
 };
-use runlog_schemas::judge::{Reason, Seen};
+use runlog_schemas::judge::{FirstJudgement, Reason};
 
 /// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that the
 /// same again is a repeat; where the id already stands for another record, by id and content.
 pub fn refused<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     changes.put(key(at.offset, at.index), &anomaly_row(record, reason));
     changes.mark(of_run(record.run_id, at.offset, at.index));
-    if reason.of_place() {
+    if reason.may_be_resent() {
         return Ok(());
     }
     let content_hash = record.content_hash();
-    let seen = Seen { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
+    let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
     let id = by_id(record.run_id, record.record_id);
     let known = changes.has(&id)? || changes.has(&records::by_id(record.run_id, record.record_id))?;
     changes.put(if known { by_content(record.run_id, record.record_id, content_hash) } else { id }, &seen);
@@ -30,14 +30,19 @@ pub fn refused<R: Rows>(
 }
 
 /// Keeps what a record repeats that was refused.
-pub fn repeated<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, first: &Seen, changes: &mut Changes<'_, R>) {
+pub fn repeated<R: Rows>(
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+    first: &FirstJudgement,
+    changes: &mut Changes<'_, R>,
+) {
     if first.refused.is_some() {
         changes.put(repeat(record.run_id, at.offset), first);
     }
 }
 
 /// The row of an anomaly.
-fn anomaly_row(record: OfRun<'_, '_>, reason: Reason) -> AnomalyRow {
+fn anomaly_row(record: RunRecord<'_, '_>, reason: Reason) -> AnomalyRow {
     AnomalyRow {
         run_id: record.run_id.to_owned(),
         record_id: record.record_id.to_owned(),

@@ -2,7 +2,7 @@
 //! refused. Nothing is ever half visible, since what is left is part of one write batch of the store.
 
 use super::{
-    Changes, Effect, OfRun, RecordContext, anomalies, effects, records,
+    Changes, Effect, RecordContext, RunRecord, anomalies, effects, records,
     run_view::RunView,
     runs,
     single::{one, settle},
@@ -15,7 +15,7 @@ use runlog_schemas::judge::{
 
 /// Takes in a batch of a run's records.
 pub(super) fn record<R: Rows>(
-    batch: OfRun<'_, '_>,
+    batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
@@ -33,7 +33,7 @@ pub(super) fn record<R: Rows>(
     records::batch(batch, at, changes);
     for (index, part) in (0..).zip(&parts) {
         // All of them are of the batch's run.
-        let Some(part) = OfRun::new(part) else { continue };
+        let Some(part) = RunRecord::new(part) else { continue };
         let framed = part.framed();
         let effect = one(part, RecordContext { index, framed: &framed, ..at }, changes)?;
         if let Some(reason) = effect.refusal() {
@@ -48,7 +48,7 @@ pub(super) fn record<R: Rows>(
 
 /// Keeps a batch's refusal for the record at `fault`, and what its results tell of pending effects.
 fn refused<R: Rows>(
-    batch: OfRun<'_, '_>,
+    batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     fault: u32,
     reason: Reason,
@@ -57,7 +57,7 @@ fn refused<R: Rows>(
     anomalies::refused(batch, RecordContext { index: fault, ..at }, reason, changes)?;
     if matches!(reason, Reason::Fenced | Reason::Ended) {
         for (index, part) in (0..).zip(&batch.records().unwrap_or_default()) {
-            if let Some(part) = OfRun::new(part).filter(|part| part.run_id == batch.run_id) {
+            if let Some(part) = RunRecord::new(part).filter(|part| part.run_id == batch.run_id) {
                 effects::evidence(part, RecordContext { index, framed: &part.framed(), ..at }, reason, changes)?;
             }
         }

@@ -1,6 +1,6 @@
 //! `checkpoints`: by rank and by id, and their message lists.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     checkpoints::{ArrayRow, CheckpointRow, HeldAt, List, MessageRow, RankRow, array, by_id, key, message, prefix},
@@ -20,7 +20,7 @@ pub(super) use list::bytes_of;
 
 /// Takes in a checkpoint, or a prune of checkpoints. Runs behind `runs`, which counts the record.
 pub fn applied<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -60,7 +60,7 @@ pub fn applied<R: Rows>(
 /// Adds a checkpoint's own messages to the run's array. The facts say how many there are and how large each is; a text
 /// that is another size is not kept, and no list with that message is ever valid. Where the payload is in the content
 /// store, which is not asked here, the rows say which message of which record they are.
-fn bring<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
+fn bring<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, end: &mut ArrayRow, changes: &mut Changes<'_, R>) {
     if record.facts.message_bytes.is_empty() {
         return;
     }

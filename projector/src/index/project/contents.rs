@@ -1,13 +1,13 @@
 //! `contents`: what is named, whether it is there or not.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     Rows,
     contents::{ContentRow, key},
 };
 
 /// Takes in the claim check of a record that is kept, applied or as evidence.
-pub fn kept<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn kept<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     if let Some(stored) = record.stored() {
         let (record_id, logged_at_millis) = (record.record_id.to_owned(), at.logged_at_millis);
         let row = ContentRow { record_id, stored: stored.clone(), logged_at_millis };

@@ -4,7 +4,7 @@ use crate::index::store::records::Bytes;
 use runlog_schemas::{
     codec::Envelope,
     id::{Offset, PartitionId, RunId},
-    judge::{Reason, Seen},
+    judge::{FirstJudgement, Reason},
     record::RecordKind,
 };
 
@@ -32,20 +32,20 @@ impl RecordContext<'_> {
 
 /// A record that belongs to a run, and that run.
 #[derive(Clone, Copy, Debug)]
-pub struct OfRun<'e, 'd> {
+pub struct RunRecord<'e, 'd> {
     /// The run.
     pub run_id: RunId<&'d str>,
     record: &'e Envelope<'d>,
 }
 
-impl<'e, 'd> OfRun<'e, 'd> {
+impl<'e, 'd> RunRecord<'e, 'd> {
     /// None for a record that belongs to its partition.
     pub fn new(record: &'e Envelope<'d>) -> Option<Self> {
         record.run_id.map(|run_id| Self { run_id, record })
     }
 }
 
-impl<'d> std::ops::Deref for OfRun<'_, 'd> {
+impl<'d> std::ops::Deref for RunRecord<'_, 'd> {
     type Target = Envelope<'d>;
     fn deref(&self) -> &Envelope<'d> {
         self.record
@@ -60,7 +60,7 @@ pub enum Effect {
     /// It was judged before.
     Repeat {
         /// Where, and what came of it then.
-        first: Seen,
+        first: FirstJudgement,
         /// Whether it consumed a number all the same.
         numbered: bool,
     },

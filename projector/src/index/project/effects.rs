@@ -1,6 +1,6 @@
 //! `effects`: pending from the request or the intent until it ends; refused results are kept as evidence meanwhile.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow, EvidenceRow, PENDING, ended, pending},
@@ -10,13 +10,13 @@ use runlog_schemas::{
     id::{RecordId, RunId},
     judge::{
         PendingEffect, Reason,
-        lifecycle::{Behind, Family, State, Step},
+        lifecycle::{Family, State, StateChange, StatusReport},
     },
 };
 
 /// Takes in a request, an attempt, a result or a decision. Runs behind `tool_calls`, which numbers the occurrence.
 pub fn applied<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -34,7 +34,7 @@ pub fn applied<R: Rows>(
     Ok(())
 }
 
-fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
+fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: EffectRow, changes: &mut Changes<'_, R>) {
     row.revision += 1;
     let key = pending(record.run_id, row.kind, id);
     let decision = record.facts.status.as_deref().unwrap_or_default();
@@ -65,7 +65,7 @@ fn answered<R: Rows>(record: OfRun<'_, '_>, id: RecordId<&str>, mut row: EffectR
 }
 
 fn requested<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -80,7 +80,13 @@ fn requested<R: Rows>(
 }
 
 /// An effect that begins with `record`.
-fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_>, at: RecordContext<'_>) -> EffectRow {
+fn begun(
+    kind: EffectKind,
+    tool_name: String,
+    status: &str,
+    record: RunRecord<'_, '_>,
+    at: RecordContext<'_>,
+) -> EffectRow {
     EffectRow {
         kind,
         tool_name,
@@ -102,8 +108,8 @@ fn begun(kind: EffectKind, tool_name: String, status: &str, record: OfRun<'_, '_
 
 /// Takes in what a record says of a contract's effect, tool call or delivery.
 pub(super) fn stepped<R: Rows>(
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -114,10 +120,10 @@ pub(super) fn stepped<R: Rows>(
         Some(row) => Some(row),
         None => changes.get(&over)?,
     };
-    let behind = step.behind(before.as_ref().map(|row| row.status.as_str()));
+    let behind = step.change_from(before.as_ref().map(|row| row.status.as_str()));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
     let begins = || begun(kind, tool_name, step.status, record, at);
-    if behind == Behind::Ended {
+    if behind == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
         let row = EffectRow {
             status: step.status.to_owned(),
@@ -130,9 +136,9 @@ pub(super) fn stepped<R: Rows>(
         return Ok(());
     }
     let row = match before {
-        None if behind == Behind::Open && step.family.may_have_happened(step.status) => begins(),
+        None if behind == StateChange::Open && step.family.may_have_happened(step.status) => begins(),
         Some(row) if step.known() && changes.has(&open)? => EffectRow {
-            status: if behind == Behind::Open { step.status.to_owned() } else { row.status },
+            status: if behind == StateChange::Open { step.status.to_owned() } else { row.status },
             attempts: row.attempts + u32::from(step.family.starts(step.status)),
             // Whoever decided that it did not happen asserted that nobody is at it any more.
             cleared: false,
@@ -174,15 +180,15 @@ pub(super) fn state<R: Rows>(
 }
 
 /// What a record says that an effect came to: its kind, its id, the status.
-fn result_of(record: OfRun<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
+fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
     let call = |status: &str| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
     match record.facts.payload_type.as_str() {
         "tool_call_completed" => call("completed"),
         "tool_call_failed" => call("failed"),
         _ => {
-            let step = Step::of(&record)?;
+            let step = StatusReport::of(&record)?;
             let kind = EffectKind::of(step.family)?;
-            let ends = step.behind(None) == Behind::Ended;
+            let ends = step.change_from(None) == StateChange::Ended;
             let id = RecordId::new(step.key.clone()).ok()?;
             ends.then(|| (kind, id, step.status.to_owned()))
         }
@@ -191,7 +197,7 @@ fn result_of(record: OfRun<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
 
 /// Keeps a refused result for whoever reconciles, while its effect is pending.
 pub fn evidence<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     reason: Reason,
     changes: &mut Changes<'_, R>,

@@ -1,6 +1,6 @@
 //! `events`: applied records by the summary that they bring for event streams.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     Key, Rows,
     events::{self, EACH_MAX, TEXT_BYTES_MAX},
@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{codec::Entity, refs::EntityKind};
 
 /// Takes in a record's summary.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     // The record was read to its last byte before: there is always a summary.
     let Ok(event) = record.event() else { return };
     let run_id = record.run_id.to_owned();

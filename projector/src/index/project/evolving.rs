@@ -1,6 +1,6 @@
 //! What goes from state to state: the rows that several indices share.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, INDICES, Index, Rows,
     evolving::{FactRow, StateRow, ended, fact, open},
@@ -8,7 +8,7 @@ use crate::index::store::{
 };
 use runlog_schemas::{
     id::RunId,
-    judge::lifecycle::{Behind, Family, State, Step},
+    judge::lifecycle::{Family, State, StateChange, StatusReport},
 };
 
 /// The index of a family; none for effects, whose rows are other ones.
@@ -19,17 +19,17 @@ pub(super) fn index(family: Family) -> Option<Index> {
 /// Keeps what a record says, and where that leaves what it speaks of.
 pub(super) fn applied<R: Rows>(
     index: Index,
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     said(index, record, step, at, changes);
     let before = row(index, record.run_id, &step.key, changes)?;
-    let has_ended = match step.behind(before.as_ref().map(|row| row.state.status.as_str())) {
-        Behind::Same => return Ok(()),
-        Behind::Open => false,
-        Behind::Ended => true,
+    let has_ended = match step.change_from(before.as_ref().map(|row| row.state.status.as_str())) {
+        StateChange::Unchanged => return Ok(()),
+        StateChange::Open => false,
+        StateChange::Ended => true,
     };
     let began = before.as_ref().map(|row| (row.journal_seq, row.began_offset, row.began_index));
     let (journal_seq, began_offset, began_index) = began.unwrap_or((record.journal_seq, at.offset, at.index));
@@ -45,8 +45,8 @@ pub(super) fn applied<R: Rows>(
 /// Keeps what a record says and leaves everything where it stands.
 pub(super) fn said<R: Rows>(
     index: Index,
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) {

@@ -1,6 +1,6 @@
 //! Evolving facts: what is stated of them beside the records that their own indices take in.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     evolving::{FactRow, PROPOSALS, fact},
@@ -12,14 +12,14 @@ use crate::index::store::{
 use runlog_schemas::{
     codec,
     id::{JournalSeq, Offset, RecordId},
-    judge::Seen,
+    judge::FirstJudgement,
     record::Validity,
 };
 
 /// Takes in a record that moves nothing and may say something of another valid time all the same: what was said before, and
 /// a proposal that is taken back.
 pub fn repeated<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -34,12 +34,12 @@ pub fn repeated<R: Rows>(
 /// Takes in a retraction: of what the record that it names states, which was applied before it. It says nothing where it
 /// names another one. Two gets, and the rows of the fact.
 pub fn retracted<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     let Some(id) = record.facts.key.as_deref().and_then(|key| RecordId::new(key).ok()) else { return Ok(()) };
-    let Some(seen) = changes.get::<Seen>(&records::by_id(record.run_id, id))? else { return Ok(()) };
+    let Some(seen) = changes.get::<FirstJudgement>(&records::by_id(record.run_id, id))? else { return Ok(()) };
     let place = (seen.offset, seen.index);
     let row: Option<RecordRow> = changes.get(&records::key(record.run_id, place.0, place.1))?;
     let Some(row) = row else { return Ok(()) };
@@ -56,7 +56,7 @@ pub fn retracted<R: Rows>(
 /// Whether the record at a place is about a call: a decision may be about an effect of another kind, or the id that it
 /// names became a request's later.
 fn is_of_call<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     request: &str,
     place: (Offset, u32),
     changes: &Changes<'_, R>,
@@ -68,7 +68,7 @@ fn is_of_call<R: Rows>(
 
 /// Keeps what a record states of a fact.
 fn state<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     (family, key): (Family, &str),
     status: &str,

@@ -1,13 +1,13 @@
 //! `recovery_markers`: where a run's recovery markers are.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     Rows,
     markers::{MarkerRow, key},
 };
 
 /// Takes in a marker.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let row = MarkerRow { record_id: record.record_id.to_owned(), journal_seq: record.journal_seq };
     changes.put(key(record.run_id, at.offset, at.index), &row);
 }

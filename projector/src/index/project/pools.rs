@@ -1,16 +1,16 @@
 //! `pools`: which pools a run is in, and which runs a pool has.
 
-use super::{Changes, OfRun, RecordContext, evolving};
+use super::{Changes, RecordContext, RunRecord, evolving};
 use crate::index::store::{
     self, Rows,
     pools::{INDEX, member},
 };
-use runlog_schemas::judge::lifecycle::Step;
+use runlog_schemas::judge::lifecycle::StatusReport;
 
 /// Takes in what a record says of a pool.
 pub fn applied<R: Rows>(
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {

@@ -1,22 +1,23 @@
 //! `records`: every applied record, whole, and its id.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     Rows,
     records::{RecordRow, by_id, key},
 };
-use runlog_schemas::judge::Seen;
+use runlog_schemas::judge::FirstJudgement;
 
 /// Keeps the record and remembers its id.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let row = RecordRow { logged_at_millis: at.logged_at_millis, framed: at.row_bytes() };
     changes.put(key(record.run_id, at.offset, at.index), &row);
-    let seen = Seen { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
+    let seen =
+        FirstJudgement { content_hash: record.content_hash(), offset: at.offset, index: at.index, refused: None };
     changes.put(by_id(record.run_id, record.record_id), &seen);
 }
 
 /// Remembers the id of a batch, whose place is that of the first of its records: these are kept, each for itself.
-pub fn batch<R: Rows>(batch: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
-    let seen = Seen { content_hash: batch.content_hash(), offset: at.offset, index: 0, refused: None };
+pub fn batch<R: Rows>(batch: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+    let seen = FirstJudgement { content_hash: batch.content_hash(), offset: at.offset, index: 0, refused: None };
     changes.put(by_id(batch.run_id, batch.record_id), &seen);
 }

@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::{
     id::{ContentHash, RecordId, RunId},
     judge::{
-        CallState, CheckpointState, Head, PendingEffect, Seen, View,
+        CallState, CheckpointState, FirstJudgement, Head, PendingEffect, View,
         lifecycle::{Family, State},
     },
 };
@@ -27,11 +27,15 @@ impl<R: Rows> View for RunView<'_, '_, R> {
         Ok(row.map(|row| row.head).unwrap_or_default())
     }
 
-    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<Seen>, store::Error> {
+    fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, store::Error> {
         store::seen(self.run_id, record_id, |key| self.changes.get(key))
     }
 
-    fn seen_again(&mut self, record_id: RecordId<&str>, content: ContentHash) -> Result<Option<Seen>, store::Error> {
+    fn seen_conflict(
+        &mut self,
+        record_id: RecordId<&str>,
+        content: ContentHash,
+    ) -> Result<Option<FirstJudgement>, store::Error> {
         self.changes.get(&store::anomalies::by_content(self.run_id, record_id, content))
     }
 

@@ -1,6 +1,6 @@
 //! `runs`: the head behind each record.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     runs::{RunRow, key},
@@ -8,7 +8,7 @@ use crate::index::store::{
 use runlog_schemas::judge::Head;
 
 /// The run's head moves with every applied record.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, head: Head, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, head: Head, changes: &mut Changes<'_, R>) {
     let row = RunRow { head, offset: at.offset, index: at.index, updated_at_millis: at.logged_at_millis };
     changes.put(key(record.run_id), &row);
 }
@@ -16,7 +16,7 @@ pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, head: Head
 /// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless it
 /// does.
 pub fn numbered<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     head: Head,
     changes: &mut Changes<'_, R>,
 ) -> Result<bool, store::Error> {

@@ -2,21 +2,21 @@
 //! indices. A new index is called here.
 
 use super::{
-    Changes, Effect, OfRun, RecordContext, anomalies, checkpoints, contents, effects, events, evolving, facts, keys,
-    markers, pools, records, run_view::RunView, runs, tool_calls, turns, write_backs,
+    Changes, Effect, RecordContext, RunRecord, anomalies, checkpoints, contents, effects, events, evolving, facts,
+    keys, markers, pools, records, run_view::RunView, runs, tool_calls, turns, write_backs,
 };
 use crate::index::store::{self, Rows};
 use runlog_schemas::{
     judge::{
         self, Reason, Verdict,
-        lifecycle::{Family, Step},
+        lifecycle::{Family, StatusReport},
     },
     record::RecordKind,
 };
 
 /// Takes in a record, alone or of a batch.
 pub(super) fn one<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<Effect, store::Error> {
@@ -26,7 +26,7 @@ pub(super) fn one<R: Rows>(
 
 /// Does what a verdict says.
 pub(super) fn settle<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     verdict: Verdict,
     changes: &mut Changes<'_, R>,
@@ -62,7 +62,7 @@ pub(super) fn settle<R: Rows>(
 
 /// The indices of what the record speaks of.
 fn indexed<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -78,7 +78,7 @@ fn indexed<R: Rows>(
         RecordKind::ConversationTurn => turns::applied(record, at, changes),
         RecordKind::Retraction => facts::retracted(record, at, changes)?,
         _ if record.facts.payload_type == "recovery" => markers::applied(record, at, changes),
-        _ => match Step::of(&record) {
+        _ => match StatusReport::of(&record) {
             Some(step) => stepped(record, &step, at, changes)?,
             None => facts::repeated(record, at, changes)?,
         },
@@ -88,8 +88,8 @@ fn indexed<R: Rows>(
 
 /// The index of what goes from state to state.
 fn stepped<R: Rows>(
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {

@@ -1,6 +1,6 @@
 //! `tool_calls`: a request makes a call, an answer ends it.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
     effects::{EffectKind, EffectRow},
@@ -11,7 +11,7 @@ use runlog_schemas::{id::RecordId, judge::CallStatus};
 
 /// Takes in a request, a result, or a resolution that ends a call.
 pub fn applied<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -33,7 +33,7 @@ pub fn applied<R: Rows>(
 }
 
 fn requested<R: Rows>(
-    record: OfRun<'_, '_>,
+    record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -67,7 +67,10 @@ fn requested<R: Rows>(
 }
 
 /// What an answering record ends its call as; none where it does not end it.
-pub fn ended_as<R: Rows>(record: OfRun<'_, '_>, changes: &Changes<'_, R>) -> Result<Option<CallStatus>, store::Error> {
+pub fn ended_as<R: Rows>(
+    record: RunRecord<'_, '_>,
+    changes: &Changes<'_, R>,
+) -> Result<Option<CallStatus>, store::Error> {
     Ok(match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
         ("tool_call_completed", _) | ("effect_resolution", Some("done")) => Some(CallStatus::Completed),
         ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),

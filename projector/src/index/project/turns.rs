@@ -1,13 +1,13 @@
 //! `turns`: conversation turns by message id.
 
-use super::{Changes, OfRun, RecordContext};
+use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     Rows, facts,
     turns::{TurnRow, key},
 };
 
 /// Takes in a turn.
-pub fn applied<R: Rows>(record: OfRun<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
+pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, changes: &mut Changes<'_, R>) {
     let Some(message_id) = record.facts.key.as_deref() else { return };
     let validity = facts::validity(&record);
     let row = TurnRow { record_id: record.record_id.to_owned(), journal_seq: record.journal_seq, validity };

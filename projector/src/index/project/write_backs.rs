@@ -1,20 +1,20 @@
 //! `write_backs`: what is staged, until it is committed or rejected.
 
-use super::{Changes, OfRun, RecordContext, evolving};
+use super::{Changes, RecordContext, RunRecord, evolving};
 use crate::index::store::{
     self, Parts, Rows,
     evolving::StateRow,
     write_backs::{INDEX, open_of_number},
 };
-use runlog_schemas::judge::lifecycle::{Step, write_back_of};
+use runlog_schemas::judge::lifecycle::{StatusReport, write_back_of};
 
 /// Takes in what a record says of a transaction.
 ///
 /// A rejection of what its own epoch did not stage rejects the newest open one of that number of an earlier epoch: so a
 /// successor gives up what a dead writer left. Where there is none it stands as evidence, for itself.
 pub fn applied<R: Rows>(
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -22,7 +22,7 @@ pub fn applied<R: Rows>(
         && evolving::row(INDEX, record.run_id, &step.key, changes)?.is_none()
         && let Some((key, mut row)) = left(record, step, changes)?
     {
-        evolving::said(INDEX, record, &Step { key: key.clone(), ..step.clone() }, at, changes);
+        evolving::said(INDEX, record, &StatusReport { key: key.clone(), ..step.clone() }, at, changes);
         row.state.status = step.status.to_owned();
         row.state.ended = true;
         row.state.set_by = record.payload_hash();
@@ -36,8 +36,8 @@ pub fn applied<R: Rows>(
 
 /// What an earlier epoch staged under the number that `step` names and left open: the newest.
 fn left<R: Rows>(
-    record: OfRun<'_, '_>,
-    step: &Step<'_>,
+    record: RunRecord<'_, '_>,
+    step: &StatusReport<'_>,
     changes: &Changes<'_, R>,
 ) -> Result<Option<(String, StateRow)>, store::Error> {
     let Some((txn, _)) = write_back_of(&step.key) else { return Ok(None) };

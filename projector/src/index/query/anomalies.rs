@@ -1,6 +1,6 @@
 //! What was refused.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -16,7 +16,7 @@ use runlog_schemas::{
 /// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a run's).
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: Option<RunId<&str>>,
     cursor: Option<&[u8]>,
     limit: usize,
@@ -38,9 +38,9 @@ pub fn page<R: Rows>(
     }
 }
 
-fn answer(place: Place<'_>, offset: Offset, index: u32, row: AnomalyRow) -> Anomaly {
+fn answer(place: TopicPartition<'_>, offset: Offset, index: u32, row: AnomalyRow) -> Anomaly {
     Anomaly {
-        position: place.at(offset, index),
+        position: place.position(offset, index),
         run_id: row.run_id,
         record_id: row.record_id,
         reason: row.reason.into(),

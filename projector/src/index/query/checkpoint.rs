@@ -1,6 +1,6 @@
 //! Where an agent's loop stood.
 
-use super::{Content, Place};
+use super::{Content, TopicPartition};
 use crate::index::{
     Contents, Error,
     content::Lost,
@@ -43,7 +43,7 @@ pub struct Latest {
 pub fn latest<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     at_or_before: Option<JournalSeq>,
 ) -> Result<Latest, Error> {
@@ -77,7 +77,7 @@ pub fn latest<R: Rows>(
 ///
 /// Errors: `NotFound` where the run has no checkpoint there that is valid; `MissingContent` where it has one and its content
 /// cannot be had, `Internal` where too many are not valid: neither says that there is none.
-pub fn found(place: Place<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
+pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
     if let Some((row, checkpoint)) = latest.found {
         return Ok(answer(place, &row, checkpoint, true));
     }
@@ -110,7 +110,7 @@ fn ids<R: Rows>(
         let id = store::decode::<RankRow>(key, row)?.checkpoint_id;
         if horizons.concern(LOOP_CHECKPOINT)
             && let Some(row) = rows.get::<CheckpointRow>(&by_id(run_id, &id))?
-            && horizons.taken(LOOP_CHECKPOINT, row.offset, row.logged_at_millis).is_some()
+            && horizons.dropped_by(LOOP_CHECKPOINT, row.offset, row.logged_at_millis).is_some()
         {
             return Ok(ControlFlow::Continue(()));
         }
@@ -139,19 +139,19 @@ pub fn load<R: Rows>(
     rows: &R,
     contents: &Contents,
     horizons: &Horizons,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     id: &str,
 ) -> Result<Loaded, Error> {
     let row: Option<CheckpointRow> = rows.get(&by_id(run_id, id))?;
     let Some(row) = row.filter(|row| !row.pruned) else { return Ok(Loaded::Invalid) };
-    let mut held = Held { rows, contents, horizons, place, run_id, last: None };
-    let mut checkpoint = match held.checkpoint((row.offset, row.index))? {
+    let mut reader = MessageReader { rows, contents, horizons, place, run_id, last: None };
+    let mut checkpoint = match reader.checkpoint((row.offset, row.index))? {
         Ok(Some(checkpoint)) if checkpoint.schema_version <= LOOP_CHECKPOINT_SCHEMA_VERSION => checkpoint,
         Ok(_) => return Ok(Loaded::Invalid),
         Err(lost) => return Ok(Loaded::Lost(lost)),
     };
-    let list = match list(&mut held, &row, &checkpoint.messages)? {
+    let list = match list(&mut reader, &row, &checkpoint.messages)? {
         Ok(Some(list)) => list,
         Ok(None) => return Ok(Loaded::Invalid),
         Err(lost) => return Ok(Loaded::Lost(lost)),
@@ -168,21 +168,21 @@ pub fn load<R: Rows>(
 type OrLost<T> = Result<T, Box<Lost>>;
 
 /// Messages whose record has its payload in the content store: the last such payload is kept, for neighbours ask for it.
-struct Held<'a, R> {
+struct MessageReader<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
     horizons: &'a Horizons,
-    place: Place<'a>,
+    place: TopicPartition<'a>,
     run_id: RunId<&'a str>,
     last: Option<((Offset, u32), Vec<Json>)>,
 }
 
-impl<R: Rows> Held<'_, R> {
+impl<R: Rows> MessageReader<'_, R> {
     /// The checkpoint that the record at a place carries, its payload brought back where it is stored; none where it was
     /// taken away.
     fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
         let Some(record) = super::record(self.rows, self.horizons, self.run_id, at)? else { return Ok(Ok(None)) };
-        let Content::There(payload) = record.payload else { return Ok(Ok(None)) };
+        let Content::Available(payload) = record.payload else { return Ok(Ok(None)) };
         Ok(match self.contents.open(self.place, record.body.record_id.borrow(), at, payload) {
             Ok(Payload::LoopCheckpoint(checkpoint)) => Ok(Some(checkpoint)),
             Ok(_) => Ok(None),
@@ -193,7 +193,7 @@ impl<R: Rows> Held<'_, R> {
     /// The text of a message, wherever it is; none where no record carries it, or where it was taken away.
     fn text(&mut self, row: MessageRow) -> Result<OrLost<Option<Json>>, Error> {
         let MessageRow { text, held, offset, logged_at_millis, .. } = row;
-        if self.horizons.taken(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {
+        if self.horizons.dropped_by(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {
             return Ok(Ok(None));
         }
         let (None, Some(held)) = (&text, held) else { return Ok(Ok(text)) };
@@ -212,19 +212,19 @@ impl<R: Rows> Held<'_, R> {
 /// The messages of a checkpoint, of which it brought `own`; none where one is missing, or is not as large as the facts
 /// that the judge went by said.
 fn list<R: Rows>(
-    held: &mut Held<'_, R>,
+    reader: &mut MessageReader<'_, R>,
     row: &CheckpointRow,
     own: &[Json],
 ) -> Result<OrLost<Option<Vec<Json>>>, Error> {
     let mut ranges = Vec::new();
     for at in &row.list.pages {
-        ranges.extend(held.rows.get::<Vec<Range>>(&page(held.run_id, at.page))?.unwrap_or_default());
+        ranges.extend(reader.rows.get::<Vec<Range>>(&page(reader.run_id, at.page))?.unwrap_or_default());
     }
     ranges.extend_from_slice(&row.list.tail);
     // The judge let no longer one pass.
     let mut messages = Vec::with_capacity(row.list.messages.min(MESSAGES_MAX) as usize);
     for range in ranges {
-        if let Err(lost) = read(held, row.own_from, &range, own, &mut messages)? {
+        if let Err(lost) = read(reader, row.own_from, &range, own, &mut messages)? {
             return Ok(Err(lost));
         }
     }
@@ -235,27 +235,27 @@ fn list<R: Rows>(
 
 /// Reads the messages of a range: those before `own_from` from the array, the others from the record that brought them.
 fn read<R: Rows>(
-    held: &mut Held<'_, R>,
+    reader: &mut MessageReader<'_, R>,
     own_from: u64,
     range: &Range,
     own: &[Json],
     messages: &mut Vec<Json>,
 ) -> Result<OrLost<()>, Error> {
     let older = own_from.saturating_sub(range.from).min(range.count);
-    let (first, mut left) = (message(held.run_id, range.from), older);
+    let (first, mut left) = (message(reader.run_id, range.from), older);
     let mut found = Vec::new();
     if older == 1 {
-        found.extend(held.rows.get::<MessageRow>(&first)?);
+        found.extend(reader.rows.get::<MessageRow>(&first)?);
     } else if older > 0 {
-        let prefix = message_prefix(held.run_id);
-        held.rows.scan(prefix.bytes(), first.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        let prefix = message_prefix(reader.run_id);
+        reader.rows.scan(prefix.bytes(), first.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
             found.push(store::decode::<MessageRow>(key, row)?);
             left -= 1;
             Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
     }
     for row in found {
-        match held.text(row)? {
+        match reader.text(row)? {
             Ok(text) => messages.extend(text),
             Err(lost) => return Ok(Err(lost)),
         }
@@ -267,7 +267,7 @@ fn read<R: Rows>(
 }
 
 /// A checkpoint as it is answered, with its messages or without.
-pub fn answer(place: Place<'_>, row: &CheckpointRow, checkpoint: LoopCheckpoint, full: bool) -> Checkpoint {
+pub fn answer(place: TopicPartition<'_>, row: &CheckpointRow, checkpoint: LoopCheckpoint, full: bool) -> Checkpoint {
     Checkpoint {
         checkpoint_id: checkpoint.checkpoint_id,
         covers_journal_seq: checkpoint.covers_journal_seq,
@@ -276,6 +276,6 @@ pub fn answer(place: Place<'_>, row: &CheckpointRow, checkpoint: LoopCheckpoint,
         messages: full.then_some(checkpoint.messages),
         state: checkpoint.state,
         unanswered: checkpoint.unanswered,
-        position: place.at(row.offset, row.index),
+        position: place.position(row.offset, row.index),
     }
 }

@@ -1,6 +1,6 @@
 //! Bytes that nobody could read.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -16,7 +16,7 @@ use runlog_schemas::{
 /// A page of this partition's dead letters, in log order.
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<DeadLetter>, Option<Vec<u8>>), Error> {
@@ -27,14 +27,18 @@ pub fn page<R: Rows>(
 }
 
 /// One dead letter and what was wrong with it.
-pub fn one<R: Rows>(rows: &R, place: Place<'_>, offset: Offset) -> Result<Option<(DeadLetter, String)>, Error> {
+pub fn one<R: Rows>(
+    rows: &R,
+    place: TopicPartition<'_>,
+    offset: Offset,
+) -> Result<Option<(DeadLetter, String)>, Error> {
     let row: Option<DeadLetterRow> = rows.get(&key(offset))?;
     Ok(row.map(|row| (answer(place, offset, &row), row.detail)))
 }
 
-fn answer(place: Place<'_>, offset: Offset, row: &DeadLetterRow) -> DeadLetter {
+fn answer(place: TopicPartition<'_>, offset: Offset, row: &DeadLetterRow) -> DeadLetter {
     DeadLetter {
-        position: place.at(offset, 0),
+        position: place.position(offset, 0),
         reason: OrOther::of(&row.reason),
         sha256: row.sha256.to_string(),
         bytes: row.bytes,

@@ -1,6 +1,6 @@
 //! What may have happened outside.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 /// Errors: `Usage` for a cursor of another list.
 pub fn pending<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
     limit: usize,
@@ -79,7 +79,7 @@ pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Res
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     only_pending: bool,
     only_unsafe: bool,
     cursor: Option<&[u8]>,
@@ -110,11 +110,11 @@ pub fn page<R: Rows>(
     Ok((found, None))
 }
 
-fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
+fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending: bool) -> Effect {
     let (class, reason) = class(row.has_key, row.cleared);
     Effect {
         run_id,
-        position: place.at(row.offset, row.index),
+        position: place.position(row.offset, row.index),
         pending: EffectState {
             kind: row.kind.into(),
             id,
@@ -130,11 +130,11 @@ fn answer(place: Place<'_>, run_id: RunId, id: RecordId, row: EffectRow, pending
     }
 }
 
-fn evidence(place: Place<'_>, row: &EvidenceRow) -> Evidence {
+fn evidence(place: TopicPartition<'_>, row: &EvidenceRow) -> Evidence {
     Evidence {
         record_id: row.record_id.clone(),
         status: OrOther::of(&row.status),
         reason: row.reason.into(),
-        position: place.at(row.offset, row.index),
+        position: place.position(row.offset, row.index),
     }
 }

@@ -1,6 +1,6 @@
 //! Events: records by the summary that they bring for event streams.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -78,7 +78,7 @@ impl Filter {
         }
     }
 
-    fn takes(&self, run_id: RunId<&str>, event: &codec::Event<'_>) -> bool {
+    fn matches(&self, run_id: RunId<&str>, event: &codec::Event<'_>) -> bool {
         fn is<T: ?Sized + PartialEq>(wanted: Option<&T>, found: &T) -> bool {
             wanted.is_none_or(|wanted| wanted == found)
         }
@@ -106,7 +106,7 @@ impl Filter {
 /// Errors: `Usage` for a cursor of another list, and where nothing is asked for that events are indexed by.
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     filter: &Filter,
     cursor: Option<&[u8]>,
     limit: usize,
@@ -132,7 +132,7 @@ pub(super) fn page_of<R: Rows, T>(
             return Ok((found, Some(list.bytes().to_vec())));
         }
         let cursor = cursor.filter(|_| at == from);
-        if let Some(next) = look(rows, filter, (list, cursor), (&mut found, limit), &mut looked_at, make)? {
+        if let Some(next) = scan_list(rows, filter, (list, cursor), (&mut found, limit), &mut looked_at, make)? {
             return Ok((found, Some(next)));
         }
     }
@@ -140,7 +140,7 @@ pub(super) fn page_of<R: Rows, T>(
 }
 
 /// Looks at the rows of one list behind a cursor. Says where it goes on where the page ended before it.
-fn look<R: Rows, T>(
+fn scan_list<R: Rows, T>(
     rows: &R,
     filter: &Filter,
     (prefix, cursor): (&Key, Option<&[u8]>),
@@ -158,7 +158,7 @@ fn look<R: Rows, T>(
         }
         *looked_at += 1;
         last = Some(key.to_vec());
-        match record(rows, key, row).and_then(|record| taken(filter, record)) {
+        match record(rows, key, row).and_then(|record| matching(filter, record)) {
             Ok(None) => {}
             Ok(Some(record)) => match make(key, record) {
                 Ok(made) => found.push(made),
@@ -175,14 +175,14 @@ fn look<R: Rows, T>(
 pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
 
 /// A record where the filter takes it.
-fn taken(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
+fn matching(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
     let (run_id, at, row) = found;
-    Ok(takes(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
+    Ok(matches(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
 }
 
 /// Whether a filter takes the record at a place. One that cannot be read is an error that says which one: passed over, it would
 /// look as if it were not there.
-pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
+pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
     let damaged = |why: &dyn std::fmt::Display| {
         let message = format!(
             "the stored record of run {run_id} at offset {}, index {} does not decode ({why}); delete the index folder to \
@@ -193,7 +193,7 @@ pub(super) fn takes(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row
     };
     let envelope = codec::read(&row.framed.0).map_err(|error| damaged(&error))?;
     let event = envelope.event().map_err(|error| damaged(&error))?;
-    Ok(filter.takes(run_id, &event))
+    Ok(filter.matches(run_id, &event))
 }
 
 /// A run, where in it a record stands, and the record.
@@ -218,10 +218,15 @@ fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
     row.map(|row| (run_id, (offset, index), row)).ok_or_else(|| damaged("it names a record that is not there"))
 }
 
-fn event(place: Place<'_>, run_id: RunId, (offset, index): (Offset, u32), row: &RecordRow) -> Result<Event, Error> {
+fn event(
+    place: TopicPartition<'_>,
+    run_id: RunId,
+    (offset, index): (Offset, u32),
+    row: &RecordRow,
+) -> Result<Event, Error> {
     let (numbers, body) = super::summary(row)?;
     Ok(Event {
-        position: place.at(offset, index),
+        position: place.position(offset, index),
         run_id,
         record_id: body.record_id,
         journal_seq: numbers.journal_seq,
@@ -252,7 +257,7 @@ mod tests {
         let asked = |filter: &Filter, rows: &[(&[u8], Vec<u8>)]| {
             let memory = Memory::default();
             memory.commit(rows.iter().map(|(key, row)| (*key, Some(row.as_slice())))).unwrap();
-            let place = Place { topic: "t", partition: 0.into() };
+            let place = TopicPartition { topic: "t", partition: 0.into() };
             page(&memory, place, filter, None, 10)
                 .map(|(events, _)| events.len())
                 .map_err(|error| error.problem().detail)

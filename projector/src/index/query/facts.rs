@@ -10,7 +10,7 @@
 //!                          the fact's statements, one seek ──▶ is it the one that holds?
 //! ```
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -37,7 +37,7 @@ const LOOKED_AT_MAX: usize = 5_000;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Query {
     /// The time, milliseconds since the Unix epoch, inclusive.
     pub at_millis: i64,
     /// Facts of one family.
@@ -58,18 +58,18 @@ pub fn family(name: &str) -> Result<Family, Error> {
 
 /// A page of the facts of a run that hold at a time; none where nothing was applied to the run.
 ///
-/// Cost: two gets, then [`held`].
+/// Cost: two gets, then [`valid_at`].
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    ask: Ask,
+    ask: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Facts>, Error> {
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
-    let (facts, next) = held(rows, run_id, ask, cursor, |_, at, stated, row| {
+    let (facts, next) = valid_at(rows, run_id, ask, cursor, |_, at, stated, row| {
         let record = super::envelope(&row.framed.0)?;
         Ok(Fact {
             family: stated.family.as_str().to_owned(),
@@ -77,7 +77,7 @@ pub fn page<R: Rows>(
             at: super::time(stated.at.max(0).cast_unsigned()),
             at_millis: stated.at,
             status: record.facts.status.clone(),
-            position: place.at(at.0, at.1),
+            position: place.position(at.0, at.1),
             record_id: record.record_id.to_owned(),
             journal_seq: record.journal_seq,
             payload_type: record.facts.payload_type,
@@ -86,7 +86,7 @@ pub fn page<R: Rows>(
     Ok(Some(Facts {
         run_id: run_id.to_owned(),
         at: super::time(ask.at_millis.max(0).cast_unsigned()),
-        position: place.at(run.offset, run.index),
+        position: place.position(run.offset, run.index),
         facts,
         next_cursor: next.map(|key| hex(&key)),
     }))
@@ -94,7 +94,7 @@ pub fn page<R: Rows>(
 
 /// A fact that holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ValidFact {
     /// What it is about.
     pub family: Family,
     /// Its key within the run.
@@ -110,12 +110,12 @@ pub struct Held {
 /// them is about, once: for a call one get (and a seek where more was said of it than a request and an end), for a turn or
 /// proposal one seek; and a step per statement of it. A page may have fewer than the limit, or none, and still say where it
 /// goes on. The cursor survives writes.
-pub fn held<R: Rows, T>(
+pub fn valid_at<R: Rows, T>(
     rows: &R,
     run_id: RunId<&str>,
-    Ask { at_millis, family, limit }: Ask,
+    Query { at_millis, family, limit }: Query,
     cursor: Option<&[u8]>,
-    mut take: impl FnMut(&[u8], (Offset, u32), &Held, &RecordRow) -> Result<T, Error>,
+    mut take: impl FnMut(&[u8], (Offset, u32), &ValidFact, &RecordRow) -> Result<T, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let prefix = prefix(run_id);
     let start = match cursor {
@@ -145,7 +145,7 @@ pub fn held<R: Rows, T>(
         let Some(latest) = latest.filter(|latest| latest.holds && latest.place == (offset, index)) else {
             return Ok(None);
         };
-        let held = Held { family: about, key: fact.to_owned(), at: latest.at };
+        let held = ValidFact { family: about, key: fact.to_owned(), at: latest.at };
         take(key, (offset, index), &held, &row).map(Some)
     };
     rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {

@@ -1,6 +1,6 @@
 //! Retention horizons: what took content away, and of which records.
 
-use super::{Place, time};
+use super::{TopicPartition, time};
 use crate::index::{
     Error,
     store::{
@@ -41,7 +41,7 @@ pub fn check(family: &str) -> Result<(), Error> {
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Horizon>, Option<Vec<u8>>), Error> {
@@ -84,7 +84,7 @@ pub fn count<R: Rows>(
         let row: RecordRow = store::decode(key, row)?;
         if let Some(offset) = offset.filter(|_| row.logged_at_millis < until_millis)
             && codec::read(&row.framed.0).is_ok_and(|record| record.facts.payload_type == family)
-            && horizons.taken(family, offset, row.logged_at_millis).is_none()
+            && horizons.dropped_by(family, offset, row.logged_at_millis).is_none()
         {
             count += 1;
         }
@@ -93,13 +93,13 @@ pub fn count<R: Rows>(
     Ok((count, complete))
 }
 
-fn answer(place: Place<'_>, row: &HorizonRow) -> Horizon {
+fn answer(place: TopicPartition<'_>, row: &HorizonRow) -> Horizon {
     Horizon {
         family: row.family.clone(),
         until: time(row.until_millis.max(0).cast_unsigned()),
         until_millis: row.until_millis,
         who: row.who.clone(),
         why: row.why.clone(),
-        position: place.at(row.offset, 0),
+        position: place.position(row.offset, 0),
     }
 }

@@ -1,6 +1,6 @@
 //! "Was this done already?"
 
-use super::{Content, Place, Stored};
+use super::{Content, Stored, TopicPartition};
 use crate::index::{
     Contents, Error,
     store::{
@@ -22,7 +22,7 @@ use runlog_schemas::{
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     fingerprint: Fingerprint<&str>,
     occurrence: Option<u32>,
@@ -39,7 +39,7 @@ pub fn one<R: Rows>(
 pub fn by_request<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     id: RecordId<&str>,
 ) -> Result<Option<Lookup>, Error> {
@@ -71,7 +71,7 @@ struct Fill<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
     horizons: Horizons,
-    place: Place<'a>,
+    place: TopicPartition<'a>,
     run_id: RunId<&'a str>,
     id: RecordId<&'a str>,
 }
@@ -81,7 +81,7 @@ impl<R: Rows> Fill<'_, R> {
         let Some(call) = self.rows.get::<CallRow>(&key(self.run_id, self.id))? else { return Ok(()) };
         answer.status = LookupStatus::from(call.status).into();
         answer.tool_name = Some(call.tool_name.clone());
-        answer.position = Some(self.place.at(call.status_offset, call.status_index));
+        answer.position = Some(self.place.position(call.status_offset, call.status_index));
         let requested = (call.request_offset, call.request_index);
         if let Some(record) = self.record(requested)?
             && let Some(Payload::ToolCallRequested(request)) = self.payload(record, requested, answer)
@@ -112,7 +112,7 @@ impl<R: Rows> Fill<'_, R> {
     fn payload(&self, record: Stored, at: (Offset, u32), answer: &mut Lookup) -> Option<Payload> {
         answer.dropped.extend(record.dropped(self.place, at));
         match record.payload {
-            Content::There(payload) => self.open(record.body.record_id.borrow(), at, payload, answer),
+            Content::Available(payload) => self.open(record.body.record_id.borrow(), at, payload, answer),
             Content::Dropped(_) => None,
         }
     }
@@ -141,7 +141,7 @@ impl<R: Rows> Fill<'_, R> {
         let at = (evidence.offset, evidence.index);
         let record = super::envelope(&evidence.framed.0)?;
         let payload_type = &record.facts.payload_type;
-        if let Some(by) = self.horizons.taken(payload_type, at.0, evidence.logged_at_millis) {
+        if let Some(by) = self.horizons.dropped_by(payload_type, at.0, evidence.logged_at_millis) {
             answer.dropped.push(super::dropped(self.place, record.record_id, payload_type, at, by));
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! What became of an appended record.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{self, Rows, anomalies::AnomalyRow, records::RecordRow, runs::RunRow},
@@ -8,7 +8,7 @@ use crate::index::{
 use runlog_schemas::{
     answer::{Disposition, Outcome, ReadBack},
     id::{JournalSeq, Offset, RecordId, RunId},
-    judge::{Reason, Seen},
+    judge::{FirstJudgement, Reason},
 };
 
 /// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
@@ -16,13 +16,13 @@ use runlog_schemas::{
 /// seek: a batch that was refused for another one of its records.
 pub fn one<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     (offset, index): (Offset, u32),
     record_id: Option<RecordId<&str>>,
 ) -> Result<Option<Outcome>, Error> {
     let outcome = |outcome: Disposition, reason: Option<Reason>, (offset, index)| Outcome {
-        position: place.at(offset, index),
+        position: place.position(offset, index),
         outcome: outcome.into(),
         reason: reason.map(Into::into),
         record_id: record_id.into(),
@@ -41,7 +41,7 @@ pub fn one<R: Rows>(
     {
         return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
     }
-    if let Some(first) = rows.get::<Seen>(&store::anomalies::repeat(run_id, offset))? {
+    if let Some(first) = rows.get::<FirstJudgement>(&store::anomalies::repeat(run_id, offset))? {
         return Ok(Some(outcome(Disposition::Repeat, first.refused, (first.offset, first.index))));
     }
     let seen = match record_id {
@@ -52,7 +52,7 @@ pub fn one<R: Rows>(
     if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
         return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
-    let Some(Seen { offset, index, refused, .. }) = seen else { return Ok(None) };
+    let Some(FirstJudgement { offset, index, refused, .. }) = seen else { return Ok(None) };
     let journal_seq = if refused.is_none() { number(rows, run_id, (offset, index))? } else { None };
     let told = outcome(Disposition::Repeat, refused, (offset, index));
     Ok(Some(Outcome { journal_seq, ..told }))
@@ -72,14 +72,14 @@ pub fn number<R: Rows>(
 /// record of the id was applied, or refused for its content. At most three gets.
 pub fn by_id<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
 ) -> Result<Option<ReadBack>, Error> {
     let Some(seen) = store::seen(run_id, record_id, |key| rows.get(key))? else { return Ok(None) };
     let run: RunRow = rows.get(&store::runs::key(run_id))?.unwrap_or_default();
     let outcome = Outcome {
-        position: place.at(seen.offset, seen.index),
+        position: place.position(seen.offset, seen.index),
         outcome: if seen.refused.is_some() { Disposition::Refused } else { Disposition::Applied }.into(),
         reason: seen.refused.map(Into::into),
         record_id: Some(record_id).into(),
@@ -105,7 +105,7 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
 /// The outcome, and who writes the run in the same view. One get more.
 pub fn read_back<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     at: (Offset, u32),
     record_id: Option<RecordId<&str>>,

@@ -1,6 +1,6 @@
 //! All that a process needs to go on with a run, from one view.
 
-use super::{Place, checkpoint, effects, standing};
+use super::{TopicPartition, checkpoint, effects, standing};
 use crate::index::{
     Contents, Error,
     content::Named,
@@ -24,7 +24,7 @@ use std::{cmp::Ordering, ops::ControlFlow};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Query {
     /// The checkpoint with its messages.
     pub full: bool,
     /// As if there were no checkpoint: for an agent that starts over.
@@ -55,21 +55,21 @@ type Cursor = Option<Vec<u8>>;
 /// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
 ///
 /// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
-/// page that gave the cursor: [`behind`] says what to ask instead.
+/// page that gave the cursor: [`cursor_offset`] says what to ask instead.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    ask: Ask,
+    ask: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Option<Recovery>, Error> {
-    let Ask { full, from_start, content, limit, pending: pending_max } = ask;
+    let Query { full, from_start, content, limit, pending: pending_max } = ask;
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))?.filter(|run| run.head.records > 0) else {
         return Ok(None);
     };
     let last = last_offset(rows, run_id, &run)?;
-    let cursor = cursor.map(|cursor| bound(run_id, cursor, last)).transpose()?;
+    let cursor = cursor.map(|cursor| check_cursor(run_id, cursor, last)).transpose()?;
     let checkpoint::Latest { found: latest, missing: unusable, .. } = if from_start {
         checkpoint::Latest::default()
     } else {
@@ -80,7 +80,7 @@ pub fn one<R: Rows>(
     // What the checkpoint lists comes with the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
-    let mut at = Reading::at(cursor);
+    let mut at = PageState::at(cursor);
     let mut left = limit;
     let mut pending = Vec::new();
     if let Some(cursor) = at.of(store::effects::INDEX) {
@@ -89,9 +89,9 @@ pub fn one<R: Rows>(
         at.read(more);
     }
     if let Some(cursor) = at.of(tool_calls::INDEX) {
-        let (behind, more) = completed_behind(rows, place, run_id, covers, cursor, left)?;
-        left -= behind.len();
-        completed.extend(behind);
+        let (calls, more) = completed_after(rows, place, run_id, covers, cursor, left)?;
+        left -= calls.len();
+        completed.extend(calls);
         at.read(more);
     }
     let mut open = |index: Index| -> Result<Vec<Standing>, Error> {
@@ -112,7 +112,7 @@ pub fn one<R: Rows>(
     // Later checkpoints that could not be used are told once.
     let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
     if content && let Some(cursor) = at.of(contents::INDEX) {
-        let (missing, more) = missing(rows, contents, place, run_id, cursor)?;
+        let (missing, more) = missing_content_of(rows, contents, place, run_id, cursor)?;
         missing_content.extend(missing);
         at.read(more);
     }
@@ -121,7 +121,7 @@ pub fn one<R: Rows>(
     Ok(Some(Recovery {
         run_id: run_id.to_owned(),
         status: head.status.into(),
-        position: place.at(run.offset, run.index),
+        position: place.position(run.offset, run.index),
         records_after: latest.as_ref().map_or(head.records, |(row, _)| head.records.saturating_sub(row.records)),
         checkpoint: latest.map(|(row, checkpoint)| checkpoint::answer(place, &row, checkpoint, full)),
         unclaimed: completed.len() as u64,
@@ -159,9 +159,9 @@ fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<O
 /// The offset that a cursor is of, where the run went on since: asked of the run as it was behind it, the cursor goes on.
 ///
 /// Errors: `Usage` for a cursor of another list.
-pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
+pub fn cursor_offset<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
     let Some(run) = rows.get::<RunRow>(&store::runs::key(run_id))? else { return Err(super::foreign_cursor()) };
-    let (offset, _) = split(cursor)?;
+    let (offset, _) = split_cursor(cursor)?;
     match offset.cmp(&last_offset(rows, run_id, &run)?) {
         Ordering::Less => Ok(Some(offset)),
         Ordering::Equal => Ok(None),
@@ -170,14 +170,14 @@ pub fn behind<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<O
 }
 
 /// The offset that a cursor is of, and the key behind which it goes on.
-fn split(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
+fn split_cursor(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
     let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
     Ok((Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?, key))
 }
 
 /// The key in a cursor that is of the run as it is now.
-fn bound<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
-    let (offset, key) = split(cursor)?;
+fn check_cursor<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
+    let (offset, key) = split_cursor(cursor)?;
     if !key.first().is_some_and(|first| ORDER.iter().any(|list| list.byte == *first)) {
         return Err(super::foreign_cursor());
     }
@@ -200,7 +200,7 @@ const ORDER: [Index; 7] = [
 ];
 
 /// Which list a page is in.
-struct Reading<'a> {
+struct PageState<'a> {
     cursor: Option<&'a [u8]>,
     /// The list that the cursor is in, in [`ORDER`].
     from: usize,
@@ -208,7 +208,7 @@ struct Reading<'a> {
     next: Cursor,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> PageState<'a> {
     fn at(cursor: Option<&'a [u8]>) -> Self {
         let index = cursor.and_then(|cursor| cursor.first());
         let from = ORDER.iter().position(|list| Some(&(list.byte)) == index).unwrap_or(0);
@@ -229,10 +229,10 @@ impl<'a> Reading<'a> {
 
 /// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
 /// goes on from an older one. Nor is what a horizon took away: nobody looks for it.
-fn missing<R: Rows>(
+fn missing_content_of<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     cursor: Option<&[u8]>,
 ) -> Result<(Vec<MissingContent>, Cursor), Error> {
@@ -242,7 +242,7 @@ fn missing<R: Rows>(
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let family = &row.stored.payload_type;
-        let taken = horizons.taken(family, offset, row.logged_at_millis).is_some();
+        let taken = horizons.dropped_by(family, offset, row.logged_at_millis).is_some();
         Ok((family != "loop_checkpoint" && !taken).then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found
@@ -272,7 +272,7 @@ fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingCont
 /// Calls ended that the checkpoint covers but whose answer its agent had not received.
 fn unanswered_calls<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     covers: JournalSeq,
     ids: &[RecordId],
@@ -286,9 +286,9 @@ fn unanswered_calls<R: Rows>(
     Ok(found)
 }
 
-fn completed_behind<R: Rows>(
+fn completed_after<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     covers: JournalSeq,
     cursor: Option<&[u8]>,
@@ -304,13 +304,13 @@ fn completed_behind<R: Rows>(
     })
 }
 
-fn done(place: Place<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
+fn done(place: TopicPartition<'_>, id: &RecordId, row: CallRow) -> Option<Done> {
     (row.status != CallStatus::Pending).then(|| Done {
         tool_name: row.tool_name,
         fingerprint: row.fingerprint,
         occurrence: row.occurrence,
         status: row.status.into(),
-        position: place.at(row.status_offset, row.status_index),
+        position: place.position(row.status_offset, row.status_index),
         id: id.clone(),
         journal_seq: row.journal_seq,
         idempotency_key: row.idempotency_key,

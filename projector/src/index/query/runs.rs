@@ -1,6 +1,6 @@
 //! Runs, by id or newest first.
 
-use super::{Place, effects, time};
+use super::{TopicPartition, effects, time};
 use crate::index::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
@@ -13,7 +13,7 @@ use runlog_schemas::{
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// One run: one get. `now` is the log's time, milliseconds since the Unix epoch.
-pub fn one<R: Rows>(rows: &R, place: Place<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
+pub fn one<R: Rows>(rows: &R, place: TopicPartition<'_>, run_id: RunId<&str>, now: i64) -> Result<Option<Run>, Error> {
     let row: Option<RunRow> = rows.get(&store::runs::key(run_id))?;
     Ok(row.filter(|row| row.head.records > 0).map(|row| answer(place, run_id.to_owned(), row, now)))
 }
@@ -32,7 +32,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn takes<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
+    fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
         let fits = row.head.records > 0
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since);
@@ -44,7 +44,7 @@ impl Filter {
 /// seek per open run where stuck ones are asked for.
 pub fn list<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     filter: &Filter,
     after: Option<RunId<&str>>,
     limit: usize,
@@ -54,7 +54,7 @@ pub fn list<R: Rows>(
     let (runs, _) = super::page(rows, &store::runs::prefix(&filter.prefix), after.as_deref(), limit, |key, row| {
         let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
-        let wanted = filter.takes(rows, run_id.borrow(), &row)?;
+        let wanted = filter.matches(rows, run_id.borrow(), &row)?;
         Ok(wanted.then(|| answer(place, run_id, row, now)))
     })?;
     Ok(runs)
@@ -69,7 +69,7 @@ pub type NewestFirst = (Reverse<i64>, RunId);
 /// Errors: `Usage` where there are more runs than steps.
 pub fn newest<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     filter: &Filter,
     after: Option<&NewestFirst>,
     limit: usize,
@@ -87,7 +87,7 @@ pub fn newest<R: Rows>(
         let at = (Reverse(row.updated_at_millis), run_id);
         let behind = after.is_none_or(|after| at > *after);
         let among = first.len() < limit || first.last_key_value().is_some_and(|(last, _)| at < *last);
-        if behind && among && filter.takes(rows, at.1.borrow(), &row)? {
+        if behind && among && filter.matches(rows, at.1.borrow(), &row)? {
             first.insert(at, row);
             if first.len() > limit {
                 first.pop_last();
@@ -102,7 +102,7 @@ pub fn newest<R: Rows>(
     Ok(first.into_iter().map(answered).collect())
 }
 
-fn answer(place: Place<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
+fn answer(place: TopicPartition<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
     Run {
         run_id,
         status: row.head.status.into(),
@@ -114,7 +114,7 @@ fn answer(place: Place<'_>, run_id: RunId, row: RunRow, now: i64) -> Run {
         writer_id: row.head.writer_id,
         age_millis: Some(now.saturating_sub(row.updated_at_millis).max(0).cast_unsigned()),
         updated_at: time(row.updated_at_millis.max(0).cast_unsigned()),
-        position: place.at(row.offset, row.index),
+        position: place.position(row.offset, row.index),
         hash: row.head.hash,
     }
 }

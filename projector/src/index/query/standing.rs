@@ -1,6 +1,6 @@
 //! What stands open of a run: approvals, wakes, messages, write-backs, proposals, pools.
 
-use super::Place;
+use super::TopicPartition;
 use crate::index::{
     Error,
     store::{
@@ -17,7 +17,7 @@ type Page = (Vec<(RunId, Standing)>, Option<Vec<u8>>);
 /// A page of what is open (or has ended) of a run or of all, in key order: one seek, a step each.
 pub fn page<R: Rows>(
     rows: &R,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     index: Index,
     (run_id, ended): (Option<RunId<&str>>, bool),
     cursor: Option<&[u8]>,
@@ -40,7 +40,7 @@ pub fn index(name: &str) -> Option<Index> {
     INDICES.into_iter().find(|index| index.name == name && index.lifecycle.is_some())
 }
 
-fn answer(place: Place<'_>, index: Index, id: String, row: StateRow) -> Standing {
+fn answer(place: TopicPartition<'_>, index: Index, id: String, row: StateRow) -> Standing {
     let write_back = if index == write_backs::INDEX { write_back_of(&id) } else { None };
     let (id, epoch) = write_back.map_or((id, None), |(txn, epoch)| (txn.to_string(), Some(epoch)));
     Standing {
@@ -48,8 +48,8 @@ fn answer(place: Place<'_>, index: Index, id: String, row: StateRow) -> Standing
         epoch,
         status: row.state.status,
         journal_seq: row.journal_seq,
-        since: place.at(row.began_offset, row.began_index),
+        since: place.position(row.began_offset, row.began_index),
         record_id: row.record_id,
-        position: place.at(row.offset, row.index),
+        position: place.position(row.offset, row.index),
     }
 }

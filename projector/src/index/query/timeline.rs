@@ -1,6 +1,6 @@
 //! A run's records in log order.
 
-use super::{Content, Place, Stored, events::Filter, time};
+use super::{Content, Stored, TopicPartition, events::Filter, time};
 use crate::index::{
     Contents, Error,
     store::{self, Key, Parts, Rows, horizons::Horizons, records::RecordRow},
@@ -40,7 +40,7 @@ impl Show {
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct Query {
     /// Records of a page at the most.
     pub limit: usize,
     /// How much of them.
@@ -55,9 +55,9 @@ pub struct Ask {
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    Ask { limit, show, as_of }: Ask,
+    Query { limit, show, as_of }: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
@@ -71,9 +71,9 @@ pub fn page<R: Rows>(
 pub fn selected<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     (run_id, filter): (RunId<&str>, &Filter),
-    Ask { limit, show, as_of }: Ask,
+    Query { limit, show, as_of }: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let horizons = Horizons::of(rows)?;
@@ -92,7 +92,7 @@ pub fn selected<R: Rows>(
 pub fn at_offset<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     offset: Offset,
     show: Show,
@@ -138,21 +138,21 @@ fn stored<R: Rows>(
     })
 }
 
-/// A page of the records that state the facts which hold at a time (those that `filter` takes), behind `cursor`: what [`held`](super::facts::held) costs,
+/// A page of the records that state the facts which hold at a time (those that `filter` takes), behind `cursor`: what [`held`](super::facts::valid_at) costs,
 /// and a decode per line.
 pub fn held<R: Rows>(
     rows: &R,
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    ask: super::facts::Ask,
+    ask: super::facts::Query,
     cursor: Option<&[u8]>,
     (filter, show): (Option<&Filter>, Show),
 ) -> Result<Lines, Error> {
     let horizons = Horizons::of(rows)?;
-    let (found, next) = super::facts::held(rows, run_id, ask, cursor, |key, at, _, row| {
+    let (found, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
-            && !super::events::takes(filter, run_id, at, row)?
+            && !super::events::matches(filter, run_id, at, row)?
         {
             return Ok(None);
         }
@@ -163,7 +163,7 @@ pub fn held<R: Rows>(
 
 fn lines(
     contents: &Contents,
-    place: Place<'_>,
+    place: TopicPartition<'_>,
     run_id: RunId<&str>,
     found: Vec<Found>,
     mut next: Option<Vec<u8>>,
@@ -176,12 +176,12 @@ fn lines(
         let mut missing = None;
         brought += if show == Show::Masked { 0 } else { bytes as u64 };
         if show != Show::Masked
-            && let Content::There(payload) = &record.payload
+            && let Content::Available(payload) = &record.payload
             && let Payload::StoredPayload(stored) = payload
         {
             brought += stored.bytes;
             match contents.open(place, record.body.record_id.borrow(), at, payload.clone()) {
-                Ok(payload) => record.payload = Content::There(payload),
+                Ok(payload) => record.payload = Content::Available(payload),
                 Err(lost) => missing = Some(lost.missing),
             }
         }
@@ -221,7 +221,7 @@ pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Er
 fn line(
     run_id: RunId<&str>,
     record: &Stored,
-    at: Place<'_>,
+    at: TopicPartition<'_>,
     (offset, index): (Offset, u32),
     cursor: String,
     raw: bool,
@@ -229,7 +229,7 @@ fn line(
     let place = &record.place;
     Ok(Line {
         cursor,
-        position: at.at(offset, index),
+        position: at.position(offset, index),
         run_id: run_id.to_owned(),
         journal_seq: place.journal_seq,
         writer_seq: place.writer_seq,
@@ -250,14 +250,14 @@ fn line(
 /// would fail at, and with it at all that stands on its page.
 fn unreadable(content: &Content<Payload>) -> Option<String> {
     match content {
-        Content::There(payload) => depth::of_payload(payload).err().map(|deep| deep.to_string()),
+        Content::Available(payload) => depth::check_payload(payload).err().map(|deep| deep.to_string()),
         Content::Dropped(_) => None,
     }
 }
 
 /// The whole record as JSON; none where its content was taken away.
 fn whole(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
-    let Content::There(payload) = payload else { return Ok(None) };
+    let Content::Available(payload) = payload else { return Ok(None) };
     let json = Json::of(&JournalRecord { place, body, payload });
     json.map(Some).map_err(|error| Error::new(ErrorKind::Internal, format!("a record does not serialise: {error}")))
 }
@@ -281,15 +281,15 @@ const CONTENT: [&str; 10] = [
 pub(crate) fn shown(
     content: &Content<Payload>,
     privacy: PrivacyClass,
-    at: Place<'_>,
+    at: TopicPartition<'_>,
     raw: bool,
 ) -> Result<Json, Error> {
     match content {
-        Content::There(content) => match depth::of_payload(content) {
+        Content::Available(content) => match depth::check_payload(content) {
             Ok(()) => payload(content, privacy, raw),
             Err(deep) => Ok(Json::from(serde_json::json!({ "unreadable": deep.to_string() }))),
         },
-        Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.at(*by, 0) }))),
+        Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.position(*by, 0) }))),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 use runlog_schemas::{
     datum,
     id::{ContentHash, Epoch, Offset, OrEmpty, RecordId, RunId, WriterId},
-    judge::{Reason, Seen},
+    judge::{FirstJudgement, Reason},
 };
 
 /// The index.
@@ -18,9 +18,9 @@ pub const INDEX: Index = Index::new(
     &[
         RowFamily::of::<AnomalyRow>(0, "anomalies", &[OFFSET, RECORD_INDEX]),
         RowFamily::empty(1, "by_run", &[RUN, OFFSET, RECORD_INDEX]),
-        RowFamily::of::<Seen>(2, "by_id", &[RUN, RECORD]),
-        RowFamily::of::<Seen>(3, "by_content", &[RUN, RECORD, KeyPart::Hash("content_hash")]),
-        RowFamily::of::<Seen>(4, "repeats", &[RUN, OFFSET]),
+        RowFamily::of::<FirstJudgement>(2, "by_id", &[RUN, RECORD]),
+        RowFamily::of::<FirstJudgement>(3, "by_content", &[RUN, RECORD, KeyPart::Hash("content_hash")]),
+        RowFamily::of::<FirstJudgement>(4, "repeats", &[RUN, OFFSET]),
     ],
 );
 
@@ -44,17 +44,17 @@ pub fn run_prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id)
 }
 
-/// What is remembered of a record id whose first content was refused (`judge::Seen`).
+/// What is remembered of a record id whose first content was refused (`judge::FirstJudgement`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id).text(record_id)
 }
 
-/// What is remembered of other content under an id that is known, refused for that (`judge::Seen`).
+/// What is remembered of other content under an id that is known, refused for that (`judge::FirstJudgement`).
 pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
     Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)
 }
 
-/// What the record at a place repeats, where that was refused (`judge::Seen`): by its id alone nobody could tell which of
+/// What the record at a place repeats, where that was refused (`judge::FirstJudgement`): by its id alone nobody could tell which of
 /// several contents it repeats.
 pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
     Key::new(INDEX, 4).text(run_id).offset(offset)

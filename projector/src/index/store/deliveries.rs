@@ -1,6 +1,6 @@
 //! `deliveries`: what was delivered to a run and did something, and does not stand as one applied record of its own: what was
 //! refused, a repeat that took a number or told a refusal again, a batch as it came. Applied records and these are together
-//! all that a run's rows come from, so that they can be folded again to any offset ([`past`](crate::index::past)). A record that is
+//! all that a run's rows come from, so that they can be folded again to any offset ([`past`](crate::index::as_of)). A record that is
 //! applied alone has no such row; a batch is kept twice, whole and as its records. One seek, a step each.
 
 use super::{

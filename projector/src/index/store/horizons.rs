@@ -72,7 +72,7 @@ impl Horizons {
 
     /// The horizon that took a record's content away, by its offset. Of several it is the one with the latest time, and of
     /// those the last in the log.
-    pub fn taken(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
+    pub fn dropped_by(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| {
             horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis
         };
@@ -104,7 +104,8 @@ mod tests {
         let kept: Vec<_> =
             all.row().iter().map(|one| (one.family.as_str(), one.offset.get(), one.until_millis)).collect();
         assert_eq!(kept, [("a", 30, 50), ("a", 50, 20), ("b", 20, 90)]);
-        let taken = |family: &str, offset: u32, logged: i64| all.taken(family, offset.into(), logged).map(Offset::get);
+        let taken =
+            |family: &str, offset: u32, logged: i64| all.dropped_by(family, offset.into(), logged).map(Offset::get);
         assert_eq!(taken("a", 5, 10), Some(30), "the one with the latest time");
         assert_eq!(taken("a", 35, 10), Some(50), "behind the first one");
         assert_eq!((taken("a", 35, 20), taken("a", 5, 50), taken("a", 50, 10)), (None, None, None), "exclusive");

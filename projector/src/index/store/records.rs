@@ -8,7 +8,7 @@ use super::{
 use runlog_schemas::{
     datum,
     id::{Offset, RecordId, RunId},
-    judge::Seen,
+    judge::FirstJudgement,
 };
 
 /// The index.
@@ -17,7 +17,7 @@ pub const INDEX: Index = Index::new(
     "records",
     &[
         RowFamily::records(0, "records", &[RUN, OFFSET, RECORD_INDEX]),
-        RowFamily::of::<Seen>(1, "by_id", &[RUN, RECORD]),
+        RowFamily::of::<FirstJudgement>(1, "by_id", &[RUN, RECORD]),
     ],
 );
 
@@ -31,7 +31,7 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }
 
-/// What is remembered of a record id (`judge::Seen`).
+/// What is remembered of a record id (`judge::FirstJudgement`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id).text(record_id)
 }

@@ -86,7 +86,7 @@ impl All {
             let mut ready = VecDeque::new();
             for record in &records {
                 let lines = lines(app, record, raw)?;
-                let (count, given) = (lines.len(), cursor.given(record.partition, record.offset));
+                let (count, given) = (lines.len(), cursor.sent(record.partition, record.offset));
                 for (nth, mut line) in lines.into_iter().enumerate().skip(given) {
                     cursor.advance(record, nth + 1, count);
                     line.cursor = cursor.to_string();
@@ -103,7 +103,7 @@ impl All {
 
 /// What was applied of a record of the log: nothing of one that was refused, cannot be read, or is a partition's.
 fn lines(app: &App, record: &Delivery, raw: bool) -> Result<Vec<Line>, Error> {
-    let Ok(framed) = codec::restate(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
+    let Ok(framed) = codec::reframe(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));

@@ -11,7 +11,7 @@ use runlog_schemas::{
         ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
         StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
-    record::{Facts, JournalRecord, Place, RecordKind, Validity},
+    record::{Facts, JournalRecord, RecordKind, Sequencing, Validity},
     refs::{
         CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
         SourceKind, SourceRef, TrustClass,
@@ -270,7 +270,7 @@ fn record(payload: Payload) -> JournalRecord {
         record.body.record_kind = RecordKind::Message;
         record.body.facts = Facts { payload_type: "message".into(), key: some("message-1"), ..Facts::default() };
     }
-    record.place = Place {
+    record.place = Sequencing {
         writer_id: id("writer-1"),
         writer_epoch: 3.into(),
         writer_seq: 7.into(),

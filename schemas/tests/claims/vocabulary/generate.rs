@@ -11,7 +11,7 @@ use runlog_schemas::{
         CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
         Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
-    record::{Body, EventIndexProjection, Facts, JournalRecord, Place, RecordKind, Validity},
+    record::{Body, EventIndexProjection, Facts, JournalRecord, RecordKind, Sequencing, Validity},
     refs::{
         CorrelationEntry, DestinationKind, DestinationRef, EntityKind, EntityRef, PrivacyClass, RetentionClass,
         SourceKind, SourceRef, TrustClass,
@@ -177,8 +177,8 @@ prop_compose! {
         writer_id in id_or_none(), (writer_epoch, writer_seq, journal_seq, timestamp_millis) in
             (number(), number(), number(), long()),
         prev_hash in of(any::<[u8; 32]>().prop_map(|hash| PrevHash(Sha256(hash)))),
-    ) -> Place {
-        Place { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis }
+    ) -> Sequencing {
+        Sequencing { writer_id, writer_epoch, writer_seq, prev_hash, journal_seq, timestamp_millis }
     }
 }
 

@@ -91,7 +91,7 @@ fn cut<R: Rows>(
 fn before<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, number: u64) -> Result<u64, store::Error> {
     match changes.get::<MessageRow>(&message(run_id, number))? {
         Some(row) => Ok(row.bytes_before),
-        // Behind the last one.
+        // StateChange the last one.
         None => Ok(changes.get::<ArrayRow>(&array(run_id))?.unwrap_or_default().bytes),
     }
 }

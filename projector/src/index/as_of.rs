@@ -15,7 +15,7 @@
 
 use crate::index::{
     Error,
-    project::{self, Changes, Effect, OfRun, RecordContext},
+    project::{self, Changes, Effect, RecordContext, RunRecord},
     query,
     store::{
         self, Commit, Key, Memory, Parts, Rows, View, Visit, deliveries,
@@ -46,7 +46,7 @@ pub struct Limits {
 
 /// The rows of one run behind some offset.
 #[derive(Debug)]
-pub struct Past {
+pub struct RunAsOf {
     run_id: RunId,
     partition: PartitionId,
     partitions: u32,
@@ -54,7 +54,7 @@ pub struct Past {
     next: Offset,
 }
 
-impl Past {
+impl RunAsOf {
     /// A run of a journal of `partitions` before its first record. `partition` is the one that it is in.
     pub fn new(run_id: RunId, partition: PartitionId, partitions: u32) -> Self {
         Self { run_id, partition, partitions, rows: Memory::default(), next: Offset::ZERO }
@@ -85,7 +85,7 @@ impl Past {
             }
             let Some(row) = row else { break };
             let envelope = query::envelope(&row.framed.0)?;
-            let Some(record) = OfRun::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
+            let Some(record) = RunRecord::new(&envelope) else { return Err(self.damaged(at, &"of a partition")) };
             let (logged_at_millis, framed) = (row.logged_at_millis, &row.framed.0);
             let at = RecordContext { partition: self.partition, offset: at, index: 0, logged_at_millis, framed };
             let effect = self.take(record, at, |_, _| Ok(()))?;
@@ -106,7 +106,7 @@ impl Past {
     /// Takes in what was delivered behind all that it has of the run. `look` sees what is to change, and what is there.
     pub(crate) fn take(
         &mut self,
-        record: OfRun<'_, '_>,
+        record: RunRecord<'_, '_>,
         at: RecordContext<'_>,
         look: impl FnOnce(&Changes<'_, Memory>, &Memory) -> Result<(), store::Error>,
     ) -> Result<Effect, Error> {
@@ -197,18 +197,18 @@ impl<'a, R: Rows> Ahead<'a, R> {
 
 /// What a question about one run is asked of.
 #[derive(Debug)]
-pub enum Seen<'a> {
+pub enum RunRows<'a> {
     /// The index at one moment.
-    Now(View<'a>),
+    Live(View<'a>),
     /// The run as it was.
-    Then(Past),
+    AsOf(RunAsOf),
 }
 
-impl Rows for Seen<'_> {
+impl Rows for RunRows<'_> {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
         match self {
-            Self::Now(view) => view.row(key),
-            Self::Then(past) => past.rows.row(key),
+            Self::Live(view) => view.row(key),
+            Self::AsOf(past) => past.rows.row(key),
         }
     }
 
@@ -220,8 +220,8 @@ impl Rows for Seen<'_> {
         visit: &mut Visit<'_>,
     ) -> Result<(), store::Error> {
         match self {
-            Self::Now(view) => view.scan(prefix, start, direction, visit),
-            Self::Then(past) => past.rows.scan(prefix, start, direction, visit),
+            Self::Live(view) => view.scan(prefix, start, direction, visit),
+            Self::AsOf(past) => past.rows.scan(prefix, start, direction, visit),
         }
     }
 }
@@ -239,7 +239,7 @@ mod tests {
     };
 
     /// An index of a run that has `numbers` as its records' `journal_seq`, one an offset from 1 on.
-    fn index(numbers: &[u64]) -> (Memory, Past) {
+    fn index(numbers: &[u64]) -> (Memory, RunAsOf) {
         let (run_id, rows) = (RunId::new("r").unwrap(), Memory::default());
         for (at, number) in (1u64..).zip(numbers) {
             let says = RunLifecycle { status: "paused".into(), reason: String::new() };
@@ -251,7 +251,7 @@ mod tests {
             let key = key(run_id, Offset::new(at).unwrap(), 0);
             rows.commit([(key.bytes(), Some(row.as_slice()))].into_iter()).unwrap();
         }
-        (rows, Past::new(run_id.to_owned(), PartitionId::new(0).unwrap(), 1))
+        (rows, RunAsOf::new(run_id.to_owned(), PartitionId::new(0).unwrap(), 1))
     }
 
     #[test]

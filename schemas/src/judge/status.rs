@@ -1,0 +1,27 @@
+//! The words of verdicts: reasons to refuse a record, and the statuses of runs and calls.
+
+use crate::symbols;
+
+symbols! {
+    /// Why a record was refused. The order is the stored byte: append only.
+    Reason {
+        Fenced = "fenced", Gap = "gap", Conflict = "conflict", Sequence = "sequence", Transition = "transition",
+        Checkpoint = "checkpoint", Ended = "ended", NotStaged = "not_staged", Batch = "batch",
+        WrongPartition = "wrong_partition", StaleDecision = "stale_decision",
+    }
+}
+symbols! {
+    /// The status of a run.
+    RunStatus { Open = "open", Completed = "completed", Failed = "failed", Cancelled = "cancelled" }
+}
+symbols! {
+    /// The status of a tool call.
+    CallStatus { Pending = "pending", Completed = "completed", Failed = "failed" }
+}
+
+impl Reason {
+    /// Whether the record was refused for its place, consumes nothing, and may be sent again to be judged anew.
+    pub fn may_be_resent(self) -> bool {
+        matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
+    }
+}

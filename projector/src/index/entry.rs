@@ -25,7 +25,7 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
         let error = Error::new(
             ErrorKind::TooLarge,
             format!(
-                "record {} of run {} is {size} bytes, more than {RECORD_BYTES_MAX}; store its content elsewhere and name it",
+                "record {} of run {} is {size} bytes, more than {RECORD_BYTES_MAX}; with a content store (--content of the server), large content is stored outside the record",
                 record.body.record_id, record.body.run_id,
             ),
         );

@@ -573,6 +573,12 @@ impl Ledger {
         self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
     }
 
+    /// Whether a turn with this content is in the log, whatever became of it.
+    pub(crate) fn has_turn(&self, said: &Value) -> bool {
+        let says = |landed: &Landed| matches!(&landed.record.payload, Payload::ConversationTurn(turn) if turn.content.to_value() == *said);
+        self.records.values().any(says)
+    }
+
     /// A handle was told that another process has its run.
     pub(crate) fn told_lost(&mut self, run: u32, life: u32, error: &Error) {
         if matches!(self.lost_to(run, life), Ok(None)) {

@@ -11,6 +11,7 @@ use crate::{
 };
 use runlog_producer::{
     Action, Answer, Config, Ended, Error, Failure, Journal, Json, LoopState, OpenOptions, Outcome, Run, Runlog,
+    SideEffect,
 };
 use runlog_schemas::{
     answer::{ErrorKind, Position},
@@ -218,10 +219,17 @@ impl Process {
                     return true;
                 }
                 Next::Leave => return false,
+                // An agent that is interrupted may save its state before it goes on.
+                Next::Again if self.alone.load(Ordering::Relaxed) && (step.id + tried).is_multiple_of(2) => {
+                    let saved = self.checkpoint(run).await;
+                    self.stage.count("checkpoint before another try");
+                    self.tell(|| format!("step {}: saved: {:?}", step.id, saved.map(|at| at.offset)));
+                }
                 Next::Again => {}
             }
         }
-        if self.last {
+        // Through a deposed leader a handle learns things that are no longer so.
+        if self.last || self.stage.is_healed() && self.stage.ledger().deposed_since().0 == 0 {
             self.fail(format!("step {} does not come to its end", step.id));
         }
         false
@@ -280,12 +288,6 @@ impl Process {
             None => {
                 self.stage.count("call cancelled");
                 self.tell(|| format!("step {}: the call is dropped", step.id));
-                // An agent that is interrupted may save its state before it goes on.
-                if self.alone.load(Ordering::Relaxed) && step.id.is_multiple_of(2) {
-                    let saved = self.checkpoint(run).await;
-                    self.stage.count("checkpoint after a dropped call");
-                    self.tell(|| format!("step {}: saved: {:?}", step.id, saved.map(|at| at.offset)));
-                }
                 Next::Again
             }
             Some(Ok(answer)) => {
@@ -350,7 +352,18 @@ impl Process {
                 self.tell(|| format!("step {id}: {error}"));
                 Next::Done
             }
-            Some(Err(error)) => self.failed(run, id, &error).await,
+            Some(Err(error)) => {
+                let unknown = error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
+                let next = self.failed(run, id, &error).await;
+                // Reopening found the record in the log, or sent it again.
+                if unknown && step.what == What::Turn && matches!(next, Next::Again) {
+                    self.stage.count("reopened after an unknown write");
+                    if !self.stage.ledger().has_turn(&said) {
+                        self.fail(format!("step {id}: reopened, and what was unknown is not in the log: {error}"));
+                    }
+                }
+                next
+            }
         }
     }
 
@@ -388,6 +401,10 @@ impl Process {
             Action::Operator => {
                 self.stage.count("waits for an operator");
                 sleep(Duration::from_secs(4)).await;
+                if kind != ErrorKind::ReconcileRequired {
+                    // What stopped the handle may be over.
+                    return self.reopen(run).await;
+                }
             }
             Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
             // A call that this handle requested.

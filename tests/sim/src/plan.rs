@@ -282,7 +282,7 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
                 };
                 let ms = if dice.percent(20) { dice.between(100, 8_000) } else { dice.between(0, 100) };
                 let (key, with_next) = (dice.percent(25), dice.percent(20));
-                let like = alone.filter(|_| !key && dice.percent(20)).unwrap_or(id + 1);
+                let like = alone.filter(|_| !key && dice.percent(35)).unwrap_or(id + 1);
                 step(&mut id, What::Call { key, ms, ends, like }, with_next, think);
                 if key {
                     keyed = Some(id);
@@ -294,6 +294,11 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         }
     }
     if dice.percent(70) {
+        // What is under way while the run ends becomes evidence.
+        for _ in 0..dice.between(0, 2) {
+            let (key, ms, like) = (dice.percent(25), dice.between(0, 6_000), id + 1);
+            step(&mut id, What::Call { key, ms, ends: Ends::Done, like }, true, 0);
+        }
         step(&mut id, What::End, false, 0);
     }
 }

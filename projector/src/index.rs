@@ -1,5 +1,5 @@
-//! The indices: what the log says, kept in RocksDB, and every question to them. Knows nothing of HTTP, and appends nothing but
-//! a new journal's first record.
+//! The indices: what the log says, kept in RocksDB, and every question to them. Knows nothing of HTTP, and appends
+//! nothing but a new journal's first record.
 //!
 //! ```text
 //!   Log ──▶ pipeline (the only loop) ──▶ fold ──▶ codec, judge, project (pure) ──▶ store (one write batch)

@@ -82,7 +82,8 @@ pub struct Outcome {
     /// The record's id.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
-    /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise null.
+    /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise
+    /// null.
     #[serde(default)]
     pub journal_seq: Option<JournalSeq>,
 }
@@ -128,8 +129,8 @@ pub struct Line {
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
-    /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as its
-    /// claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
+    /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as
+    /// its claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
     /// `{"dropped": POSITION}` alone, the horizon's; where it nests too deep to be shown, `{"unreadable": WHY}` alone.
     #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
@@ -139,8 +140,8 @@ pub struct Line {
     /// Why the record cannot be shown: it nests deeper than its writer would be let today.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is appended. Absent
-    /// where its content could not be had, was taken away or cannot be shown.
+    /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is
+    /// appended. Absent where its content could not be had, was taken away or cannot be shown.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Record>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Json>,
@@ -157,8 +158,8 @@ pub struct Lines {
 }
 
 symbols! {
-    /// Why content could not be had: the store does not have it, it has something else under its name, or it did not say
-    /// (retry).
+    /// Why content could not be had: the store does not have it, it has something else under its name, or it did not
+    /// say (retry).
     ContentLoss { Missing = "missing", Corrupt = "corrupt", Unavailable = "unavailable" }
 }
 

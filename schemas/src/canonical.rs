@@ -1,4 +1,5 @@
-//! One spelling for every JSON value, so that equal arguments have equal fingerprints ([`Fingerprint::of_call`](crate::id::Fingerprint::of_call)).
+//! One spelling for every JSON value, so that equal arguments have equal fingerprints
+//! ([`Fingerprint::of_call`](crate::id::Fingerprint::of_call)).
 //!
 //! [`canonicalize`] is RFC 8785 (JCS) over JSON *text*, with one extension: integer literals keep their exact digits.
 //! JCS itself sends every number through a double, which would make one call out of two that differ in a 64-bit id

@@ -1,12 +1,12 @@
-//! From the wire to an envelope, and back.
+//! Frames and reads records as they are in the log.
 //!
 //! ```text
 //!   C3 01 <Rabin fingerprint, 8 bytes LE> <datum>    Avro single-object encoding
 //!   00    <schema id, 4 bytes BE>         <datum>    Confluent framing, where a registry says what an id names
 //! ```
 //!
-//! Reading is two steps: [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand. Bytes
-//! off the log go through [`reframe`] first, so that whatever is kept names its own schema and needs no registry again.
+//! [`read`] checks the whole datum and borrows the envelope; the payload is decoded on demand. Bytes from the log go
+//! through [`reframe`] first, so that index rows name their schema and need no registry.
 
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
@@ -25,13 +25,13 @@ pub use event::{Entity, Event};
 /// The largest framed record, bytes: what a producer may append and a reader takes.
 pub const RECORD_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that a reader cannot take, and what becomes of them.
+/// Why bytes cannot be read as a record, and what the projector does with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// Neither framing: a dead letter.
+    /// Unknown framing: a dead letter.
     #[error("neither Avro single-object encoding nor Confluent framing")]
     NotFramed,
-    /// A known schema that does not decode: a dead letter.
+    /// Not a datum of its schema: a dead letter.
     #[error("does not decode by its schema: {0}")]
     Undecodable(Malformed),
     /// Over [`RECORD_BYTES_MAX`]: a dead letter.
@@ -40,12 +40,12 @@ pub enum Unreadable {
     /// A schema that this build does not know: the partition stops.
     #[error("unknown schema {0}; start a reader that knows it, or append a skip for the record")]
     UnknownSchema(String),
-    /// An id that the registry has not said anything about yet: nothing is decided, read it again later.
+    /// The registry has not answered for this schema id yet: read again later.
     #[error("schema {what}")]
     Unresolved {
-        /// Which id, and what keeps its answer.
+        /// Which id, and why there is no answer.
         what: String,
-        /// Whether asking failed, and somebody may have to act; otherwise the answer is on its way.
+        /// Whether the request failed, so that an operator may have to act; otherwise it is in flight.
         failing: bool,
     },
     /// A payload branch that the known schema does not have: the partition stops.
@@ -83,7 +83,7 @@ pub enum Framing {
     /// Avro's single-object encoding.
     #[default]
     SingleObject,
-    /// Confluent's, with the id that a registry gave to the schema's version.
+    /// Confluent's, with the registry's id of the schema version.
     Confluent(u32),
 }
 
@@ -92,7 +92,7 @@ pub fn encode(record: &JournalRecord) -> Vec<u8> {
     encode_as(record, Framing::SingleObject)
 }
 
-/// Frames `record`. An id is that of [`JournalRecord::version`].
+/// Frames `record`. A Confluent id must be that of [`JournalRecord::version`].
 pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     match framing {
@@ -122,19 +122,19 @@ const SINGLE_OBJECT_BYTES: usize = 10;
 const CONFLUENT: u8 = 0x00;
 const CONFLUENT_BYTES: usize = 5;
 
-/// What the ids of the Confluent framing name, and how records are framed.
+/// A schema registry: which version an id names, and how records are framed.
 pub trait Schemas: std::fmt::Debug + Send + Sync {
-    /// The version of an id. Does not wait: [`Unreadable::Unresolved`] where the answer is still to come.
+    /// The version of an id. Does not block: [`Unreadable::Unresolved`] while the registry has not answered.
     fn version(&self, id: u32) -> Result<&'static Version, Unreadable>;
 
-    /// How records of a version are to be framed. Does not wait: why that is not known yet.
+    /// How to frame records of a version. Does not block: the error says why it is not known yet.
     fn framing(&self, version: &'static Version) -> Result<Framing, String>;
 
-    /// Blocks until something that was asked for may be known, or for `longest`. It may return early.
+    /// Blocks until an answer may have arrived, at most for `longest`. May return early.
     fn wait(&self, longest: std::time::Duration);
 }
 
-/// No registry: an id names a schema that cannot be looked up, and none is written.
+/// No registry: ids cannot be looked up, and none are written.
 #[derive(Clone, Copy, Debug)]
 pub struct NoRegistry;
 
@@ -158,8 +158,7 @@ pub fn confluent_id(framed: &[u8]) -> Option<u32> {
     }
 }
 
-/// The same record as an Avro single object, which names its schema without a registry. Copies only what is framed
-/// otherwise.
+/// The same record as an Avro single object, which names its schema without a registry. Copies only other framings.
 pub fn reframe<'a>(framed: &'a [u8], schemas: &dyn Schemas) -> Result<Cow<'a, [u8]>, Unreadable> {
     if size(framed) > RECORD_BYTES_MAX {
         return Err(Unreadable::TooLarge(framed.len()));
@@ -204,7 +203,7 @@ pub fn unframe(bytes: &[u8]) -> Result<Unframed<'_>, Unreadable> {
 /// A record's envelope, borrowed from its datum; the fields that judging, projecting and numbering need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope<'a> {
-    /// The writer; nobody needs one before any claim.
+    /// The writer; none on records that need no claim, and before the first claim.
     pub writer_id: Option<WriterId<&'a str>>,
     /// Its epoch.
     pub writer_epoch: Epoch,
@@ -222,13 +221,13 @@ pub struct Envelope<'a> {
     pub run_id: Option<RunId<&'a str>>,
     /// The payload's privacy.
     pub privacy: PrivacyClass,
-    /// Makes a pending effect safe to run again.
+    /// Its receiver's idempotency key, if any.
     pub idempotency_key: Option<&'a str>,
-    /// Likewise.
+    /// Its receiver's dedupe key, if any.
     pub dedupe_key: Option<&'a str>,
-    /// When the fact holds that the record states, where it says so.
+    /// Valid time of the stated fact, if the record has one.
     pub validity: Option<Validity>,
-    /// What statuses are judged by.
+    /// The facts.
     pub facts: Facts,
     stored: Option<StoredPayload>,
     event_at: usize,
@@ -239,10 +238,9 @@ pub struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    /// Reads the envelope at the start of a datum and leaves the payload unread, but for a claim check.
+    /// Reads the envelope at the start of a datum. Of the payload it reads only a claim check.
     ///
-    /// Allocates for the strings and lists of the facts and for a claim check: the other fields are borrowed, or checked
-    /// and not kept.
+    /// Allocates only for the facts and a claim check; other fields are borrowed, or checked and not kept.
     pub fn read(datum: Unframed<'a>) -> Result<Self, Malformed> {
         let Unframed { version, datum } = datum;
         let mut input = Input::of_version(datum, version.number);
@@ -306,19 +304,19 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same wherever the payload is held.
+    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same whether the payload is inline or stored.
     pub fn content_hash(&self) -> ContentHash {
         let body = &self.datum[self.content_at..self.payload_at];
         ContentHash(Sha256::of_parts(&[body, &self.payload_hash().0]))
     }
 
-    /// SHA-256 of the whole datum, which the run hash is made of.
+    /// SHA-256 of the whole datum: the input of the run hash.
     pub fn record_hash(&self) -> Sha256 {
         Sha256::of(self.datum)
     }
 
-    /// SHA-256 of the payload's encoding, wherever that is held: what "the same completion" is compared by. A batch's is
-    /// over the content hashes of its records, whose places are no more part of it than its own.
+    /// SHA-256 of the payload's encoding, inline or stored. Equal completions have equal hashes. A batch's is over the
+    /// content hashes of its records, so that it does not depend on their numbers.
     pub fn payload_hash(&self) -> Sha256 {
         if self.kind == RecordKind::Batch
             && let Ok(records) = self.records()
@@ -338,7 +336,9 @@ impl<'a> Envelope<'a> {
         whole(self.payload_input())
     }
 
-    /// The records of a batch, each as if it stood alone; an error where the payload is no batch that can be read.
+    /// The records of a batch, each as a record of its own.
+    ///
+    /// Errors: the payload is not a readable batch.
     pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
         let mut records = Vec::new();
         self.each_record(|record| {
@@ -405,7 +405,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     }
     consistent(&envelope)?;
     if envelope.kind == RecordKind::Batch && branch_name(branch) == Some("batch") {
-        // What stands in a batch is held to what it would be held to alone.
+        // The records of a batch are checked like any other.
         envelope.each_record(|record| consistent(&record))?;
     }
     Ok(envelope)
@@ -415,7 +415,7 @@ fn branch_name(branch: i64) -> Option<&'static str> {
     usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied())
 }
 
-/// A reader judges by kind and facts alone, so these must not tell another story than the payload does.
+/// Checks that kind and facts agree with the payload: a reader judges by kind and facts alone.
 fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     let malformed = |what| Malformed { what, at: envelope.payload_at };
     if let Some(stored) = envelope.stored()
@@ -433,7 +433,7 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     if !found.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
         return Err(malformed("the payload is not of the type that the facts name"));
     }
-    // Without it nobody could ask whether the call was made.
+    // Without a fingerprint the call could not be looked up.
     if envelope.facts.payload_type == "tool_call_requested" && envelope.facts.fingerprint.is_none() {
         return Err(malformed("a request without a fingerprint"));
     }

@@ -6,7 +6,8 @@
 //!   variants! { V: internal("type") { 1 X(Y) = "x" } }      branch 0 keeps a variant that this build does not know
 //! ```
 //!
-//! The JSON is what serde writes for the contract's own type: `schemas/contracts/` has the list that a test holds these to.
+//! The JSON is what serde writes for the contract's own type: `schemas/contracts/` has the list that a test holds these
+//! to.
 
 use crate::{datum, json::Json};
 use serde_json::value::RawValue;

@@ -1,19 +1,20 @@
-//! Avro's binary encoding, hand-shaped: what the wire and the index rows are written in.
+//! Avro's binary encoding, written by hand: the format of log records and index rows.
 //!
 //! The format is the Avro 1.12 specification's "Binary Encoding": zigzag varints, length-prefixed strings, arrays in
-//! blocks, unions as a branch index and its value, records as their fields in order. Hand-shaped because the projector
-//! reads an envelope in place, hashes a suffix of the same bytes and leaves the payload alone; `tests/claims/oracle.rs` proves
-//! it equal to `apache-avro` on generated values, and the `.avsc` file stays the contract.
+//! blocks, unions as a branch index and its value, records as their fields in order. By hand because the projector
+//! reads an envelope in place, hashes a suffix of the same bytes and does not decode the payload;
+//! `tests/claims/oracle.rs` proves it equal to `apache-avro` on generated values, and the `.avsc` file stays the
+//! contract.
 //!
-//! Every length is checked against the bytes that are there *before* anything is allocated for it. Caps: a datum's size
-//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types do not
-//! nest in themselves.
+//! Every length is checked against the remaining bytes *before* anything is allocated for it. Caps: a datum's size
+//! (`codec::RECORD_BYTES_MAX`), an array's items ([`ITEMS_MAX`]), the depth of JSON (`canonical::DEPTH_MAX`); types are
+//! not recursive, except that a batch holds records, one level deep.
 
 mod sha256;
 
 pub use sha256::{Sha256, hex};
 
-/// What a reader of Avro bytes stumbled over. `at` is the byte offset within the datum.
+/// Bytes that are not valid Avro of the schema. `at` is the byte offset within the datum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} at byte {at}")]
 pub struct Malformed {
@@ -23,7 +24,7 @@ pub struct Malformed {
     pub at: usize,
 }
 
-/// A text that is none of an enum's symbols.
+/// A text that is not a symbol of the enum.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not one of {known}")]
 pub struct NoSymbol {
@@ -33,7 +34,7 @@ pub struct NoSymbol {
     pub known: String,
 }
 
-/// The most items of one array, all its blocks together: what a byte stands for can be large in memory.
+/// The most items of one array, all blocks together: an item of one encoded byte can be large in memory.
 pub const ITEMS_MAX: usize = 1 << 16;
 
 /// A cursor over one datum.
@@ -41,18 +42,18 @@ pub const ITEMS_MAX: usize = 1 << 16;
 pub struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Whether a batch's records are being read: a batch holds none.
+    /// Whether a batch's records are being read. A batch within a batch is refused.
     pub(crate) in_batch: bool,
     version: u16,
 }
 
 impl<'a> Input<'a> {
-    /// Starts at the first byte of a datum that has every field there is.
+    /// Starts at the first byte of a datum of the latest schema version.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self::of_version(bytes, u16::MAX)
     }
 
-    /// Starts at the first byte of a datum of a schema version, which lacks the fields that came later.
+    /// Starts at the first byte of a datum of a schema version, which lacks later fields.
     pub fn of_version(bytes: &'a [u8], version: u16) -> Self {
         Self { bytes, at: 0, in_batch: false, version }
     }
@@ -93,7 +94,7 @@ impl<'a> Input<'a> {
     /// An Avro `int` or `long`.
     #[inline]
     pub fn long(&mut self) -> Result<i64, Malformed> {
-        // Most are lengths and branches, which take a byte.
+        // Most are lengths and branches of one byte.
         match self.bytes.get(self.at) {
             Some(&byte) if byte & 0x80 == 0 => {
                 self.at += 1;
@@ -166,7 +167,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// As in the standard library, whose way is longer for what is short: most strings have fewer than 40 bytes.
+/// Faster than the standard library's for short strings: most have fewer than 40 bytes.
 #[inline]
 fn is_ascii(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk::<8>() else { return bytes.iter().fold(0, |all, byte| all | byte) < 0x80 };
@@ -246,7 +247,7 @@ macro_rules! integers {
     ($($t:ty as $avro:ty),*) => {$(
         impl Datum for $t {
             fn put(&self, out: &mut Vec<u8>) {
-                // Avro's numbers are signed: what lies beyond them is refused by the constructors, and saturates here.
+                // Avro's numbers are signed. Constructors refuse larger ones; here they saturate.
                 put_long(<$avro>::try_from(*self).unwrap_or(<$avro>::MAX).into(), out);
             }
             fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
@@ -292,11 +293,11 @@ pub(crate) fn blocks<'a>(
             return Ok(());
         }
         if count < 0 {
-            // A negative count is followed by the block's size in bytes, which lets others skip it.
+            // A negative count is followed by the block's size in bytes.
             count = count.checked_neg().ok_or(Malformed { what: "block count out of range", at })?;
             input.length()?;
         }
-        // Every item of ours takes a byte at the least, so a count beyond what is left is a lie.
+        // Every item has at least one byte, so a larger count is malformed.
         let count = usize::try_from(count).ok().filter(|count| *count <= input.left());
         let count = count.ok_or(Malformed { what: "more items than bytes", at })?;
         items += count;
@@ -344,8 +345,8 @@ pub fn skip_field<R, T: Datum>(_: fn(&R) -> &T, input: &mut Input<'_>) -> Result
 
 /// Implements [`Datum`] for a struct: its fields, in the schema's order.
 ///
-/// A field that older versions of the schema lack says since which one it is there, `note since 2`: read from an older
-/// datum it has its type's [`Default`], which is the schema's default for it.
+/// A field added in a later schema version names that version: `note since 2`. Read from an older datum, it has its
+/// type's [`Default`], which must be the schema's default.
 #[macro_export]
 macro_rules! datum {
     ($name:ident {}) => {
@@ -382,8 +383,8 @@ macro_rules! datum {
 
 /// An Avro `enum`: its symbols in the schema's order, spelled in JSON as in Avro.
 ///
-/// With `open` it begins with `unrecognized`, the schema's default: what JSON has and this build does not know becomes
-/// that, and the spelling is kept among the record's unknown fields.
+/// With `open`, the first symbol is `unrecognized`, the schema's default: an unknown symbol in JSON becomes that, and
+/// its text is kept in the record's unknown fields.
 #[macro_export]
 macro_rules! symbols {
     ($(#[$doc:meta])* open $name:ident { $($variant:ident = $symbol:literal),* $(,)? }) => {
@@ -454,7 +455,7 @@ macro_rules! symbols {
     };
 }
 
-/// An enum of symbols as it is.
+/// An enum of symbols, unchanged.
 #[cfg(not(feature = "openapi"))]
 #[macro_export]
 macro_rules! described {

@@ -1,4 +1,4 @@
-//! How deep JSON in a record may nest: no deeper than readers of JSON take the whole record, its content in it.
+//! Limits how deep JSON in a record may nest, so that JSON parsers accept the whole record with its content.
 //!
 //! ```text
 //!   { "payload": { "arguments": ··· } }       2 levels, and 125 for the arguments
@@ -8,13 +8,13 @@
 
 use crate::{json::Json, payload::Payload, record::JournalRecord};
 
-/// Levels of a record's JSON, the record's own object among them: what `serde_json` reads, and most others do.
+/// Most levels of a record's JSON, its own object included: the limit of `serde_json` and of most parsers.
 pub const RECORD_LEVELS_MAX: usize = 127;
 
 /// Levels that a batch adds around each of its records.
 const OF_BATCH: usize = 3;
 
-/// JSON that nests too deep where it stands in a record.
+/// A member of a record nests too deep.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{member} nests {levels} levels deep, more than the {max} that a record has room for there")]
 pub struct TooDeep {
@@ -26,7 +26,7 @@ pub struct TooDeep {
     pub max: usize,
 }
 
-/// Arrays and objects that are open at once, at the most, in a JSON text.
+/// The nesting depth of a JSON text: the most arrays and objects open at once.
 pub fn levels(text: &str) -> usize {
     let (mut open, mut most, mut in_string, mut escaped) = (0usize, 0, false, false);
     for byte in text.bytes() {
@@ -45,25 +45,25 @@ pub fn levels(text: &str) -> usize {
     most
 }
 
-/// Whether a text nests deeper than `max`: what has fewer brackets at all does not, which is quickly seen.
+/// Whether a text nests deeper than `max`. Fast for a text with at most `max` opening brackets.
 pub fn exceeds(text: &str, max: usize) -> bool {
     let brackets = || text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
     text.len() > 2 * max && brackets() > max && levels(text) > max
 }
 
-/// Whether a record can be read whole as JSON, alone and, where it is a batch, all of it.
+/// Checks the depth of a record's JSON, of a batch's records too.
 ///
-/// Errors: what nests too deep, and where.
+/// Errors: the first member that nests too deep.
 pub fn check(record: &JournalRecord) -> Result<(), TooDeep> {
     check_payload(&record.payload)
 }
 
-/// The same of the record that is made of a payload.
+/// Like [`check`], for the record around a payload.
 pub fn check_payload(payload: &Payload) -> Result<(), TooDeep> {
     check_nested(payload, 0, "/payload")
 }
 
-/// With so many levels around the record.
+/// Like [`check_payload`], with `around` levels around the record.
 fn check_nested(payload: &Payload, around: usize, pointer: &str) -> Result<(), TooDeep> {
     let one = |json: &Json, above: usize, member: &str| {
         let max = RECORD_LEVELS_MAX - around - above;
@@ -95,7 +95,7 @@ fn check_nested(payload: &Payload, around: usize, pointer: &str) -> Result<(), T
         Payload::Batch(batch) => batch.records.iter().enumerate().try_for_each(|(nth, record)| {
             check_nested(&record.payload, around + OF_BATCH, &format!("{pointer}/records/{nth}/payload"))
         }),
-        // Their levels are those of their schemas.
+        // Other payloads have fixed depths.
         _ => Ok(()),
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_too_deep_is_read_as_json_and_what_is_is_refused_there_too() {
+    fn check_and_parse_accept_the_same_depths() {
         let batch = |levels| record("b", Batch { records: vec![turn(levels)] });
         type Make<'a> = &'a dyn Fn(usize) -> JournalRecord;
         let cases: [(Make<'_>, usize, &str); 3] = [
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn brackets_in_strings_open_nothing() {
+    fn brackets_in_strings_do_not_nest() {
         assert_eq!(levels(r#"{"[[[\"[":["\\",{"a":"}]"}]}"#), 3);
         assert_eq!((levels("1"), levels("[[],[]]")), (0, 2));
     }

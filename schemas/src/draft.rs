@@ -1,4 +1,5 @@
-//! A record as JSON, the way scripts and HTTP clients write it: the contract's fields and Runlog's own, with defaults.
+//! Reads records as JSON, as scripts and HTTP clients write them: the contract's fields and Runlog's own, with
+//! defaults.
 
 use crate::{
     codec::{self, Unframed},
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 mod batch;
 mod warnings;
 
-/// Why a JSON record was not taken. `pointer` is a JSON pointer into it.
+/// Why a JSON record was refused. `pointer` is a JSON pointer into it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}, at {pointer:?}")]
 pub struct Invalid {
@@ -27,7 +28,7 @@ pub struct Invalid {
     pub pointer: String,
 }
 
-/// The id of a record that was given none, until [`Draft::name`] gives it one.
+/// The placeholder id of a record without one, until [`Draft::name`] sets it.
 pub const UNNAMED: RecordId<&str> = RecordId::ours("(unnamed)");
 
 /// A parsed JSON record whose id and numbers may still be missing.
@@ -56,9 +57,9 @@ fn invalid(what: impl ToString, pointer: &str) -> Invalid {
 impl Draft {
     /// Parses one JSON object.
     ///
-    /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has a
-    /// default; `facts` are derived from the payload. A `stored_payload` tells neither kind nor facts: there they are
-    /// required too. Members that no field takes are kept in `unknown_fields`.
+    /// Required: `payload` with its `type`, and `run_id` unless the payload belongs to a partition. Everything else has
+    /// a default; `facts` are derived from the payload. For a `stored_payload`, `record_kind` and `facts` are required
+    /// too. Unknown members are kept in `unknown_fields`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let members: BTreeMap<String, Box<RawValue>> =
             serde_json::from_str(text).map_err(|e| invalid(format!("not a JSON object: {e}"), ""))?;
@@ -89,7 +90,7 @@ impl Draft {
         let record_id = record_id.unwrap_or_else(|| UNNAMED.to_owned());
         let run_id = run_id.as_ref().map(RunId::borrow);
         let body = Body::new(run_id, record_id, &agent_id, kind, facts.clone());
-        // What was written by somebody, and is sent again, has the keys that it was written with, or none.
+        // `facts` are present only on a record that was written before: it keeps the keys that it has, or none.
         let body = if members.contains_key("facts") { body } else { body.with_keys_of(&payload) };
         let defaults = JournalRecord { place: Sequencing::default(), body, payload };
         let mut record = overlay(defaults, &members)?;
@@ -97,7 +98,7 @@ impl Draft {
         if matches!(record.payload, Payload::Encrypted(_))
             && let Some(facts) = members.get("facts")
         {
-            // What is hidden says nothing: its writer does.
+            // Nothing can be derived from an encrypted payload: the writer states the facts.
             record.body.facts = serde_json::from_str(facts.get()).map_err(|e| invalid(e, "/facts"))?;
         }
         if redacted
@@ -121,7 +122,7 @@ impl Draft {
         if stored != record && !kind.of_contract() {
             return Err(invalid("a number is beyond the range that the schema has for it", ""));
         }
-        // A number of a foreign contract that no Avro number holds is kept among what no field takes.
+        // A contract's number outside Avro's range is kept in `unknown_fields`.
         record = stored;
         record.body.unknown_fields = unknown(&members, &record)?;
         let has = |name: &str| members.get(name).is_some_and(|raw| raw.get() != "null");
@@ -136,7 +137,7 @@ impl Draft {
         })
     }
 
-    /// Gives an unnamed record its id; a named one keeps what it has.
+    /// Sets the id of a record without one; otherwise does nothing.
     pub fn name(&mut self, id: RecordId) {
         if std::mem::replace(&mut self.has_record_id, true) {
             return;
@@ -152,7 +153,7 @@ impl Draft {
     }
 }
 
-/// Refuses a record that nobody could read whole, and says where.
+/// Refuses a record that nests deeper than JSON readers accept, with a pointer to the nested member.
 fn check_depth(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<(), Invalid> {
     if !depth::exceeds(text, RECORD_LEVELS_MAX) {
         return Ok(());
@@ -172,10 +173,10 @@ fn check_depth(text: &str, members: &BTreeMap<String, Box<RawValue>>) -> Result<
     ))
 }
 
-/// Whether `record` is what [`Draft::parse`] would have made of `payload`, which its claim check stands for.
+/// Checks that `record` is what [`Draft::parse`] would make of `payload`, the content of its claim check.
 pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     if matches!(payload, Payload::Encrypted(_)) {
-        // What is hidden says nothing of itself: kind and facts are its writer's word, stored or not.
+        // Kind and facts of an encrypted payload cannot be checked.
         return Ok(());
     }
     if !record.body.record_kind.carries(payload.payload_type()) {
@@ -201,8 +202,8 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The facts of a payload that was redacted, which are its writer's word where they are hashes of what was taken out: a tool
-/// journal entry is known again by its true fingerprint.
+/// The facts of a redacted payload. Hashes of redacted content come from the writer: a tool journal entry keeps the
+/// fingerprint of its original arguments.
 fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
     match payload {
         Payload::ToolJournalEntry(_) => {
@@ -212,7 +213,7 @@ fn of_true_content(payload: &Payload, facts: Facts, given: &Facts) -> Facts {
     }
 }
 
-/// What a payload determines of its envelope; a stored one leaves it to the client to say so.
+/// The kind and facts of a payload; for a stored payload, those that the client states.
 fn kind_and_facts(
     payload: &Payload,
     members: &BTreeMap<String, Box<RawValue>>,
@@ -223,7 +224,7 @@ fn kind_and_facts(
         if !matches!(payload, Payload::EffectResolution(_)) {
             return Ok((RecordKind::of(payload), facts));
         }
-        // What a decision was made at is no part of its payload.
+        // The state that a decision was made on is not part of its payload.
         let given: Option<DecisionBasis> = serde_json::from_str(member("facts")).map_err(|e| invalid(e, "/facts"))?;
         return Ok((RecordKind::of(payload), facts.with_decision_basis(given.unwrap_or_default())));
     };
@@ -238,7 +239,7 @@ fn kind_and_facts(
     Ok((kind, facts))
 }
 
-/// Fills in what a payload's content determines. Redacted arguments determine nothing any more.
+/// Fills in the hashes that follow from a payload's content, and checks given ones. Redacted arguments are not hashed.
 fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
     match payload {
         Payload::ToolCallRequested(call) => {
@@ -255,9 +256,9 @@ fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
         Payload::EffectResolution(resolution) => {
             let invalid = |what: &str, member: &str| Err(invalid(what, &format!("/payload/{member}")));
             match resolution.decision.as_str() {
-                "done" if resolution.result.is_none() => invalid("done says the result, be it null", "result"),
+                "done" if resolution.result.is_none() => invalid("done needs a result, which may be null", "result"),
                 "done" | "adopt" | "not_done" | "give_up" if resolution.who.is_empty() || resolution.why.is_empty() => {
-                    invalid("a resolution says who decided and why", "who")
+                    invalid("a resolution needs who and why", "who")
                 }
                 "done" | "adopt" | "not_done" | "give_up" => Ok(Payload::EffectResolution(resolution)),
                 _ => invalid("not one of done, adopt, not_done, give_up", "decision"),
@@ -268,7 +269,7 @@ fn seal(payload: Payload, redacted: bool) -> Result<Payload, Invalid> {
     }
 }
 
-/// The hash of a list that builds on another cannot be computed here: whoever made it has both.
+/// Fills in or checks `state_hash`. That of a checkpoint with a base must be given: only its writer has the whole list.
 fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Invalid> {
     if checkpoint.base.is_some() {
         if Sha256::parse(&checkpoint.state_hash).is_some_and(|hash| hash.to_string() == checkpoint.state_hash) {
@@ -289,10 +290,10 @@ fn seal_checkpoint(mut checkpoint: LoopCheckpoint) -> Result<LoopCheckpoint, Inv
     Ok(checkpoint)
 }
 
-/// The members of a record's place.
+/// The members of a record's sequencing.
 const PLACE: [&str; 6] = ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "journal_seq", "timestamp_millis"];
 
-/// The given members laid over the defaults.
+/// The record's defaults, overridden by the given members.
 fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -> Result<JournalRecord, Invalid> {
     let fields = |part| match part {
         Ok(Value::Object(fields)) => Ok(fields),
@@ -322,13 +323,13 @@ fn overlay(defaults: JournalRecord, members: &BTreeMap<String, Box<RawValue>>) -
     Ok(JournalRecord { place, body, payload: defaults.payload })
 }
 
-/// Refuses a number where it stands.
+/// Refuses an invalid number, with its pointer.
 fn number<T: DeserializeOwned>(all: &Map<String, Value>, name: &str) -> Result<(), Invalid> {
     let value = all.get(name).cloned().unwrap_or_default();
     serde_json::from_value::<T>(value).map(drop).map_err(|e| invalid(e, &format!("/{name}")))
 }
 
-/// The members that no field took, as a JSON object from pointer to value; none when all were taken.
+/// Members that the schema has no field for, as a JSON object from pointer to value; none if there are none.
 fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) -> Result<Option<String>, Invalid> {
     let taken = serde_json::to_string(record).map_err(|e| invalid(e, ""))?;
     let taken: BTreeMap<String, &str> = json::members(&taken).map_err(|e| invalid(e, ""))?.into_iter().collect();
@@ -337,7 +338,7 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
         let at = format!("/{}", escape(name));
         let given = json::value(raw.get()).map_err(|e| invalid(e, &at))?;
         let there = taken.get(name).copied();
-        // What is as it would be written is taken whole.
+        // A member equal to its own serialisation has nothing unknown.
         if !matches!(name.as_str(), "facts" | "unknown_fields") && there != Some(raw.get()) {
             let there = there.map(json::value).transpose().map_err(|e| invalid(e, &at))?;
             let given = if matches!(record.payload, Payload::Batch(_)) { without_records(given) } else { given };
@@ -345,14 +346,14 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
         }
     }
     if let Some(raw) = members.get("unknown_fields") {
-        // A record that Runlog printed before: what it had kept is kept again.
+        // Runlog printed this record: its unknown members stay.
         let text: String = serde_json::from_str(raw.get()).map_err(|e| invalid(e, "/unknown_fields"))?;
         let kept: Map<String, Value> = serde_json::from_str(&text).map_err(|e| invalid(e, "/unknown_fields"))?;
         left.extend(kept);
     }
     let left = (!left.is_empty()).then(|| Value::Object(left).to_string());
     if left.as_ref().is_some_and(|left| left.contains('\u{fffd}')) {
-        // What a field takes keeps its text; this is kept as a value, and would be another one.
+        // Unknown members are kept as values: a lone surrogate would become another character, so it is refused.
         for (name, raw) in members {
             serde_json::from_str::<Value>(raw.get()).map_err(|e| invalid(e, &format!("/{name}")))?;
         }
@@ -360,14 +361,14 @@ fn unknown(members: &BTreeMap<String, Box<RawValue>>, record: &JournalRecord) ->
     Ok(left)
 }
 
-/// The symbol that stands for any that this build does not know.
+/// The symbol that replaces unknown ones.
 const UNRECOGNIZED: &str = "unrecognized";
 
 fn escape(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-/// A batch's records keep their own unknown members.
+/// Removes a batch's records, which keep their own unknown members.
 fn without_records(mut payload: Value) -> Value {
     if let Some(members) = payload.as_object_mut() {
         members.remove("records");
@@ -375,7 +376,7 @@ fn without_records(mut payload: Value) -> Value {
     payload
 }
 
-/// Collects what `given` has and `taken` lacks: members, symbols and numbers. Null and empty lists are absence.
+/// Collects the members, symbols and numbers of `given` that `taken` lacks. Null and an empty list count as absent.
 fn diff(given: &Value, taken: Option<&Value>, pointer: &mut String, left: &mut Map<String, Value>) {
     match (given, taken) {
         (Value::Null, None) => {}

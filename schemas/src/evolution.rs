@@ -1,20 +1,19 @@
-//! Which changes of a schema are legal: whether readers with the new one take all that was written with the old one.
+//! Checks schema changes: can readers with the new schema read all data of the old one?
 //!
 //! ```text
-//!   old ─┐                      ┌─▶ resolution   Avro's schema resolution: would *an* Avro reader take it?
+//!   old ─┐                      ┌─▶ resolution   Avro's schema resolution: can *an* Avro reader read it?
 //!        ├─▶ model (parsed) ────┼─▶ defaults     are the new schema's defaults values of their types?
-//!   new ─┘                      └─▶ in_place     of journal records: would *our* reader take it?
+//!   new ─┘                      └─▶ in_place     for journal records: can *our* reader read it?
 //! ```
 //!
-//! Our reader does not resolve: it reads the bytes of every released version in place, field by field, and knows for
-//! each field since which version it is there (`datum!`). That holds hashes of old records as they are and costs nothing,
-//! and asks for more than Avro does: see [`in_place`]. Backward compatible against *every* released version is what
-//! Avro and registries call `BACKWARD_TRANSITIVE`.
+//! Our reader does not resolve schemas: it reads the bytes of every released version in place, and `datum!` names the
+//! version that added each field. So old records keep their hashes, at no cost; but the rules are stricter than Avro's:
+//! see [`in_place`]. Compatibility with *every* released version is what registries call `BACKWARD_TRANSITIVE`.
 //!
 //! Written here because the verdicts of `apache-avro` 0.22's `SchemaCompatibility` are not the specification's on seven
-//! rows of `tests/claims/evolution.json`. It compares two references to a named type by name only, and so takes a changed type
-//! for the same one; it takes a definition and a reference to that very type for different ones; it knows no aliases of
-//! types; it lets defaults pass that most readers refuse; and it names the first thing that is wrong only.
+//! rows of `tests/claims/evolution.json`. It compares references to named types by name only, and so misses a changed
+//! type; it treats a definition and a reference to the same type as different; it ignores type aliases; it accepts
+//! defaults that most readers refuse; and it reports only the first error.
 
 use crate::{
     datum::{Sha256, hex},
@@ -28,7 +27,7 @@ pub mod in_place;
 mod model;
 mod resolution;
 
-/// Whose rule a change breaks.
+/// The rule set that a change breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -38,12 +37,12 @@ pub enum Rule {
     InPlace,
 }
 
-/// One thing that makes the new schema unfit to read what was written with the old one.
+/// One reason why the new schema cannot read data of the old one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Incompatibility {
     /// Where: full names of types and names of fields, as in `runlog.journal.v1.JournalRecord.payload[9].decision`.
     pub path: String,
-    /// Whose rule.
+    /// The rule set.
     pub rule: Rule,
     /// Why.
     pub reason: String,
@@ -59,7 +58,7 @@ pub struct Unparsable {
     pub reason: String,
 }
 
-/// Checks that whatever was written with `old` is read with `new`. Empty: compatible.
+/// Checks that `new` reads all data of `old`. Empty: compatible.
 ///
 /// Where `old` is a version of the journal's record, the rules of [`in_place`] are checked as well.
 pub fn check(old: &str, new: &str) -> Result<Vec<Incompatibility>, Unparsable> {
@@ -77,8 +76,8 @@ fn broken(rule: Rule, path: &str, reason: impl Into<String>) -> Incompatibility 
     Incompatibility { path: path.to_owned(), rule, reason: reason.into() }
 }
 
-/// What forbids this build: a released version that was changed, is not compiled in, or is not read by the last of
-/// `versions` (a number and a schema each, oldest first). `list` is `avsc/RELEASED`.
+/// Reasons to fail the build: a released version was changed, is not compiled in, or cannot be read by the last of
+/// `versions` (number and schema, oldest first). `list` is `avsc/RELEASED`.
 pub fn gate(list: &'static str, versions: &[(u16, &str)]) -> Vec<String> {
     let Some((_, current)) = versions.last() else { return vec!["there is no version".to_owned()] };
     let mut wrong = Vec::new();
@@ -99,7 +98,7 @@ pub fn gate(list: &'static str, versions: &[(u16, &str)]) -> Vec<String> {
     }
     for (number, _) in versions.iter().rev().skip(1) {
         if !schema::lines(list).any(|line| line.folder == format!("v{number}")) {
-            wrong.push(format!("v{number} has a version behind it and is not released"));
+            wrong.push(format!("v{number} is not released although there is a later version"));
         }
     }
     wrong

@@ -1,4 +1,4 @@
-//! The headers of a record in the log: its kind, the version of its schema, and the trace that it belongs to.
+//! The headers of a log record: kind, schema version, and trace.
 
 use crate::{
     record::JournalRecord,

@@ -40,15 +40,16 @@ pub use hash::{ContentHash, PrevHash, RunHash};
 pub use number::{Epoch, JournalSeq, Offset, PartitionId, WriterSeq};
 pub use text::{Fingerprint, OrEmpty, RecordId, RunId, Text, WriterId};
 
-/// The longest id of a run, a record or a writer, bytes. Ids are message keys in Kafka and parts of every key in RocksDB,
-/// where a few of them stand side by side; no id that anybody gave comes near it.
+/// The longest id of a run, a record or a writer, bytes. Ids are message keys in Kafka and parts of every key in
+/// RocksDB, where a few of them stand side by side; no id that anybody gave comes near it.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids are.
+/// The longest fingerprint, bytes. Ours has 67; a host's own is kept as it gives it, and it is a part of keys as ids
+/// are.
 pub const FINGERPRINT_BYTES_MAX: usize = 1024;
 
-/// `.` or `..`, where a text is one of them: as a segment of a URL's path it is taken out by whoever reads the URL, percent-encoded
-/// or not, so that what was asked of one run would be asked of another, or of all.
+/// `.` or `..`, where a text is one of them: as a segment of a URL's path it is taken out by whoever reads the URL,
+/// percent-encoded or not, so that what was asked of one run would be asked of another, or of all.
 pub fn dots(text: &str) -> Option<&'static str> {
     [".", ".."].into_iter().find(|dots| *dots == text)
 }

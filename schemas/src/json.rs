@@ -199,8 +199,8 @@ impl Datum for Json {
     }
 }
 
-/// A foreign client can write anything into a string field: what is not JSON, or nests deeper than anybody reads, is not
-/// decodable.
+/// A foreign client can write anything into a string field: what is not JSON, or nests deeper than anybody reads, is
+/// not decodable.
 fn check(text: &str, at: usize) -> Result<(), Malformed> {
     serde_json::from_str::<serde::de::IgnoredAny>(text)
         .map_err(|_| Malformed { what: "string does not hold JSON", at })?;

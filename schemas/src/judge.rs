@@ -1,13 +1,15 @@
-//! The judge: what one record means, given what came before it. Pure, run by the projector on every record. [`lifecycle`]
-//! has the states of what records speak of, [`batch`] what is said of records that take effect together.
+//! The judge decides whether one record takes effect, given the records before it in its run. Pure; the projector runs
+//! it on every record. [`lifecycle`] has the state machines of effects, approvals and the like; [`batch`] judges
+//! batches.
 //!
 //! ```text
 //!   repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ content rules? ─▶ applied
 //!   (claims: repeat, then epoch + 1 or fenced; unclaimed kinds: repeat, fenced if they name an epoch, known id, content)
 //! ```
 //!
-//! A record refused for its place (fenced, gap) consumes no number and may come again. One refused for its content
-//! (conflict, content rules) consumes each number that was the next, so that what follows it is not lost.
+//! A record refused as fenced or for a gap consumes no number and may be sent again. One refused for its content
+//! (conflict, content rules) consumes each number that was the next one, so that the records after it are not refused
+//! for a gap.
 
 use crate::{
     codec::Envelope,
@@ -26,12 +28,12 @@ mod status;
 use lifecycle::{Family, State, StatusReport};
 pub use status::{CallStatus, Reason, RunStatus};
 
-/// A run's numbers: all that judging the next record needs besides what that record names.
+/// A run's counters: all state that every judgement needs. Other state is looked up by the ids in the record.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Head {
     /// Whether the contract's `started` was applied.
     pub started: bool,
-    /// Where the run stands.
+    /// The run's status.
     pub status: RunStatus,
     /// Records applied.
     pub records: u64,
@@ -66,24 +68,24 @@ impl Default for Head {
     }
 }
 
-/// What is remembered of a `record_id` that was judged: applied, or refused for its content.
+/// The first judgement under a `record_id`: applied, or refused for its content.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FirstJudgement {
-    /// The content hash it came with first.
+    /// The content hash of that first record.
     pub content_hash: ContentHash,
-    /// Where it stands in the partition.
+    /// Its offset in the partition.
     pub offset: Offset,
-    /// Its index within the offset.
+    /// Its index within the batch at that offset; 0 outside a batch.
     pub index: u32,
     /// Why it was refused; none when it was applied.
     pub refused: Option<Reason>,
 }
 datum!(FirstJudgement { content_hash, offset, index, refused });
 
-/// What is remembered of a tool call.
+/// The state of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallState {
-    /// Where it stands.
+    /// Its status.
     pub status: CallStatus,
     /// The payload hash of the record that ended it.
     pub outcome_hash: Option<Sha256>,
@@ -91,17 +93,17 @@ pub struct CallState {
     pub has_evidence: bool,
 }
 
-/// What a decision on an effect is judged by.
+/// The state of a pending effect that a decision on it is judged by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingEffect {
     /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
     /// included.
     pub revision: u64,
-    /// The evidence that a decision to adopt adopts, and whether it says that the effect happened.
+    /// The evidence that an `adopt` decision would adopt, and whether it says that the effect happened.
     pub adoptable: Option<(RecordId, bool)>,
 }
 
-/// What is remembered of a checkpoint.
+/// The state of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckpointState {
     /// The length of its message list.
@@ -110,61 +112,60 @@ pub struct CheckpointState {
     pub pruned: bool,
 }
 
-/// What the judge asks about the run. Each answer is about the state before the record.
+/// The run's state before the record, as the judge reads it.
 pub trait View {
-    /// Why an answer could not be had.
+    /// A failed read.
     type Error;
     /// The run's head; the default for a run without records.
     fn head(&mut self) -> Result<Head, Self::Error>;
-    /// What is remembered of a `record_id`: what came first under it.
+    /// The first judgement under a `record_id`.
     fn seen(&mut self, record_id: RecordId<&str>) -> Result<Option<FirstJudgement>, Self::Error>;
-    /// What is remembered of other content that came under a known `record_id` and was refused for that.
+    /// The judgement of this other content under a known `record_id`: refused as a conflict.
     fn seen_conflict(
         &mut self,
         record_id: RecordId<&str>,
         content: ContentHash,
     ) -> Result<Option<FirstJudgement>, Self::Error>;
-    /// What is remembered of a request.
+    /// The tool call of a request.
     fn call(&mut self, request: RecordId<&str>) -> Result<Option<CallState>, Self::Error>;
-    /// Where something with a lifecycle stands; none where nothing was said of it, or no more than that it may come to be.
+    /// The state of an object with a lifecycle; none before a record creates it.
     fn state(&mut self, family: Family, key: &str) -> Result<Option<State>, Self::Error>;
-    /// What is remembered of the pending effect that a decision on `id` is about: of the first kind that has one.
+    /// The pending effect that a decision on `id` is about: that of the first kind, in order, which has one.
     fn pending_effect(&mut self, id: RecordId<&str>) -> Result<Option<PendingEffect>, Self::Error>;
-    /// What is remembered of a checkpoint that was applied.
+    /// An applied checkpoint.
     fn checkpoint(&mut self, checkpoint_id: &str) -> Result<Option<CheckpointState>, Self::Error>;
-    /// Bytes of the `count` messages from index `from` on in the list of a checkpoint that was applied. They are within
-    /// it.
+    /// Bytes of `count` messages from index `from` (inclusive) in an applied checkpoint's list, which has that many.
     fn message_bytes(&mut self, checkpoint_id: &str, from: u64, count: u64) -> Result<u64, Self::Error>;
 }
 
-/// The judge's word on one record.
+/// The judge's decision on one record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The record takes effect; `head` is the run's head behind it, the run hash included.
+    /// The record takes effect.
     Applied {
-        /// The head behind the record.
+        /// The run's head after the record.
         head: Head,
-        /// Whether it changes nothing else: the same completion again.
+        /// Whether nothing else changes: an equal completion of a completed call.
         no_op: bool,
     },
     /// The record was judged before, with the same content: no effect.
     Repeat {
         /// The first judgement.
         first: FirstJudgement,
-        /// The head behind it; differs only in a consumed `writer_seq`.
+        /// The head after it; differs only in a consumed `writer_seq`.
         head: Head,
     },
-    /// No effect but an anomaly.
+    /// The record has no effect; it is listed as an anomaly.
     Refused {
         /// Why.
         reason: Reason,
-        /// The head behind it; differs only in consumed numbers.
+        /// The head after it; differs only in consumed numbers.
         head: Head,
     },
 }
 
-/// Judges `record`, whose partition is the right one for its run. Batches are [`batch::open`]ed instead: as a record among
-/// others, one is refused.
+/// Judges `record`, which must be in its run's partition. A batch is given to [`batch::open`] instead; a batch within a
+/// batch is refused.
 pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V::Error> {
     let mut head = view.head()?;
     let Known { id, same } = known(record, view)?;
@@ -189,7 +190,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
             return Ok(Verdict::Refused { reason: Reason::Gap, head });
         }
     } else if record.facts.epoch.is_some_and(|epoch| epoch != head.epoch || !in_epoch(record, &head)) {
-        // A decision of the run's writer holds as long as it has the run.
+        // A decision of the run's writer is valid only in that writer's epoch.
         return Ok(Verdict::Refused { reason: Reason::Fenced, head });
     }
     // 4. conflict
@@ -219,11 +220,11 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     }
 }
 
-/// What is remembered of a record before it is judged.
+/// Earlier judgements under the record's id.
 struct Known {
     /// Whether a record of this id was judged.
     id: bool,
-    /// What came of the same content under this id.
+    /// The judgement of the same content under this id.
     same: Option<FirstJudgement>,
 }
 
@@ -234,13 +235,13 @@ fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error
     Ok(Known { id: true, same })
 }
 
-/// Whether the record is of the writer that has the run.
+/// Whether the record comes from the writer that holds the run's current epoch.
 fn in_epoch(record: &Envelope<'_>, head: &Head) -> bool {
     record.writer_epoch == head.epoch && (head.epoch == Epoch::ZERO || record.writer_id == head.writer_id.borrow())
 }
 
-/// A claim is applied only at the next epoch; it skips the other rules. One that would win and reuses a `record_id` for
-/// other content is refused, since two records under one id could not both be found again.
+/// A claim is applied only at the next epoch; the other rules do not apply to it. A claim at the next epoch that reuses
+/// a `record_id` with other content is refused: an id finds only one record.
 fn claim(record: &Envelope<'_>, mut head: Head, known: bool) -> Verdict {
     let next = Some(record.writer_epoch) == head.epoch.next();
     if !next || record.writer_seq != WriterSeq::ZERO || record.writer_id.is_none() {
@@ -307,8 +308,8 @@ fn is_new_checkpoint<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Er
     }
 }
 
-/// Whether a checkpoint's message list can be made: its base was applied and is not pruned, each of its spans is within
-/// what it is of, and the list is no larger than a reader must take.
+/// Whether a checkpoint's message list can be built: its base is applied and not pruned, each span is within its source
+/// list, and the list has at most [`MESSAGE_BYTES_MAX`] bytes.
 fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> {
     let base = match facts.base.as_deref() {
         None => None,
@@ -333,8 +334,8 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
     Ok(true)
 }
 
-/// What is still numbered on an ended run: checkpoints and recovery markers, and the end of a turn, which the contract's
-/// own loop records behind its terminal marker.
+/// Numbered records that an ended run still accepts: checkpoints, recovery markers, and the end of a turn, which the
+/// contract's loop records after its terminal marker.
 fn after_the_end(facts: &Facts) -> bool {
     match facts.payload_type.as_str() {
         "checkpoint" | "recovery" => true,
@@ -343,7 +344,7 @@ fn after_the_end(facts: &Facts) -> bool {
     }
 }
 
-/// A record that answers a request: the request must be there and, but for the same completion again, pending.
+/// Judges a record that answers a request: the request must exist and be pending. An equal completion again is a no-op.
 fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     let Some(request) = &record.facts.answers else { return Ok(Err(Reason::Transition)) };
     let Some(call) = view.call(request.borrow())? else {
@@ -366,13 +367,13 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
     })
 }
 
-/// Whether a decision still decides what its author saw. Nothing but the facts says what that was; a decision of version 1
-/// says nothing, and is not asked.
+/// Refuses a decision on a state that its author did not see: the facts name the revision and the evidence that it was
+/// made at. Decisions of schema version 1 name neither and are not checked.
 fn check_decision_basis<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<(), Reason>, V::Error> {
     let facts = &record.facts;
     let Some(request) = facts.answers.as_ref().filter(|_| facts.has_decision_basis()) else { return Ok(Ok(())) };
     let Some(effect) = view.pending_effect(request.borrow())? else { return Ok(Err(Reason::Transition)) };
-    // A smaller revision is no later state: a skip took a record away.
+    // The current revision can be smaller: a skip voided one of the effect's records.
     if facts.revision.is_some_and(|revision| effect.revision > revision) {
         return Ok(Err(Reason::StaleDecision));
     }
@@ -386,7 +387,7 @@ fn check_decision_basis<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<
     Ok(if named { Ok(()) } else { Err(Reason::Transition) })
 }
 
-/// A decision on an effect that is no call of Runlog's: the first family that knows the id has it.
+/// Judges a decision on an effect other than a Runlog tool call: it is about the first family that has the id.
 fn resolves<V: View>(record: &Envelope<'_>, id: &str, view: &mut V) -> Result<Result<bool, Reason>, V::Error> {
     for family in Family::EFFECTS {
         if let Some(state) = view.state(family, id)? {
@@ -412,8 +413,8 @@ fn apply(record: &Envelope<'_>, head: &mut Head) {
 }
 
 symbols! {
-    /// The class of a pending effect. One that is retry safe may run again without a decision; one that is to be
-    /// reconciled may have happened, and somebody has to find out first.
+    /// The class of a pending effect. `retry_safe` may run again without a decision. `reconcile_required` may have
+    /// happened: an operator decides before it runs again.
     Class { RetrySafe = "retry_safe", ReconcileRequired = "reconcile_required" }
 }
 

@@ -124,8 +124,8 @@ impl MessageList {
     }
 
     /// How `next` follows this list: messages kept at both ends, then, for what is between, messages found again by
-    /// content, in one pass. Linear in the lengths of both; the text of a message is looked at only where `next` does not
-    /// share it with this list, and hashed only where it is new or moved.
+    /// content, in one pass. Linear in the lengths of both; the text of a message is looked at only where `next` does
+    /// not share it with this list, and hashed only where it is new or moved.
     pub fn change(&self, next: &[Json]) -> Change {
         let prefix = self.messages.iter().zip(next).take_while(|(old, new)| old == new).count();
         let most = self.len().min(next.len()) - prefix;

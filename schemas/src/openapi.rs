@@ -1,5 +1,5 @@
-//! JSON Schemas of what has its JSON by hand, for the OpenAPI document of a server. The other answers derive theirs: their doc
-//! comments are the descriptions.
+//! JSON Schemas of what has its JSON by hand, for the OpenAPI document of a server. The other answers derive theirs:
+//! their doc comments are the descriptions.
 
 use crate::{
     datum::Sha256,

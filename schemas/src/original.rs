@@ -1,4 +1,4 @@
-//! The JSON that a record came from: the contract's members, with what the schema has no field for put back.
+//! The JSON that a record was read from: the contract's members, and those that the schema has no field for.
 
 use crate::record::JournalRecord;
 use serde_json::{Map, Value};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 const OWN: [&str; 8] =
     ["writer_id", "writer_epoch", "writer_seq", "prev_hash", "key_id", "validity", "facts", "unknown_fields"];
 
-/// The record as its SDK wrote it: equal to the JSON that [`crate::draft::Draft::parse`] read, as parsed values, but for
-/// absent members, which may have been null or an empty list.
+/// The record as its SDK wrote it: equal as a value to the JSON that [`crate::draft::Draft::parse`] read, except that
+/// members which were null or an empty list are absent.
 pub fn original(record: &JournalRecord) -> Result<Value, serde_json::Error> {
     let mut json = serde_json::to_value(record)?;
     if let Some(members) = json.as_object_mut() {
@@ -21,7 +21,7 @@ pub fn original(record: &JournalRecord) -> Result<Value, serde_json::Error> {
     Ok(json)
 }
 
-/// Sets what `pointer` points at. Its parent is there: of an unknown object only the object itself is kept.
+/// Sets the value at `pointer`, whose parent exists: an unknown object is kept whole, under one pointer.
 fn put(json: &mut Value, pointer: &str, value: Value) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
     match json.pointer_mut(parent) {

@@ -1,4 +1,4 @@
-//! What a record says. Each payload is a branch of the union that ends the envelope; its JSON carries `"type"`.
+//! Payloads. Each is a branch of the union that ends the envelope; its JSON carries `"type"`.
 //!
 //! The branch numbers are the union's order in the schema. A branch, once given, is never reused.
 
@@ -57,7 +57,7 @@ pub use checkpoint::{CheckpointPrune, LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckp
 /// The contract's run lifecycle: `started`, then one of `completed`, `failed`, `cancelled`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunLifecycle {
-    /// The status. Others than the four above are carried and change nothing.
+    /// The status. A status other than these four is kept and has no effect.
     pub status: String,
     /// Why.
     #[serde(default)]
@@ -78,12 +78,12 @@ pub struct ConversationTurn {
     pub thread_id: Option<String>,
     /// `user`, `assistant`, `system`, `sysinfo`, `tool`.
     pub kind: String,
-    /// The content as its source has it: a string, null, or parts.
+    /// The content in its source's form: a string, null, or parts.
     pub content: Json,
 }
 datum!(ConversationTurn { message_id, parent_id, thread_id, kind, content });
 
-/// A tool call that is about to be made: the intent, durable before the effect.
+/// A tool call that is about to run. Durable before the call starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallRequested {
     /// Correlates the calls of one model response.
@@ -111,8 +111,8 @@ pub struct ToolCallRequested {
 datum!(ToolCallRequested { request_id, call_id, parent_id, vendor, tool_name, args_sha256, fingerprint, arguments });
 
 impl ToolCallRequested {
-    /// Computes what the arguments determine where it is not there yet. What is there is kept: with redacted arguments
-    /// nobody can compute it again; [`ToolCallRequested::is_sealed`] compares.
+    /// Computes a missing hash and fingerprint from the arguments. Present ones are kept, since redacted arguments no
+    /// longer determine them; [`ToolCallRequested::is_sealed`] compares.
     pub fn seal(mut self) -> Result<Self, canonical::Error> {
         if let Some(arguments) = &self.arguments {
             let sha = canonical::args_sha256(arguments.as_str())?;
@@ -126,8 +126,7 @@ impl ToolCallRequested {
         Ok(self)
     }
 
-    /// Whether hash and fingerprint are those of the tool and the arguments, as far as these are there: as they were made, or
-    /// `redacted` since.
+    /// Whether the fingerprint matches tool and hash, and the hash the arguments, unless they are absent or `redacted`.
     pub fn is_sealed(&self, redacted: bool) -> bool {
         let args = redacted
             || self.arguments.as_ref().is_none_or(|arguments| {
@@ -137,19 +136,19 @@ impl ToolCallRequested {
     }
 }
 
-/// Another run of a pending effect, recorded before it starts.
+/// A further attempt at a pending call. Recorded before it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallAttempt {
     /// The request's `record_id`.
     pub request_record_id: RecordId,
     /// 2 for the first repetition.
     pub attempt: u32,
-    /// What makes it safe.
+    /// Why it is safe.
     pub reason: String,
 }
 datum!(ToolCallAttempt { request_record_id, attempt, reason });
 
-/// A tool call that came back with a result.
+/// A tool call that returned a result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCallCompleted {
     /// The request's `record_id`.
@@ -170,7 +169,7 @@ pub struct ToolCallFailed {
     pub request_record_id: RecordId,
     /// A name for the kind of failure.
     pub error_kind: String,
-    /// What it said.
+    /// The error message.
     pub error_message: String,
     /// How long the effect took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,7 +177,7 @@ pub struct ToolCallFailed {
 }
 datum!(ToolCallFailed { request_record_id, error_kind, error_message, latency_ms });
 
-/// A writer takes a run over. Its epoch and writer id are the envelope's.
+/// A writer claims a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunClaim {
     /// The claiming writer; equal to the envelope's.
@@ -230,7 +229,7 @@ pub struct Genesis {
 }
 datum!(Genesis { journal_id, partitions });
 
-/// Stands for a payload that is in the content store: its claim check. Kind and facts are those of the payload.
+/// The claim check of a payload in the content store. The record's kind and facts are those of that payload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPayload {
     /// The payload's type.
@@ -242,7 +241,7 @@ pub struct StoredPayload {
 }
 datum!(StoredPayload { payload_type, sha256, bytes });
 
-/// Content that is not what the record names.
+/// Content that does not match its claim check.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentMismatch {
     /// Another length or hash.
@@ -264,14 +263,13 @@ impl StoredPayload {
         Self { payload_type: payload_type.to_owned(), sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 
-    /// Whether it can stand for the payload of a record whose facts name `payload_type`: that one, or an encrypted one,
-    /// which says nothing of what it hides.
+    /// Whether it fits a record whose facts name `payload_type`: the types are equal, or the content is encrypted.
     pub fn fits(&self, payload_type: &str) -> bool {
         payload_type != Payload::STORED
             && (self.payload_type == payload_type || self.payload_type == Payload::ENCRYPTED)
     }
 
-    /// Decodes the content, once it is proven to be what the record names.
+    /// Decodes the content after checking its length and hash.
     pub fn open(&self, content: &[u8]) -> Result<Payload, ContentMismatch> {
         let sha256 = Sha256::of(content);
         if sha256 != self.sha256 || content.len() as u64 != self.bytes {
@@ -296,14 +294,14 @@ macro_rules! payloads {
             /// The payload types in the order of the schema's union.
             pub const TYPES: &'static [&'static str] = &[$($tag,)*];
 
-            /// A record of each payload type as somebody types it, in the same order: the JSON of `examples/TYPE.json`.
+            /// An example record of each payload type, in the same order: the JSON of `examples/TYPE.json`.
             pub const EXAMPLES: &'static [&'static str] =
                 &[$(include_str!(concat!("../examples/", $tag, ".json")),)*];
 
-            /// The type of a payload's claim check, which is never that of a record.
+            /// The payload type of a claim check. Never a record's `payload_type`.
             pub const STORED: &'static str = "stored_payload";
 
-            /// The type of an encrypted payload, which is never that of a record either.
+            /// The payload type of an encrypted payload. Never a record's `payload_type`.
             pub const ENCRYPTED: &'static str = "encrypted";
 
             /// The payload type: its JSON tag and the stem of its example file.
@@ -404,7 +402,7 @@ payloads! {
 }
 
 impl Payload {
-    /// Whether a payload of this type hides another one, whose type the facts name.
+    /// Whether a payload of this type contains or replaces another one, whose type the facts name.
     pub fn hides(payload_type: &str) -> bool {
         payload_type == Self::ENCRYPTED || payload_type == Self::STORED
     }

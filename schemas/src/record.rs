@@ -1,7 +1,7 @@
-//! The envelope. One Avro record, in three runs of fields that are read separately:
+//! The record: one Avro record whose fields form three groups, which are read separately:
 //!
 //! ```text
-//!   place (who wrote it, as which of its records)   judged, not hashed into the content hash
+//!   sequencing (writer, epoch, sequence numbers)     judged, not part of the content hash
 //!   content (the contract's envelope, then `facts`)  judged
 //!   payload (a union, last)                          decoded on demand
 //! ```
@@ -23,19 +23,20 @@ pub(crate) use facts::DecisionBasis;
 pub use facts::{Facts, PRESERVE_LATEST_TERMINAL};
 pub use kind::RecordKind;
 
-/// The policy of records whose content nobody took anything out of.
+/// The redaction policy of records with nothing redacted.
 pub const REDACTION_DEFAULT: &str = "redaction.default";
 
-/// Who wrote a record and as which of its records. First in the schema, outside the content hash.
+/// A record's writer and sequence numbers. First in the schema; not part of the content hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sequencing {
-    /// Random per open; none is needed before any claim, nor by what needs no claim.
+    /// Random per open. Empty on records that need no claim, and before the run's first claim.
     pub writer_id: OrEmpty<WriterId>,
     /// 0 for a run that was never claimed.
     pub writer_epoch: Epoch,
     /// 1, 2, 3 … within the epoch; 0 for claims and for records that need no claim.
     pub writer_seq: WriterSeq,
-    /// The content hash of this writer's previous record; the run hash behind the claim for the first one after it.
+    /// The content hash of this writer's previous record; for the first record after a claim, the run hash after that
+    /// claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_hash: Option<PrevHash>,
     /// 1, 2, 3 … within the run for numbered kinds, otherwise 0.
@@ -114,17 +115,17 @@ datum!(EventIndexProjection {
 /// One record of a journal. Read from JSON by [`crate::draft::Draft`], which fills in what may be absent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct JournalRecord {
-    /// The place fields.
+    /// Its writer and sequence numbers.
     #[serde(flatten)]
     pub place: Sequencing,
     /// The envelope's content.
     #[serde(flatten)]
     pub body: Body,
-    /// What it says.
+    /// The payload.
     pub payload: Payload,
 }
 
-/// The envelope between place and payload. Field names are the run-journal contract's.
+/// The envelope between sequencing and payload. Field names are the run-journal contract's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Body {
     /// The contract's `JOURNAL_SCHEMA_VERSION`: 1.
@@ -178,10 +179,10 @@ pub struct Body {
     pub content_refs: Vec<String>,
     /// The redaction policy in force.
     pub redaction_policy_id: String,
-    /// Makes a pending effect safe to run again.
+    /// The receiver runs an effect with this key once, so a pending one is safe to run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Likewise, for receivers that deduplicate.
+    /// The same, for receivers that deduplicate deliveries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
     /// A checkpoint that it refers to.
@@ -190,10 +191,10 @@ pub struct Body {
     /// Reserved: the key that the payload is encrypted under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_id: Option<String>,
-    /// When the fact that the record states holds; none for what holds when it is written.
+    /// Valid time of the stated fact; none: valid from the writer's timestamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validity: Option<Validity>,
-    /// In clear beside the payload.
+    /// The facts, in clear beside the payload.
     pub facts: Facts,
     /// JSON members that the schema has no field for: a JSON object from JSON pointer to value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -232,27 +233,28 @@ datum!(Body {
 datum!(JournalRecord { place, body, payload });
 
 impl JournalRecord {
-    /// A record of a run with Runlog's defaults around `payload`; its place is still to be given.
+    /// A record of a run with Runlog's defaults around `payload`. The caller still sets its sequencing.
     pub fn new(run_id: RunId<&str>, record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         let body = Body::new(Some(run_id), record_id, agent_id, kind, facts).with_keys_of(&payload);
         Self { place: Sequencing::default(), body, payload }
     }
 
-    /// The same of a record that belongs to a partition.
+    /// Like [`Self::new`], for a record that belongs to a partition.
     pub fn of_partition(record_id: RecordId, agent_id: &str, payload: Payload) -> Self {
         let (kind, facts) = (RecordKind::of(&payload), Facts::of(&payload));
         Self { place: Sequencing::default(), body: Body::new(None, record_id, agent_id, kind, facts), payload }
     }
 
-    /// The version of the schema that it is written in: the lowest that expresses it. No record of a batch needs a later
-    /// one than version 1, since a batch contains no decision.
+    /// The schema version that it is written in: the lowest that can express it. A batch is always version 1, since it
+    /// holds no decisions.
     pub fn version(&self) -> &'static Version {
         if self.body.facts.has_decision_basis() { schema::current() } else { schema::lowest() }
     }
 
-    /// SHA-256 over the body and the payload's own SHA-256: the same wherever the payload is held. A batch's payload counts
-    /// as the content hashes of its records: numbered anew, it is the same batch.
+    /// SHA-256 over the body and the payload's SHA-256: the same whether the payload is inline or in the content store.
+    /// For a batch, the content hashes of its records replace the payload's, so renumbering it does not change the
+    /// hash.
     pub fn content_hash(&self) -> ContentHash {
         let payload = match &self.payload {
             Payload::StoredPayload(stored) => stored.sha256,
@@ -264,8 +266,8 @@ impl JournalRecord {
         ContentHash(Sha256::of(&bytes))
     }
 
-    /// Takes the payload out, leaving its claim check, and returns its encoding for the content store; none where the
-    /// payload is not longer than `above` bytes or has to stay. Kind, facts and content hash remain what they are.
+    /// Replaces a payload longer than `above` bytes by its claim check, and returns its encoding for the content store.
+    /// None: the payload is short enough, or must stay inline. Kind, facts and content hash do not change.
     pub fn detach(&mut self, above: usize) -> Option<Vec<u8>> {
         if matches!(self.payload, Payload::StoredPayload(_)) || !self.body.record_kind.may_be_stored() {
             return None;
@@ -280,7 +282,7 @@ impl JournalRecord {
 }
 
 impl Body {
-    /// With the keys that the payload has itself, as in the contract's own constructors.
+    /// Copies the payload's own keys into the envelope, as the contract's constructors do.
     #[must_use]
     pub(crate) fn with_keys_of(mut self, payload: &Payload) -> Self {
         (self.idempotency_key, self.dedupe_key) = payload.keys();

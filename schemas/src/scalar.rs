@@ -39,7 +39,7 @@ impl Datum for Bytes {
     }
 }
 
-/// A floating-point number that is neither infinite nor "not a number", which JSON cannot say; Avro `double`.
+/// A finite floating-point number: JSON has no infinities and no NaN. Avro `double`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Finite(f64);
 

@@ -2,8 +2,8 @@
 //!
 //! `avsc/RELEASED` lists the released ones, which do not change any more. All of [`versions`] are read, in place (see
 //! [`crate::evolution`]). A record is written in the lowest version that expresses it
-//! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and an
-//! older reader stops only at what it does not know.
+//! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and
+//! an older reader stops only at what it does not know.
 
 use crate::datum::hex;
 use std::sync::LazyLock;
@@ -66,7 +66,8 @@ pub fn by_fingerprint(fingerprint: &[u8]) -> Option<&'static Version> {
     versions().iter().find(|version| version.fingerprint == fingerprint)
 }
 
-/// The version that `text` is, whatever its formatting, docs and defaults; none if it is another schema, or none at all.
+/// The version that `text` is, whatever its formatting, docs and defaults; none if it is another schema, or none at
+/// all.
 pub fn by_text(text: &str) -> Option<&'static Version> {
     by_fingerprint(&fingerprint_of(text).ok()?)
 }

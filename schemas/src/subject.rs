@@ -1,8 +1,8 @@
-//! What an error is about.
+//! The record or log position that an error is about.
 
 use crate::id::{Offset, PartitionId, RecordId};
 
-/// The record or the place in the log that an error is about, as far as it is known. The error's message names them, too.
+/// The record or log position that an error is about, as far as known. The error's message names them too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The topic.

@@ -1,9 +1,10 @@
-//! W3C Trace Context: the header that goes with a record.
+//! W3C Trace Context: a record's trace header.
 
 /// The header's name, on a record as in HTTP.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Whether a text is a `traceparent` of version 00 (W3C Trace Context, "traceparent Header"): what is none goes nowhere.
+/// Whether a text is a `traceparent` of version 00 (W3C Trace Context, "traceparent Header"). Other text is not
+/// forwarded.
 pub fn is_traceparent(text: &str) -> bool {
     let parts: Vec<&str> = text.split('-').collect();
     let [version, trace, parent, flags] = parts[..] else { return false };

@@ -1,17 +1,16 @@
 //! A run as of an offset (inclusive), re-folded from its stored records by the same code.
 //!
 //! ```text
-//!   records applied alone ─┐
-//!                          ├─▶ in log order ─▶ project::record ─▶ rows in memory ─▶ query
-//!   all else that did something ─┘                (judge, project)
+//!   records index     (applied singly)          ─┬─▶ in log order ─▶ project::record ─▶ rows in memory ─▶ query
+//!   deliveries index  (all others with an effect) ┘                  (judge, project)
 //! ```
 //!
-//! The records of a run alone would not do: what was refused may have consumed numbers or be evidence, a repeat may have
-//! consumed a number, and a batch is judged as a whole. What came of a record then follows again from what came before it,
-//! so that nothing here has a rule of its own.
+//! Applied records alone are not enough: a refused record may have consumed numbers or be evidence, a repeat may have
+//! consumed a number, and a batch is judged as a whole. Each is judged again by the same code, so this module has no
+//! rules of its own.
 //!
-//! Cost: time and memory for all that was delivered to the run up to the offset. What was skipped is not in the index, and
-//! is not in any past.
+//! Cost: time and memory for all deliveries of the run up to the offset. Skipped records are in no index, so they are
+//! absent as of every offset.
 
 use crate::index::{
     Error,
@@ -30,21 +29,21 @@ use runlog_schemas::{
 use std::{collections::VecDeque, ops::ControlFlow};
 use tokio::time::Instant;
 
-/// What a past may take, bytes of its keys and rows.
+/// Most memory of one run, bytes of its keys and rows.
 pub const BYTES_MAX: usize = 256 << 20;
-/// What is read ahead of the fold, bytes; the record that reaches it is the last one.
+/// Bytes read ahead of the fold; exceeded by at most one record.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// Where folding a past gives up.
+/// Limits of folding a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of its keys and rows; the record that goes beyond is the last one.
+    /// Bytes of its keys and rows; exceeded by at most one record.
     pub bytes: usize,
-    /// When it has to be there.
+    /// The deadline.
     pub until: Option<Instant>,
 }
 
-/// The rows of one run behind some offset.
+/// The rows of one run as of an offset.
 #[derive(Debug)]
 pub struct RunAsOf {
     run_id: RunId,
@@ -55,15 +54,15 @@ pub struct RunAsOf {
 }
 
 impl RunAsOf {
-    /// A run of a journal of `partitions` before its first record. `partition` is the one that it is in.
+    /// A run before its first record, in `partition` of a journal of `partitions`.
     pub fn new(run_id: RunId, partition: PartitionId, partitions: u32) -> Self {
         Self { run_id, partition, partitions, rows: Memory::default(), next: Offset::ZERO }
     }
 
-    /// Folds on with what an index has of the run, up to an offset, inclusive. The index must be that far.
+    /// Folds the run's deliveries in `index` up to the offset `to` (inclusive), which the index must have applied.
     ///
-    /// Errors: `TooLarge` and `Unavailable` beyond the limits: what is folded so far stays, and nothing is to be asked of
-    /// it. `Internal` where records that were applied do not fold again: the index is damaged.
+    /// Errors: `TooLarge` and `Unavailable` beyond the limits; `Internal` if a record that was applied is not applied
+    /// again: the index is damaged. After an error the rows are incomplete.
     pub fn fold<R: Rows>(&mut self, index: &R, to: Offset, limits: Limits) -> Result<(), Error> {
         let run_id = self.run_id.clone();
         let mut alone = Ahead::new(index, prefix(run_id.borrow()), self.next);
@@ -79,7 +78,7 @@ impl RunAsOf {
             }
             self.check(limits)?;
             let row = if is_alone { alone.take()? } else { apart.take()? };
-            // A batch stands there as its records too.
+            // The records of an applied batch are in the records index too.
             while !is_alone && alone.offset()? == Some(at) {
                 alone.take()?;
             }
@@ -94,7 +93,7 @@ impl RunAsOf {
             }
         }
         self.next = self.next.max(to.saturating_add(1));
-        // What retention takes away is gone from every past, too.
+        // A horizon drops content as of every offset.
         let mut changes = Changes::new(&self.rows);
         if let Some(row) = index.get::<Vec<HorizonRow>>(&horizons::key())? {
             changes.put(horizons::key(), &row);
@@ -103,7 +102,7 @@ impl RunAsOf {
         Ok(())
     }
 
-    /// Takes in what was delivered behind all that it has of the run. `look` sees what is to change, and what is there.
+    /// Folds the run's next delivery. `look` gets the changes and the rows before them.
     pub(crate) fn take(
         &mut self,
         record: RunRecord<'_, '_>,
@@ -121,14 +120,14 @@ impl RunAsOf {
     fn check(&self, limits: Limits) -> Result<(), Error> {
         if self.rows.bytes() > limits.bytes {
             let message = format!(
-                "run {} is too large to be folded up to there: its rows take more than {} bytes; ask as of an earlier \
-                 position, or for its records alone (`runlog show --as-of`)",
+                "run {} is too large to fold up to that offset: its rows exceed {} bytes; ask as of an earlier \
+                 offset, or only for its records (`runlog show --as-of`)",
                 self.run_id, limits.bytes
             );
             return Err(Error::new(ErrorKind::TooLarge, message));
         }
         if limits.until.is_some_and(|until| Instant::now() >= until) {
-            let message = format!("run {} was not folded up to there in time; extend the deadline", self.run_id);
+            let message = format!("run {} was not folded up to that offset in time; extend the deadline", self.run_id);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         Ok(())
@@ -143,17 +142,17 @@ impl RunAsOf {
         Error::new(ErrorKind::Internal, message)
     }
 
-    /// The rows, for whatever is asked of a run.
+    /// The rows, for queries about the run.
     pub fn rows(&self) -> &Memory {
         &self.rows
     }
 }
 
-/// Rows of a run under a prefix, in the order of the offsets that their keys go on with, some read ahead.
+/// The rows of a run under a key prefix that an offset follows, in offset order, with read-ahead.
 struct Ahead<'a, R> {
     index: &'a R,
     prefix: Key,
-    /// Where to read on; none behind the last one.
+    /// The key to read from; none after the last row.
     next: Option<Vec<u8>>,
     found: VecDeque<(Offset, RecordRow)>,
 }
@@ -164,7 +163,7 @@ impl<'a, R: Rows> Ahead<'a, R> {
         Self { index, prefix, next, found: VecDeque::new() }
     }
 
-    /// Where the next one is.
+    /// The next row's offset.
     fn offset(&mut self) -> Result<Option<Offset>, Error> {
         self.read()?;
         Ok(self.found.front().map(|(offset, _)| *offset))
@@ -195,12 +194,12 @@ impl<'a, R: Rows> Ahead<'a, R> {
     }
 }
 
-/// What a question about one run is asked of.
+/// The rows that a query about one run reads.
 #[derive(Debug)]
 pub enum RunRows<'a> {
-    /// The index at one moment.
+    /// A view of the live index.
     Live(View<'a>),
-    /// The run as it was.
+    /// The run as of an offset.
     AsOf(RunAsOf),
 }
 
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_is_too_large_or_too_late_or_does_not_fold_again_is_none() {
+    fn folding_fails_past_its_size_or_deadline_and_on_a_damaged_index() {
         let to = Offset::new(3).unwrap();
         let whole = Limits { bytes: BYTES_MAX, until: None };
         let (rows, mut past) = index(&[1, 2, 3]);
@@ -265,7 +264,7 @@ mod tests {
             let (rows, mut past) = index(numbers);
             past.fold(&rows, to, limits).err().map(|error| error.kind())
         };
-        // The record that goes beyond is the last one, so that the third still fits.
+        // The limit is checked before each record, so the third still fits.
         assert_eq!(kind(&[1, 2, 3], Limits { bytes: bytes - 1, until: None }), None);
         assert_eq!(kind(&[1, 2, 3], Limits { bytes: bytes / 3, until: None }), Some(ErrorKind::TooLarge));
         assert_eq!(kind(&[1, 2, 3], Limits { until: Some(Instant::now()), ..whole }), Some(ErrorKind::Unavailable));

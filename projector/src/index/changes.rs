@@ -1,14 +1,14 @@
-//! What each delivery changes in the indices, for whoever follows an index instead of asking it.
+//! Change data capture: the rows that each delivery changes, for clients that follow an index.
 //!
 //! ```text
-//!   log, up to what is applied ─▶ delivery ─▶ its run as it was just before (past) ─▶ project::record ─▶ rows: old, new
+//!   log, up to the applied offset ─▶ delivery ─▶ its run just before it (as_of) ─▶ project::record ─▶ rows: old, new
 //! ```
 //!
-//! Nothing is written for it, and the loop knows nothing of it. What a delivery changes follows from the log and from the
-//! skips alone, by the same code as the index itself, so that a follower goes on at any place with neither gap nor repeat,
-//! whatever was restarted or rebuilt meanwhile.
+//! Nothing is written for it, and the projection loop does not take part. A delivery's changes follow from the log and
+//! the skips alone, by the same code as the index. So a follower resumes at any offset without gap or repeat, also
+//! after a restart or rebuild.
 //!
-//! Cost of a delivery: folding it once more; and the run up to there, where it is not among those kept.
+//! Cost of a delivery: one fold; and if its run is not cached, a fold of the run up to it.
 
 use crate::index::{
     Error,
@@ -31,9 +31,9 @@ use std::{
 pub mod cursor;
 pub mod shown;
 
-/// What the runs may take that are kept, bytes of their keys and rows.
+/// Memory for cached runs, bytes of their keys and rows.
 pub const CACHE_BYTES: usize = 32 << 20;
-/// What a run counts for besides its rows, bytes.
+/// Overhead of a cached run, bytes.
 const RUN_BYTES: usize = 512;
 
 /// A row that changed.
@@ -41,22 +41,22 @@ const RUN_BYTES: usize = 512;
 pub struct Changed {
     /// Its key.
     pub key: Vec<u8>,
-    /// As it was; none where it was not.
+    /// Before; none if it did not exist.
     pub old: Option<Vec<u8>>,
-    /// As it is; none where it is not any more.
+    /// After; none if it was removed.
     pub new: Option<Vec<u8>>,
 }
 
-/// All that a delivery changed, in key order.
+/// The rows that a delivery changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// The run that the record names; none for what is no record of a run.
+    /// The record's run; none for partition-level records and dead letters.
     pub run_id: Option<RunId>,
-    /// Rows of all indices. A row that was set to what it was is not among them.
+    /// Rows of all indices, in key order, without rows that were set to an equal value.
     pub rows: Vec<Changed>,
 }
 
-/// Deliveries to deltas. Those of a partition are to be given in offset order, none left out from the first one on.
+/// Turns deliveries into deltas. Each partition's deliveries must come in offset order without gaps.
 #[derive(Debug)]
 pub struct Deltas {
     partitions: u32,
@@ -65,14 +65,15 @@ pub struct Deltas {
 }
 
 impl Deltas {
-    /// For a journal of `partitions`, keeping runs of `cache_bytes` together.
+    /// For a journal of `partitions`, caching runs of at most `cache_bytes` in all.
     pub fn new(partitions: u32, schemas: Arc<dyn Schemas>, cache_bytes: usize) -> Self {
         Self { partitions, schemas, cache: RunCache { bytes_max: cache_bytes, ..RunCache::default() } }
     }
 
-    /// What a delivery changed, which `index` has applied, with the skips that it knows.
+    /// The rows that a delivery changed. `index` has applied it and knows `skips`.
     ///
-    /// Errors: `TooLarge` for a run that does not fit memory; `Unavailable` where a schema is not told.
+    /// Errors: `TooLarge` for a run that does not fit memory; `Unavailable` while the registry does not resolve a
+    /// schema.
     pub fn of<R: Rows>(&mut self, index: &R, skips: &BTreeSet<Offset>, delivery: &Delivery) -> Result<Delta, Error> {
         if skips.contains(&delivery.offset) {
             return Ok(Delta::default());
@@ -84,7 +85,7 @@ impl Deltas {
                 Some(record) => self.of_run(index, record, at),
                 None => Ok(Delta::default()),
             },
-            // It was read before, so that it is only not told now.
+            // It was readable when it was applied: the registry is unavailable.
             Err(why) if why.stops() => Err(Error::new(
                 ErrorKind::Unavailable,
                 format!("the record at partition {}, offset {} cannot be read: {why}", at.partition, at.offset),
@@ -121,7 +122,7 @@ impl Deltas {
     }
 }
 
-/// What is otherwise than before, in key order.
+/// The rows that differ from before, in key order.
 fn changed(changes: &Changes<'_, Memory>, before: &Memory) -> Result<Vec<Changed>, store::Error> {
     let mut rows = Vec::new();
     for (key, new) in changes.rows() {
@@ -135,7 +136,7 @@ fn changed(changes: &Changes<'_, Memory>, before: &Memory) -> Result<Vec<Changed
 
 type Id = (PartitionId, RunId);
 
-/// Runs as they are behind the last delivery, the longest unused of which go first.
+/// An LRU cache of runs as of their last delivery.
 #[derive(Debug, Default)]
 struct RunCache {
     bytes_max: usize,

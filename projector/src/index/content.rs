@@ -1,7 +1,7 @@
 //! Payloads that are in the content store, for one query: brought back and verified, or told to be missing.
 //!
-//! Queries hold a view of one position and are not asynchronous, so this blocks; whoever has a store to ask calls them where
-//! blocking is allowed. All of a query's calls share one deadline, all queries the store's own bounds.
+//! Queries hold a view of one position and are not asynchronous, so this blocks; whoever has a store to ask calls them
+//! where blocking is allowed. All of a query's calls share one deadline, all queries the store's own bounds.
 
 use crate::index::{Error, query::TopicPartition};
 use futures_util::future::join_all;

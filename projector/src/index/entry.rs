@@ -1,4 +1,4 @@
-//! A record as the log takes it: framed, under its run's key, with its headers.
+//! A record as a log entry: framed, keyed by its run id, with its headers.
 
 use crate::index::Error;
 use runlog_log::Entry;
@@ -10,12 +10,12 @@ use runlog_schemas::{
     subject::Subject,
 };
 
-/// A framed record with its headers, ready for the log.
+/// The log entry of a record.
 ///
-/// Errors: `TooLarge`; `Unavailable` while the registry has not given the schema its id.
+/// Errors: `TooLarge`; `Unavailable` until the registry has registered the schema.
 pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
     let framing = schemas.framing(record.version()).map_err(|why| {
-        let message = format!("nothing is appended before the registry has given the schema its id: {why}; retry");
+        let message = format!("the schema is not registered yet, so nothing was appended: {why}; retry");
         Error::new(ErrorKind::Unavailable, message)
     })?;
     let value = codec::encode_as(record, framing);

@@ -54,8 +54,8 @@ impl Error {
         }
     }
 
-    /// An append that the log did not acknowledge: `Overloaded` where nothing was appended and the same append may succeed
-    /// later, otherwise the kind of [`kind_of`].
+    /// An append that the log did not acknowledge: `Overloaded` where nothing was appended and the same append may
+    /// succeed later, otherwise the kind of [`kind_of`].
     pub fn of_append(source: runlog_log::Error) -> Self {
         let untouched = source.kind() == runlog_log::Kind::Retry;
         let error = Self::from(source);

@@ -22,12 +22,13 @@ pub enum Executor {
     /// Threads of its own, and those of the tokio runtime.
     #[default]
     Threads,
-    /// The caller, so that one thread can run several servers in an order that it chooses: the projector starts no thread
-    /// and blocks none. The caller calls [`Projector::step`](crate::Projector::step) whenever the loop is to go on, and
-    /// polls each task that is given to the function. To drop such a task is to kill the process in the middle of it.
+    /// The caller, so that one thread can run several servers in an order that it chooses: the projector starts no
+    /// thread and blocks none. The caller calls [`Projector::step`](crate::Projector::step) whenever the loop is to go
+    /// on, and polls each task that is given to the function. To drop such a task is to kill the process in the middle
+    /// of it.
     ///
-    /// With tokio's `current_thread` runtime and its clock paused, the same calls give the same answers. This needs a log
-    /// that does not block (`MemoryLog`), no registry and no content store.
+    /// With tokio's `current_thread` runtime and its clock paused, the same calls give the same answers. This needs a
+    /// log that does not block (`MemoryLog`), no registry and no content store.
     Caller(Arc<dyn Fn(Task) + Send + Sync>),
 }
 

@@ -4,21 +4,21 @@ use std::{fmt, sync::Arc};
 
 /// A store was opened, and nothing is read yet.
 pub const STORE_OPENED: &str = "store_opened";
-/// A batch is folded, and nothing of it written.
+/// A batch is folded, nothing is written.
 pub const BATCH_FOLDED: &str = "batch_folded";
-/// A batch is written, and nobody was told.
+/// A batch is written, waiters are not notified yet.
 pub const BATCH_COMMITTED: &str = "batch_committed";
-/// A partition stands still, and everybody was told.
+/// A partition stopped, waiters are notified.
 pub const STOP_TOLD: &str = "stop_told";
-/// A skip is written for the record that a partition stands at, and nothing is read again yet.
+/// The skip of the record that stopped a partition is written, the partition does not read on yet.
 pub const SKIP_VOIDED: &str = "skip_voided";
-/// An empty store is there for a rebuild, and knows the skips.
+/// The empty store of a rebuild exists and has the skips.
 pub const REBUILD_BEGUN: &str = "rebuild_begun";
-/// A rebuilt store has what the live one has, and is not marked as live.
+/// A rebuilt store has reached the live one, and is not marked live yet.
 pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
-/// It is marked, and the old one still answers.
+/// It is marked live, the old one still answers queries.
 pub const REBUILD_MARKED: &str = "rebuild_marked";
-/// It answers, and the old one is still on disk.
+/// It answers queries, the old one is still on disk.
 pub const REBUILD_SWAPPED: &str = "rebuild_swapped";
 /// A verification has built a partition beside the live one.
 pub const VERIFY_BUILT: &str = "verify_built";
@@ -37,7 +37,7 @@ pub const ALL: [&str; 10] = [
     VERIFY_BUILT,
 ];
 
-/// Called with the name of each point that the projector comes by, on the thread that does. It holds that thread up.
+/// Called with the name of each point that the projector reaches, on its thread, which waits for the call.
 #[derive(Clone)]
 pub struct Failpoints(Arc<dyn Fn(&'static str) + Send + Sync>);
 

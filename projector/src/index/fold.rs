@@ -2,14 +2,14 @@
 //! code, so they cannot differ.
 //!
 //! ```text
-//!   delivery ─▶ voided? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
+//!   delivery ─▶ skipped? ─▶ reframe ─▶ decode ─┬─▶ genesis, skip, horizon (the partition's own)
 //!                                             ├─▶ project::record (a run's)
 //!                                             ├─▶ dead letter (unreadable, goes on)
-//!                                             ├─▶ stop (a schema that nobody here knows)
-//!                                             └─▶ wait (a schema that the registry has not told yet)
+//!                                             ├─▶ stop (a schema that this build does not know)
+//!                                             └─▶ wait (a schema that the registry has not resolved yet)
 //! ```
 //!
-//! Rows keep a record as an Avro single object, whatever its framing in the log: they name their schema themselves.
+//! Rows hold records as Avro single objects, whatever the framing in the log, so that they need no registry.
 
 use crate::index::{
     failpoint::{self, Failpoints},
@@ -46,18 +46,18 @@ pub struct Stop {
     pub error: String,
 }
 
-/// What folding a batch came to.
+/// The result of folding a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Everything was taken.
+    /// All records were applied.
     Applied,
-    /// Everything before the stop was taken.
+    /// All records before the stop were applied.
     Stopped(Stop),
-    /// Everything before a record was taken whose schema is being asked for: the same batch again, later. With what fails,
-    /// where asking fails.
+    /// All records were applied before one whose schema the registry has not resolved: fold the same batch again later.
+    /// With the error, if the registry fails.
     Waiting(Option<Stop>),
-    /// A skip voids a record that was already applied: this store must be rebuilt with the skip known beforehand. The
-    /// store does not know it: until a rebuilt one takes its place, it reads the skip again whenever it is resumed.
+    /// A skip voids an applied record: the store must be rebuilt with the skip known from the start. This store does
+    /// not record the skip: until it is replaced, it reads the skip again after every restart.
     Rebuild {
         /// The skip's own offset.
         at: Offset,
@@ -68,7 +68,7 @@ pub enum Step {
     },
 }
 
-/// A partition's fold and where it is.
+/// A partition's fold and its position.
 #[derive(Debug)]
 pub struct Fold<S = Store> {
     /// The partition.
@@ -79,14 +79,14 @@ pub struct Fold<S = Store> {
     pub store: Arc<S>,
     /// The next offset to apply.
     pub next: Offset,
-    /// What the ids of the Confluent framing name.
+    /// Resolves the ids of the Confluent framing.
     pub schemas: Arc<dyn Schemas>,
     skips: BTreeSet<Offset>,
     failpoints: Failpoints,
 }
 
 impl<S: Commit> Fold<S> {
-    /// Goes on from where `store` is.
+    /// Continues at the progress of `store`.
     pub fn resume(
         partition: PartitionId,
         journal: meta::Journal,
@@ -100,7 +100,7 @@ impl<S: Commit> Fold<S> {
         Ok(fold)
     }
 
-    /// Comes by the points of [`failpoint`].
+    /// Calls `failpoints` at the points of [`failpoint`].
     #[must_use]
     pub fn failing(self, failpoints: Failpoints) -> Self {
         Self { failpoints, ..self }
@@ -114,7 +114,7 @@ impl<S: Commit> Fold<S> {
         Ok(fold)
     }
 
-    /// Copies the skips that another store knows: they hold from the first record on.
+    /// Copies the skips of another fold's store; they apply from the first record on.
     pub fn know_skips_of(&mut self, other: &Self) -> Result<(), store::Error> {
         for offset in &other.skips {
             let row: Option<meta::SkipRow> = other.store.get(&meta::skip(*offset))?;
@@ -133,8 +133,8 @@ impl<S: Commit> Fold<S> {
         Ok(())
     }
 
-    /// Takes a batch in offset order; what is below `next` was taken before and is passed over. All rows and the new
-    /// progress are one write batch: after an error nothing changed.
+    /// Applies a batch in offset order and passes over records below `next`. All rows and the new progress are one
+    /// write batch: after an error nothing changed.
     pub fn take(&mut self, batch: &[Delivery]) -> Result<Step, store::Error> {
         let store = self.store.clone();
         let mut changes = Changes::new(&*store);
@@ -142,7 +142,7 @@ impl<S: Commit> Fold<S> {
         let mut last: Option<&Delivery> = None;
         let mut step = Step::Applied;
         for delivery in batch {
-            // A batch may bring a record twice, as one does that begins again behind its own middle.
+            // A batch may contain a record twice, after a seek within it.
             if delivery.offset < last.map_or(from, |last| last.offset.saturating_add(1)) {
                 continue;
             }
@@ -180,7 +180,7 @@ impl<S: Commit> Fold<S> {
             }
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
-            // Equal repeats of the genesis say nothing new; another one came second and decides nothing.
+            // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
             Ok(record) if record.kind == RecordKind::RetentionHorizon => {
                 project::horizons::applied(&record, at, changes)?;
@@ -236,7 +236,7 @@ impl<S: Commit> Fold<S> {
 
     fn skip(&self, record: &Envelope<'_>, at: RecordContext<'_>) -> Step {
         let Ok(Payload::Skip(Skip { offset, who, why })) = record.payload() else { return Step::Applied };
-        // It can only void what came before it; the genesis is not a record that anybody can do without.
+        // A skip voids only an earlier record, and never the genesis.
         if offset >= at.offset || offset == Offset::ZERO || self.skips.contains(&offset) {
             return Step::Applied;
         }
@@ -244,7 +244,7 @@ impl<S: Commit> Fold<S> {
     }
 }
 
-/// The offsets that a store knows to be voided.
+/// The skipped offsets that a store has recorded.
 pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
     let mut skips = BTreeSet::new();
     rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
@@ -254,7 +254,7 @@ pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
     Ok(skips)
 }
 
-/// What was delivered as a single object, or as it is and why it is none.
+/// The delivered bytes as a single object; on failure, unchanged with the error.
 pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [u8]>, Result<(), Unreadable>) {
     match codec::reframe(value, schemas) {
         Ok(framed) => (framed, Ok(())),
@@ -262,7 +262,7 @@ pub(crate) fn reframed<'d>(value: &'d [u8], schemas: &dyn Schemas) -> (Cow<'d, [
     }
 }
 
-/// Where a delivered record stands, which is `framed` so.
+/// The context of a delivered record with the bytes `framed`.
 pub(crate) fn at<'a>(delivery: &Delivery, framed: &'a [u8]) -> RecordContext<'a> {
     let Delivery { partition, offset, timestamp_millis: logged_at_millis, .. } = *delivery;
     RecordContext { partition, offset, index: 0, logged_at_millis, framed }
@@ -276,8 +276,9 @@ pub fn genesis(record: &Envelope<'_>) -> Option<meta::Journal> {
     }
 }
 
-/// The skip for `stopped` in a batch, if it is there. `Unresolved` where a record could be it, whose schema is being asked
-/// for.
+/// The skip of `stopped` in a batch, if any.
+///
+/// Errors: `Unresolved` if there is none but a record with an unresolved schema may be one.
 pub fn skip_for(
     stopped: Offset,
     batch: &[Delivery],

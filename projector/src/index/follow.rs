@@ -1,11 +1,11 @@
-//! Follows the log behind the projector: every record in its partition's order, none before it is applied.
+//! Streams records of all partitions from the log: each partition in offset order, no record before it is applied.
 //!
 //! ```text
-//!   log ─▶ reader ─▶ ahead of the projector? ─▶ held until it is applied ─▶ Follower::next
+//!   log ─▶ reader ─▶ buffered until the projector has applied it ─▶ Follower::next
 //! ```
 //!
-//! What is asked of an index is in the order of its keys, and no index has the order of a whole partition: the log has.
-//! So a stream over all runs is this, and the indices say what became of each record. It costs the loop nothing.
+//! No index has the order of a whole partition, so a stream over all runs reads the log, and the indices for each
+//! record's outcome. It costs the projection loop nothing.
 
 use crate::index::{
     Error,
@@ -32,50 +32,53 @@ pub use cursor::Cursor;
 const RECORDS_MAX: usize = 256;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
-/// How long the others wait for a partition whose records are read and not applied. Then it is left until they are.
-const AHEAD_WAIT: Duration = Duration::from_secs(1);
-/// How long finding the log's bounds takes at the most.
+/// How long the other partitions wait for one whose records are read and not applied. Then it is paused until they are.
+const UNAPPLIED_WAIT: Duration = Duration::from_secs(1);
+/// The time limit for reading the log's bounds.
 const BOUNDS_WAIT: Duration = Duration::from_secs(10);
 
-/// Where to begin.
+/// Where a stream begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum From {
-    /// With the first record that the log has.
+    /// At the log's first record.
     Beginning,
-    /// Behind what is applied now.
+    /// After the records applied by now.
     End,
-    /// With these offsets, inclusive, one for each partition in order.
+    /// At these offsets (inclusive), one per partition in order.
     Offsets(Vec<Offset>),
 }
 
-/// A position in all partitions that only goes forward. Dropping it gives its place to another one.
+/// A stream over all partitions. Dropping it frees its slot of [`FOLLOWERS_MAX`].
 pub struct Follower {
     shared: Arc<Shared>,
     /// None only while it is polled.
     reader: Option<Box<dyn Reader>>,
-    /// Where each partition goes on: one past what was read of it, or what it was left at.
+    /// The next offset of each partition: to read, or of a paused partition to return.
     next: Vec<Offset>,
-    /// What was read and was not applied then, in offset order.
-    ahead: BTreeMap<PartitionId, VecDeque<Delivery>>,
-    /// Where to end, exclusive.
+    /// Records read and not yet applied, in offset order.
+    unapplied: BTreeMap<PartitionId, VecDeque<Delivery>>,
+    /// The end of each partition, exclusive.
     until: Option<Vec<Offset>>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl std::fmt::Debug for Follower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follower").field("ahead", &self.ahead.len()).field("next", &self.next).finish_non_exhaustive()
+        f.debug_struct("Follower")
+            .field("unapplied", &self.unapplied.len())
+            .field("next", &self.next)
+            .finish_non_exhaustive()
     }
 }
 
 impl Follower {
-    /// Begins at `from`; with `until_end` it ends where the projector is now.
+    /// Begins at `from`; with `until_end` it ends after the records applied by now.
     ///
-    /// Errors: `Unavailable` where [`FOLLOWERS_MAX`] are there already, or the log does not answer; `NotFound` where the
-    /// log has not all of what comes behind `from` any more; `Usage` for offsets that are not this journal's.
+    /// Errors: `Unavailable` with [`FOLLOWERS_MAX`] streams open, or if the log does not answer; `NotFound` if the log
+    /// no longer has records from `from` on; `Usage` for another number of offsets than the journal has partitions.
     pub async fn new(projector: &Projector, from: From, until_end: bool) -> Result<Self, Error> {
         let shared = projector.shared.clone();
-        let place = shared.followers.clone().try_acquire_owned().map_err(|_| {
+        let permit = shared.followers.clone().try_acquire_owned().map_err(|_| {
             let message = format!("{FOLLOWERS_MAX} streams over all runs are open already; retry when one has ended");
             Error::new(ErrorKind::Unavailable, message)
         })?;
@@ -95,20 +98,20 @@ impl Follower {
         };
         let next = from.clone();
         let (log, places) = (shared.log.clone(), partitions.into_iter().zip(from).collect::<Vec<_>>());
-        let reader = blocking(&shared, move || log.reader(&places).map_err(|error| gone(&error))).await??;
-        let (ahead, until) = (BTreeMap::new(), until_end.then_some(applied));
-        Ok(Self { shared, reader: Some(reader), next, ahead, until, _place: place })
+        let reader = blocking(&shared, move || log.reader(&places).map_err(|error| log_error(&error))).await??;
+        let (unapplied, until) = (BTreeMap::new(), until_end.then_some(applied));
+        Ok(Self { shared, reader: Some(reader), next, unapplied, until, _permit: permit })
     }
 
-    /// Where it is in each partition, in order.
+    /// The next offset of each partition, in order.
     pub fn next_offsets(&self) -> &[Offset] {
         &self.next
     }
 
-    /// The next records, each applied by now: of each partition in offset order, none twice and none left out. None at the
-    /// end, where there is one. Cancelled, it cannot be asked again.
+    /// The next records, all applied: each partition in offset order, without gap or repeat. `None` at the end, if
+    /// there is one. After a cancelled call, every further call fails.
     ///
-    /// Errors: as [`Follower::new`]; then what was returned so far is all that was read.
+    /// Errors: as [`Follower::new`].
     pub async fn next(&mut self) -> Result<Option<Vec<Delivery>>, Error> {
         loop {
             let ready = self.applied();
@@ -118,23 +121,24 @@ impl Follower {
             if self.is_at_end() {
                 return Ok(None);
             }
-            match self.ahead.first_key_value().map(|(at, records)| (*at, records.front().map(|first| first.offset))) {
+            match self.unapplied.first_key_value().map(|(at, records)| (*at, records.front().map(|first| first.offset)))
+            {
                 Some((partition, Some(offset))) => self.wait(partition, offset).await?,
-                Some((partition, None)) => drop(self.ahead.remove(&partition)),
+                Some((partition, None)) => drop(self.unapplied.remove(&partition)),
                 None => self.read().await?,
             }
         }
     }
 
-    /// Takes what is applied by now out of what was read.
+    /// Removes and returns the buffered records that are applied by now.
     fn applied(&mut self) -> Vec<Delivery> {
         let mut ready = Vec::new();
-        for (partition, records) in &mut self.ahead {
+        for (partition, records) in &mut self.unapplied {
             let applied = self.shared.progress(*partition).applied;
             let count = records.partition_point(|record| record.offset < applied);
             ready.extend(records.drain(..count));
         }
-        self.ahead.retain(|_, records| !records.is_empty());
+        self.unapplied.retain(|_, records| !records.is_empty());
         ready
     }
 
@@ -142,32 +146,32 @@ impl Follower {
         let Some(until) = &self.until else { return false };
         let Some(reader) = &self.reader else { return false };
         PartitionId::all(self.shared.journal.partitions).zip(until).all(|(partition, until)| {
-            let ahead = self.ahead.get(&partition).and_then(|records| Some(records.front()?.offset));
-            // Only the reader knows what is never delivered, and it has none of a partition that was left.
+            let unapplied = self.unapplied.get(&partition).and_then(|records| Some(records.front()?.offset));
+            // The reader's position passes offsets that are never delivered. It has none for a paused partition.
             let read = || reader.position(partition).unwrap_or(self.next[partition.index()]);
-            ahead.unwrap_or_else(read) >= *until
+            unapplied.unwrap_or_else(read) >= *until
         })
     }
 
-    /// Waits until the projector has come to a record, and leaves the partition where it does not.
+    /// Waits until a record is applied. If it is not in time, pauses its partition.
     async fn wait(&mut self, partition: PartitionId, offset: Offset) -> Result<(), Error> {
         let moved = |progress: &Progress| progress.applied > offset || progress.stopped.is_some();
-        match tokio::time::timeout(AHEAD_WAIT, self.shared.wait_until(partition, moved)).await {
+        match tokio::time::timeout(UNAPPLIED_WAIT, self.shared.wait_until(partition, moved)).await {
             Ok(progress) if progress.applied > offset => return Ok(()),
             Ok(_) | Err(_) => {}
         }
-        self.ahead.remove(&partition);
+        self.unapplied.remove(&partition);
         self.next[partition.index()] = offset;
-        self.reader_mut()?.release(partition).map_err(|error| gone(&error))
+        self.reader_mut()?.release(partition).map_err(|error| log_error(&error))
     }
 
-    /// Reads on, in the partitions too that were left and that the projector has got on with.
+    /// Reads the next records, and resumes paused partitions whose next record is applied.
     async fn read(&mut self) -> Result<(), Error> {
         if self.shared.is_ending() {
-            return Err(ending());
+            return Err(shutting_down());
         }
-        let mut reader = self.reader.take().ok_or_else(ending)?;
-        // The reader has none of a partition that was left. Where seeking it fails it is sought again with the next read.
+        let mut reader = self.reader.take().ok_or_else(shutting_down)?;
+        // The reader has no position for a paused partition. A seek that fails is repeated with the next read.
         let back: Vec<_> = PartitionId::all(self.shared.journal.partitions)
             .zip(self.next.iter().copied())
             .filter(|(partition, _)| reader.position(*partition).is_none())
@@ -193,28 +197,28 @@ impl Follower {
                         continue;
                     }
                     *next = record.offset.saturating_add(1);
-                    self.ahead.entry(record.partition).or_default().push_back(record);
+                    self.unapplied.entry(record.partition).or_default().push_back(record);
                 }
                 Ok(())
             }
-            // What was not returned is delivered by a later call.
+            // A later call delivers the records that this one did not.
             Err(error) if error.kind() == Kind::Retry => {
                 tracing::warn!("following the log failed, trying again: {error}");
                 tokio::time::sleep(POLL_WAIT).await;
                 Ok(())
             }
-            Err(error) => Err(gone(&error)),
+            Err(error) => Err(log_error(&error)),
         }
     }
 
     fn reader_mut(&mut self) -> Result<&mut Box<dyn Reader>, Error> {
-        self.reader.as_mut().ok_or_else(ending)
+        self.reader.as_mut().ok_or_else(shutting_down)
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        // A consumer takes its time to close.
+        // Closing a consumer blocks.
         let reader = self.reader.take();
         self.shared.config.executor.detach(move || drop(reader));
     }
@@ -222,25 +226,22 @@ impl Drop for Follower {
 
 async fn blocking<T: Send + 'static>(shared: &Shared, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
     shared.config.executor.run(work).await.map_err(|error| match error.is_cancelled() {
-        true => ending(),
+        true => shutting_down(),
         false => Error::new(ErrorKind::Internal, "reading the log panicked").because(error),
     })
 }
 
-fn ending() -> Error {
+fn shutting_down() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is ending; resume at the last cursor")
 }
 
-/// Why the log gives no more.
-fn gone(error: &runlog_log::Error) -> Error {
+/// Maps a log error to the stream's error.
+fn log_error(error: &runlog_log::Error) -> Error {
     match error.kind() {
         Kind::OutOfRange => {
-            let message = format!("what comes next is not in the log any more: {error}; begin at its beginning");
+            let message = format!("the log no longer has the next records: {error}; start from the beginning");
             Error::new(ErrorKind::NotFound, message)
         }
-        _ => Error::new(
-            ErrorKind::Unavailable,
-            format!("the log cannot be followed: {error}; resume at the last cursor"),
-        ),
+        _ => Error::new(ErrorKind::Unavailable, format!("reading the log failed: {error}; resume at the last cursor")),
     }
 }

@@ -1,8 +1,8 @@
 //! Which journal a topic holds: its genesis.
 //!
-//! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what stands
-//! there first (another server may have been faster), and copies that into the partitions that are empty. Where the log's
-//! start has moved past it, what was built from it still knows.
+//! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what
+//! stands there first (another server may have been faster), and copies that into the partitions that are empty. Where
+//! the log's start has moved past it, what was built from it still knows.
 
 use crate::index::{
     Config, Error,
@@ -35,8 +35,8 @@ const FIRST_RECORDS: usize = 1;
 
 /// Finds the journal of `log`, or makes one where the log is empty.
 ///
-/// Errors: `Invalid` where `config.partitions` is not the journal's count, where the topic has fewer partitions than its
-/// genesis says, or where it holds something else.
+/// Errors: `Invalid` where `config.partitions` is not the journal's count, where the topic has fewer partitions than
+/// its genesis says, or where it holds something else.
 pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let live = log.partitions();
     let differs = |what: &str, count: u32, wanted: u32| {
@@ -92,8 +92,8 @@ async fn append(
     Ok(())
 }
 
-/// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another partition
-/// still begins with.
+/// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another
+/// partition still begins with.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.dir.join("index"), log.partitions());
     let read = config.executor.run(move || -> Result<Option<Journal>, Error> {

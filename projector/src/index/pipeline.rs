@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A partition that stops keeps its place; the loop goes on reading it for one thing, the skip that voids the record in
-//! the way. A partition whose store fails is tried again from its committed offset. A record whose fold panics stops its own
-//! partition. The loop itself begins again after a panic, and with a new reader where the log's has failed.
+//! the way. A partition whose store fails is tried again from its committed offset. A record whose fold panics stops
+//! its own partition. The loop itself begins again after a panic, and with a new reader where the log's has failed.
 
 use crate::index::{
     executor::Executor,
@@ -71,8 +71,8 @@ impl PartitionWorker {
 }
 
 impl PartitionWorker {
-    /// Folds a chunk. Where that panics, folds its records one by one and stops at the one that panics: nothing of it is
-    /// committed, and the other partitions go on.
+    /// Folds a chunk. Where that panics, folds its records one by one and stops at the one that panics: nothing of it
+    /// is committed, and the other partitions go on.
     fn take_caught(&mut self, chunk: &[Delivery]) -> Result<Step, store::Error> {
         if let Ok(step) = caught(|| self.fold.take(chunk)) {
             return step;
@@ -257,7 +257,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes a new reader in place of one that has failed for good. Where there is none yet, the partitions stay reported.
+    /// Takes a new reader in place of one that has failed for good. Where there is none yet, the partitions stay
+    /// reported.
     fn reconnect(&mut self) {
         self.shared.config.executor.block(RETRY_AFTER);
         match self.shared.log.reader(&[]) {

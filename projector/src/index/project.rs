@@ -1,4 +1,4 @@
-//! From a record to the rows that it changes. Pure: it reads rows and collects changes; nothing is written here.
+//! Computes the row changes of a record. Pure: it reads rows and collects changes; it writes nothing.
 //!
 //! ```text
 //!   record ─┬────────▶ single ─▶ judge (by run_view) ─▶ one file per index ─▶ changes
@@ -40,7 +40,7 @@ pub mod write_backs;
 pub use changes::Changes;
 pub use context::{Effect, RecordContext, RunRecord};
 
-/// Takes in a run's record of a journal of `partitions`.
+/// Projects a run's record, in a journal of `partitions`.
 pub fn record<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -61,12 +61,12 @@ pub fn record<R: Rows>(
     Ok(effect)
 }
 
-/// Takes in bytes that cannot be read and do not stop the partition.
+/// Projects a dead letter: unreadable bytes that do not stop the partition.
 pub fn dead_letter<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &mut Changes<'_, R>) {
     dead_letters::unreadable(at, why, changes);
 }
 
-/// Marks how far the store is: in the same batch as the rows.
+/// Sets the store's progress, in the same write batch as the rows.
 pub fn progress<R: Rows>(next_offset: Offset, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) {
     let last = Some(meta::Last { offset, hash: Sha256::of(value) });
     changes.put(meta::progress(), &meta::Progress { next_offset, last });

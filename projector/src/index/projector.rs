@@ -121,12 +121,13 @@ impl Projector {
         }
     }
 
-    /// Runs one turn of the loop on this thread, for a caller that runs the projector itself ([`Executor::Caller`]): reads at
-    /// most `records_max` records that are in the log, applies and commits them, and lets those go on that wait for them.
-    /// Waits for nothing. Partitions that failed for now are tried again in the first turn after their pause.
+    /// Runs one turn of the loop on this thread, for a caller that runs the projector itself ([`Executor::Caller`]):
+    /// reads at most `records_max` records that are in the log, applies and commits them, and lets those go on that
+    /// wait for them. Waits for nothing. Partitions that failed for now are tried again in the first turn after their
+    /// pause.
     ///
-    /// Returns how many records it read; 0 where there are none, where the log failed, and where no loop runs or a thread
-    /// runs it.
+    /// Returns how many records it read; 0 where there are none, where the log failed, and where no loop runs or a
+    /// thread runs it.
     pub fn step(&self, records_max: usize) -> usize {
         match &mut *self.runner() {
             Runner::Caller(pipeline) if !self.shared.is_ending() => pipeline.turn(records_max),
@@ -148,8 +149,8 @@ impl Projector {
         &self.shared.journal
     }
 
-    /// The log's time now, milliseconds since the Unix epoch: by its own clock, or by the projector's where the log stamps
-    /// its records elsewhere.
+    /// The log's time now, milliseconds since the Unix epoch: by its own clock, or by the projector's where the log
+    /// stamps its records elsewhere.
     pub fn log_now(&self) -> i64 {
         let own = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
         self.shared.log.clock_millis().unwrap_or_else(own)
@@ -203,8 +204,8 @@ impl Projector {
         self.shared.progress(partition)
     }
 
-    /// Waits until the progress of `partition` is as `reached` says, and returns it. Without an end where it never is. All
-    /// that wait for a partition go on in the order in which they began to wait.
+    /// Waits until the progress of `partition` is as `reached` says, and returns it. Without an end where it never is.
+    /// All that wait for a partition go on in the order in which they began to wait.
     pub async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
         self.shared.wait_until(partition, reached).await
     }
@@ -224,10 +225,10 @@ impl Projector {
         Ok(self.shared.log.bounds(partition, deadline).await?)
     }
 
-    /// Waits until `partition` is as fresh as `consistency` asks: `eventual` only for an index that is built anew and knows
-    /// less than an older version's did. `latest` asks the log for its end after this call
-    /// began. RunAsOf the deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at
-    /// once, even where the index is that far: it may have been built from another log than the one that was asked.
+    /// Waits until `partition` is as fresh as `consistency` asks: `eventual` only for an index that is built anew and
+    /// knows less than an older version's did. `latest` asks the log for its end after this call began. After the
+    /// deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at once, even where
+    /// the index is that far: it may have been built from another log than the one that was asked.
     pub async fn wait(
         &self,
         partition: PartitionId,
@@ -292,8 +293,8 @@ impl Drop for Projector {
     }
 }
 
-/// The partition's store. One of an older layout stays beside a new one that is built from the log, and is left as it is
-/// where that cannot be.
+/// The partition's store. One of an older layout stays beside a new one that is built from the log, and is left as it
+/// is where that cannot be.
 async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budget: &Budget) -> Result<Store, Error> {
     let index = config.dir.join("index");
     let older = match rebuild::open(&index, partition, budget)? {

@@ -1,7 +1,8 @@
-//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content ([`Contents`](crate::index::Contents)).
+//! Answers, each from one view of one partition. Nothing here writes, and nothing waits but for content
+//! ([`Contents`](crate::index::Contents)).
 //!
-//! Every list is bounded and says where it goes on. A cursor is the key behind the last row, hexadecimal; it survives
-//! writes, since keys do not move.
+//! Every list is bounded and returns a cursor: the key of the page's last row, hexadecimal. It survives writes, since
+//! keys do not change.
 
 use crate::index::{
     Error,
@@ -31,12 +32,12 @@ pub mod runs;
 pub mod standing;
 pub mod timeline;
 
-/// Rows of a page when nobody says how many.
+/// Rows of a page by default.
 pub const LIMIT: usize = 100;
 /// Rows of a page at the most.
 pub const LIMIT_MAX: usize = 1000;
 
-/// Where the answers' positions are.
+/// The topic and partition of an answer's positions.
 #[derive(Clone, Copy, Debug)]
 pub struct TopicPartition<'a> {
     /// The topic.
@@ -46,7 +47,7 @@ pub struct TopicPartition<'a> {
 }
 
 impl TopicPartition<'_> {
-    /// A position here.
+    /// A position in this partition.
     pub fn position(&self, offset: Offset, index: u32) -> Position {
         Position { topic: self.topic.to_owned(), partition: self.partition, offset, index }
     }
@@ -54,15 +55,15 @@ impl TopicPartition<'_> {
 
 /// RFC 3339 in UTC with milliseconds.
 pub fn time(millis: u64) -> String {
-    // Beyond year 9999 the format has no room; a writer's clock can say anything.
+    // The format ends with the year 9999; a writer's clock may be wrong.
     let millis = millis.min(253_402_300_799_999);
     let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(millis);
     humantime::format_rfc3339_millis(at).to_string()
 }
 
-/// Reads an RFC 3339 time, with its offset from UTC: milliseconds since the Unix epoch, rounded down.
+/// Parses an RFC 3339 time with an offset from UTC: milliseconds since the Unix epoch, rounded down.
 ///
-/// Errors: `Usage` for what is none, and for what is before 1970.
+/// Errors: `Usage` for other text, and for a time before 1970.
 pub fn parse_time(text: &str) -> Result<i64, Error> {
     let usage = || {
         let message = format!("{text:?} is not a time of RFC 3339 from 1970 on, such as 2026-11-22T10:00:00Z");
@@ -91,28 +92,28 @@ fn zone(text: &str) -> Option<(&str, i64)> {
     (hours < 24 && minutes < 60).then_some((local, ahead * (hours * 60 + minutes)))
 }
 
-/// Content that a record came with.
+/// A record's content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<T> {
-    /// It may be answered with.
+    /// Present.
     Available(T),
-    /// A retention horizon took it away, the one at that offset.
+    /// Dropped by the retention horizon at that offset.
     Dropped(Offset),
 }
 
-/// A stored record as answers may have it.
+/// A stored record without dropped content.
 #[derive(Clone, Debug)]
 pub struct Stored {
-    /// Its place in its writer's order.
+    /// Its writer and sequence numbers.
     pub place: record::Sequencing,
     /// Its envelope.
     pub body: Body,
-    /// What it says.
+    /// Its payload.
     pub payload: Content<Payload>,
 }
 
 impl Stored {
-    /// That its content was taken away, for the record at `at`; none where it is there.
+    /// The note that the content of this record at `at` (offset, index) was dropped; none if it was not.
     pub fn dropped(&self, place: TopicPartition<'_>, at: (Offset, u32)) -> Option<Dropped> {
         match self.payload {
             Content::Available(_) => None,
@@ -123,7 +124,7 @@ impl Stored {
     }
 }
 
-/// That the content of a record was taken away by the horizon at the offset `by`.
+/// The note that the horizon at the offset `by` dropped a record's content.
 pub(crate) fn dropped(
     place: TopicPartition<'_>,
     record_id: RecordId<&str>,
@@ -139,8 +140,8 @@ pub(crate) fn dropped(
     }
 }
 
-/// Decodes the stored record at an offset whole. This is the only way to its content, so that none is answered with that a
-/// horizon took away.
+/// Decodes the stored record at an offset. All access to content goes through here, so that no answer has dropped
+/// content.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
     let JournalRecord { place, body, payload } = whole(row)?;
     let payload = match horizons.dropped_by(&body.facts.payload_type, offset, row.logged_at_millis) {
@@ -176,7 +177,7 @@ pub fn envelope(framed: &[u8]) -> Result<Envelope<'_>, Error> {
     })
 }
 
-/// The stored record at a place, which an index row named.
+/// The stored record at an offset and index.
 pub fn record<R: Rows>(
     rows: &R,
     horizons: &Horizons,
@@ -187,10 +188,10 @@ pub fn record<R: Rows>(
     row.map(|row| decode(&row, offset, horizons)).transpose()
 }
 
-/// One page of rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
-/// item, or passes it over.
+/// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
+/// item, or into none. Returns the next page's cursor, if any.
 ///
-/// Errors: `Usage` for a cursor of another list, whose page would be an answer to another question.
+/// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows, T>(
     rows: &R,
     prefix: &Key,
@@ -201,7 +202,7 @@ pub fn page<R: Rows, T>(
     page_before(rows, prefix, None, cursor, limit, take)
 }
 
-/// The same of the rows before the key `end`, where there is one.
+/// Like [`page`], up to the key `end` (exclusive) if given.
 fn page_before<R: Rows, T>(
     rows: &R,
     prefix: &Key,
@@ -240,7 +241,7 @@ fn page_before<R: Rows, T>(
     failed.map_or(Ok((items, next)), Err)
 }
 
-/// Reads a cursor of one partition.
+/// Parses a cursor of one partition.
 pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
     let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
@@ -254,10 +255,10 @@ pub fn parse_cursor(text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
         .map(Some)
 }
 
-/// Where a list across partitions goes on: a partition, and the key behind the last row there unless at its beginning.
+/// The cursor of a list across partitions: a partition, and the key of its last row; none at its beginning.
 pub type PartitionCursor = (PartitionId, Option<Vec<u8>>);
 
-/// Reads a cursor across partitions, `P:…`.
+/// Parses a cursor across partitions, `P:…`.
 pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCursor>, Error> {
     let Some(text) = text else { return Ok(None) };
     let bad = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor that this server gave"));
@@ -268,10 +269,10 @@ pub fn parse_partition_cursor(text: Option<&str>) -> Result<Option<PartitionCurs
 
 /// The error for a cursor that belongs to another query.
 pub(crate) fn foreign_cursor() -> Error {
-    Error::new(ErrorKind::Usage, "the cursor is of another list; ask as for the page that gave it")
+    Error::new(ErrorKind::Usage, "the cursor is of another list; repeat the query that returned it, with this cursor")
 }
 
-/// Reads a number that is digits alone: what the standard's own parsers take has a sign, too.
+/// Parses a number of digits only: the standard library's parsers accept a sign.
 pub(crate) fn number<T: FromStr>(text: &str) -> Option<T> {
     text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -3,8 +3,8 @@
 //!
 //! Folders are `DIR/index/<generation>/<partition>/`. The new store is written in the next generation; until it has
 //! reached the old one's offset, queries are answered from the old one. The marker [`meta::live`] is written in the new
-//! one before the old one goes, so that a start after a crash finds either. One of an older layout cannot be asked: until
-//! the new one is as far ([`meta::older`]) the partition is `stale`, at `eventual` too.
+//! one before the old one goes, so that a start after a crash finds either. One of an older layout cannot be asked:
+//! until the new one is as far ([`meta::older`]) the partition is `stale`, at `eventual` too.
 
 use crate::index::{
     failpoint,
@@ -37,7 +37,7 @@ pub fn generations(index: &Path, partition: PartitionId) -> Vec<u32> {
     found
 }
 
-/// A partition's live store, as it is found.
+/// A partition's live store on disk.
 #[derive(Debug)]
 pub enum Found {
     /// Of this version's layout, or new.
@@ -55,8 +55,8 @@ impl Found {
     }
 }
 
-/// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older layout;
-/// or a new one.
+/// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older
+/// layout; or a new one.
 pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
     let found = generations(index, partition);
     for (nth, generation) in found.iter().enumerate() {
@@ -78,8 +78,8 @@ pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Res
     Ok(Found::Current(Store::open(&dir(index, 1, partition), budget, Mode::Live)?))
 }
 
-/// A new, empty store of this version's layout beside that of an older one, which stays until the new one is as far.
-/// The new one knows the skips, and where the older one had come to: a start after a crash goes on with it.
+/// Creates an empty store of this layout beside the older one, which stays until the new one has reached its offset.
+/// The new one records the older one's skips and offset, so that a restart continues with it.
 pub fn beside(
     index: &Path,
     partition: PartitionId,
@@ -100,20 +100,20 @@ pub fn beside(
     store.sync()?;
     tracing::warn!(
         %partition, generation, from = older.layout()?, to = meta::LAYOUT, until = %reached.next_offset,
-        "the index has an older layout, it is built anew from the log"
+        "the index has an older layout, rebuilding it from the log"
     );
     Ok(store)
 }
 
-/// Puts a new, empty store that knows the skips, that of `offset` too, in the fold's place. The old one goes on answering
-/// and is left as it is: a process that dies before the new one is live starts again in front of the skip.
+/// Replaces `fold` by one over an empty store that has all skips, that of `offset` too. The old store keeps answering
+/// queries, unchanged: after a crash before the new one is live, it reads the skip again.
 pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
     let index = shared.index_dir();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
     let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
     let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
-    // It may take the place of one that is not as far yet as that of the older layout.
+    // The replaced store may itself not have reached that of the older layout.
     if let Some(until) = fold.store.row(meta::older().bytes())? {
         store.commit(std::iter::once((meta::older().bytes(), Some(until.as_slice()))))?;
     }
@@ -123,8 +123,8 @@ pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipR
     Ok(())
 }
 
-/// Once a rebuilt store has reached what the old one has applied, it takes its place. Does nothing where nothing is rebuilt,
-/// or cannot be marked yet: it is tried again with what comes next.
+/// Replaces the old store by the rebuilt one once that has reached its offset. Does nothing without a rebuild; a
+/// failure is retried after the next batch.
 pub fn caught_up(shared: &Shared, fold: &mut Fold) {
     let (partition, live) = (fold.partition, shared.store(fold.partition));
     if Arc::ptr_eq(&live, &fold.store) {
@@ -142,14 +142,14 @@ pub fn caught_up(shared: &Shared, fold: &mut Fold) {
             live.remove_when_unused();
         }
         Err(error) => {
-            tracing::error!(%partition, next = %fold.next, %error, "the rebuilt partition does not take over")
+            tracing::error!(%partition, next = %fold.next, %error, "replacing the old store by the rebuilt one failed, will retry")
         }
     }
 }
 
-/// Marks the rebuilt store and lets it answer, where it is as far as the old one.
+/// Marks the rebuilt store live and swaps it in, if it has reached the old one.
 fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::Error> {
-    // By the old store's own word: what is reported of the partition may be how far the new one is.
+    // From the old store itself: the reported progress may be the new store's.
     let reached: meta::Progress = live.get(&meta::progress())?.unwrap_or_default();
     if fold.next < reached.next_offset {
         return Ok(false);
@@ -157,7 +157,7 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     let (key, points) = (meta::live(), &shared.config.failpoints);
     points.at(failpoint::REBUILD_CAUGHT_UP);
     fold.store.commit(std::iter::once((key.bytes(), Some(&[][..]))))?;
-    // The old one goes: a power cut must not take the mark as well.
+    // The old one is removed next, so the mark must survive a power cut.
     fold.store.sync()?;
     points.at(failpoint::REBUILD_MARKED);
     shared.swap(fold.partition, fold.store.clone());
@@ -165,11 +165,11 @@ fn take_over(shared: &Shared, fold: &Fold, live: &Store) -> Result<bool, store::
     Ok(true)
 }
 
-/// The store has what that of the older layout had: it is marked live, and what it was built beside goes.
+/// Marks the store live, since it has reached that of the older layout, and removes that one.
 fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
     let (live, older) = (meta::live(), meta::older());
     fold.store.commit([(live.bytes(), Some(&[][..])), (older.bytes(), None)].into_iter())?;
-    // The older one goes: a power cut must not take the mark as well.
+    // The older one is removed next, so the mark must survive a power cut.
     fold.store.sync()?;
     shared.forget_older(fold.partition);
     let index = shared.index_dir();
@@ -179,6 +179,6 @@ fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
             std::fs::remove_dir_all(dir).ok();
         }
     }
-    tracing::info!(partition = %fold.partition, next = %fold.next, layout = meta::LAYOUT, "the index is built anew");
+    tracing::info!(partition = %fold.partition, next = %fold.next, layout = meta::LAYOUT, "the index is rebuilt in the current layout");
     Ok(())
 }

@@ -19,12 +19,12 @@ use tokio::sync::{Notify, Semaphore};
 /// Followers of one projector at a time: each has a consumer of its own.
 pub const FOLLOWERS_MAX: usize = 16;
 
-/// Where a partition is, for whoever waits.
+/// A partition's progress, which queries wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Every record below this offset is reflected in the index.
     pub applied: Offset,
-    /// Why it stands still, if it does.
+    /// Why it stopped, if it did.
     pub stopped: Option<Stop>,
 }
 
@@ -36,7 +36,7 @@ pub struct Shared {
     pub(crate) budget: Budget,
     pub(crate) ending: AtomicBool,
     pub(crate) config: Config,
-    /// Places for followers of the log.
+    /// Permits for followers of the log.
     pub(crate) followers: Arc<Semaphore>,
     partitions: Vec<Partition>,
 }
@@ -45,10 +45,10 @@ pub struct Shared {
 struct Partition {
     store: RwLock<Arc<Store>>,
     progress: Mutex<Progress>,
-    /// Wakes all that wait for progress, in the order in which they began to. Tokio's `watch` wakes them in a random order,
-    /// which no simulation repeats.
+    /// Wakes all that wait for progress, in the order in which they began to. Tokio's `watch` wakes them in a random
+    /// order, which no simulation repeats.
     progressed: Notify,
-    /// How far the store of an older layout had come that this one is built beside, until this one is.
+    /// The applied offset of the older-layout store that this one replaces, until it has reached it.
     older: Mutex<Option<Offset>>,
 }
 
@@ -57,9 +57,9 @@ struct Partition {
 pub struct Start {
     /// The store that answers.
     pub store: Arc<Store>,
-    /// Where it is.
+    /// Its progress.
     pub progress: Progress,
-    /// Where the store of an older layout had come to that this one is built beside, if it is.
+    /// The applied offset of the older-layout store that this one replaces, if any.
     pub older: Option<Offset>,
 }
 
@@ -101,7 +101,7 @@ impl Shared {
         *self.partitions[partition.index()].store.write().unwrap_or_else(PoisonError::into_inner) = store;
     }
 
-    /// How far `partition` has to be before it knows what an older version's index did; none where it does.
+    /// The offset that `partition` must reach to replace an older version's index; none once it has.
     pub(crate) fn older(&self, partition: PartitionId) -> Option<Offset> {
         *self.partitions[partition.index()].older.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ impl Shared {
     pub(crate) async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
         let partition = &self.partitions[partition.index()];
         loop {
-            // Made before the look: what is reported after it ends the wait.
+            // Subscribed before the check, so that no report is missed.
             let progressed = partition.progressed.notified();
             {
                 let progress = partition.progress();
@@ -130,7 +130,7 @@ impl Shared {
         }
     }
 
-    /// Tells whoever waits; says nothing where nothing changed.
+    /// Sets the progress and wakes waiters if it changed.
     pub(crate) fn report(&self, partition: PartitionId, applied: Offset, stopped: Option<Stop>) {
         let (partition, new) = (&self.partitions[partition.index()], Progress { applied, stopped });
         if std::mem::replace(&mut *partition.progress(), new.clone()) != new {

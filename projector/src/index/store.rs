@@ -57,8 +57,8 @@ pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
 pub use memory::Memory;
 
-/// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of indices
-/// derive from this one.
+/// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of
+/// indices derive from this one.
 pub const INDICES: [Index; 20] = [
     runs::INDEX,
     records::INDEX,
@@ -203,8 +203,8 @@ pub struct Store {
     db: rocksdb::DB,
     dir: PathBuf,
     mode: Mode,
-    /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old write-ahead log
-    /// and the new one.
+    /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old
+    /// write-ahead log and the new one.
     memtable: Mutex<Share>,
     /// After `db`, which is closed first.
     removal: Removal,
@@ -273,8 +273,8 @@ pub fn damaged(key: &[u8], source: Malformed) -> Error {
     Error::Damaged { index: index_of(key).unwrap_or(meta::INDEX).name, key: runlog_schemas::datum::hex(key), source }
 }
 
-/// What became of the first record of an id: among those applied, else among those refused for their content. Two gets at
-/// the most, by whatever reads rows.
+/// What became of the first record of an id: among those applied, else among those refused for their content. Two gets
+/// at the most, by whatever reads rows.
 pub fn seen(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
@@ -296,8 +296,8 @@ impl Store {
         }
     }
 
-    /// Opens or creates the database in `dir`, whichever layout up to [`meta::LAYOUT`] it has. Of an older one nothing but
-    /// the rows of [`meta`] may be read.
+    /// Opens or creates the database in `dir`, whichever layout up to [`meta::LAYOUT`] it has. Of an older one nothing
+    /// but the rows of [`meta`] may be read.
     pub fn open_any(dir: &Path, budget: &Budget) -> Result<Self, Error> {
         Self::open_with(&options::of(budget, Mode::Live), dir, budget, Mode::Live)
     }
@@ -318,8 +318,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Removes the folder when the last holder lets go of the store: tables are opened lazily, so that a query in progress
-    /// may still need any of its files.
+    /// Removes the folder when the last holder lets go of the store: tables are opened lazily, so that a query in
+    /// progress may still need any of its files.
     pub fn remove_when_unused(&self) {
         self.removal.wanted.store(true, Ordering::Release);
     }
@@ -359,8 +359,8 @@ impl Store {
         self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Syncs the write-ahead log, then switches to a new memtable and a new write-ahead log. The old memtable is flushed to a
-    /// table in the background, or, with `waits`, before this returns.
+    /// Syncs the write-ahead log, then switches to a new memtable and a new write-ahead log. The old memtable is
+    /// flushed to a table in the background, or, with `waits`, before this returns.
     fn rotate_memtable(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
         if self.mode == Mode::Live {
             self.sync()?;
@@ -403,8 +403,8 @@ impl Commit for Store {
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
         memtable.set(self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
         let under_way = || self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
-        // Behind a write that went well: a sync that fails, or a log that cannot be made, takes RocksDB for good where it has
-        // another error already, and it has not.
+        // Behind a write that went well: a sync that fails, or a log that cannot be made, takes RocksDB for good where
+        // it has another error already, and it has not.
         if (memtable.is_full() || memtable.all_are_full() && !under_way())
             && let Err(error) = self.rotate_memtable(&mut memtable, false)
         {

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 const BATCH: usize = 4096;
 /// How long a read of records that are known to be there may take.
 const READ_WAIT: Duration = Duration::from_secs(30);
-/// How long a schema is waited for that the registry has to name.
+/// How long to wait for the registry to resolve a schema.
 const SCHEMA_WAIT: Duration = Duration::from_secs(30);
 /// How long at a time.
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
@@ -33,7 +33,7 @@ impl Projector {
     pub fn verify(&self) -> Result<Verification, Error> {
         let dir = self.shared.config.dir.join(format!("verify-{}", (self.shared.config.ids)()));
         let result = verify_in(&self.shared, &dir);
-        // Only a rebuilt copy: leaving it behind would cost disk and nothing else.
+        // A copy: if its removal fails, it only takes disk space.
         std::fs::remove_dir_all(&dir).ok();
         result
     }
@@ -100,7 +100,7 @@ fn replay(shared: &Shared, fold: &mut Fold, end: Offset) -> Result<u64, Error> {
         }
         let mut batch = reader.poll(BATCH, shared.config.executor.blocking_wait(READ_WAIT))?;
         if batch.is_empty() && reader.position(partition).is_none_or(|position| position < end) {
-            let message = format!("partition {partition} gave nothing from offset {} in time; retry", fold.next);
+            let message = format!("partition {partition} delivered no record from offset {} in time; retry", fold.next);
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
         let whole = batch.len();
@@ -125,7 +125,8 @@ fn take(fold: &mut Fold, batch: &[Delivery]) -> Result<(), Error> {
                 return Err(Error::new(ErrorKind::Internal, message));
             }
             Step::Waiting(failing) if Instant::now() >= until => {
-                let why = failing.map_or_else(|| "its schema was not told in time".into(), |stop| stop.error);
+                let why =
+                    failing.map_or_else(|| "the registry did not resolve its schema in time".into(), |stop| stop.error);
                 let message = format!("partition {} is not rebuilt past offset {}: {why}", fold.partition, fold.next);
                 return Err(Error::new(ErrorKind::Unavailable, message));
             }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Appended {
-    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 where its kind has none; null where the record
-    /// was refused.
+    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 where its kind has none; null where the
+    /// record was refused.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the journal has applied this record, now or before.

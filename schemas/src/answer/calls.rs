@@ -63,7 +63,8 @@ pub struct Lookup {
     /// Arguments, result or failure that could not be read. The status does not depend on them.
     #[serde(default)]
     pub missing_content: Vec<MissingContent>,
-    /// Records whose arguments, result or failure retention has deleted: those are null. The status does not depend on them.
+    /// Records whose arguments, result or failure retention has deleted: those are null. The status does not depend on
+    /// them.
     #[serde(default)]
     pub dropped: Vec<Dropped>,
 }
@@ -145,8 +146,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The evidence that a decision to adopt adopts, and must name; so must a decision that the effect did not happen, if
-    /// this says that it did.
+    /// The evidence that a decision to adopt adopts, and must name; so must a decision that the effect did not happen,
+    /// if this says that it did.
     pub fn adoptable(&self) -> Option<&Evidence> {
         let happened = |evidence: &&Evidence| evidence.happened();
         self.evidence.iter().rfind(happened).or_else(|| self.evidence.last())

@@ -39,8 +39,8 @@ pub struct Horizon {
     pub position: Position,
 }
 
-/// A page of horizons: by partition, there by family and in log order. One that takes away nothing that another one does not
-/// is not among them.
+/// A page of horizons: by partition, there by family and in log order. One that takes away nothing that another one
+/// does not is not among them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizons {

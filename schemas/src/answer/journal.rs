@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 symbols! {
-    /// What a server understands beyond the first version of this interface. A client checks it before it sends a request
-    /// that an older server would understand as another one.
+    /// What a server understands beyond the first version of this interface. A client checks it before it sends a
+    /// request that an older server would understand as another one.
     ///
     /// * `Revisions`: pending effects have a `revision`; a decision may say what it was made at (`revision`, `evidence`,
     ///   `epoch`, `principal`), and the journal refuses one that is out of date.
@@ -30,8 +30,8 @@ pub struct Journal {
     pub partitions: u32,
     /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
     pub schemas: Vec<String>,
-    /// The ids that the journal's schema registry gave, by fingerprint; empty without a registry. A producer whose schema
-    /// is among them frames its records with the id.
+    /// The ids that the journal's schema registry gave, by fingerprint; empty without a registry. A producer whose
+    /// schema is among them frames its records with the id.
     #[serde(default)]
     pub schema_ids: BTreeMap<String, u32>,
     /// The longest payload that is taken, bytes of its Avro encoding: what a record holds, or where there is a content
@@ -39,8 +39,8 @@ pub struct Journal {
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default = "inline_only")]
     pub payload_bytes_max: u64,
-    /// What this server understands beyond the first version of this interface. Empty from a server that is older than this
-    /// list.
+    /// What this server understands beyond the first version of this interface. Empty from a server that is older than
+    /// this list.
     #[serde(default)]
     pub features: Vec<OrOther<Feature>>,
 }

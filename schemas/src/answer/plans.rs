@@ -10,8 +10,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// What stands where a skip points: bytes that cannot be read, a record that its partition stopped at, or a record that
-    /// can be read, which is skipped only by force.
+    /// What stands where a skip points: bytes that cannot be read, a record that its partition stopped at, or a record
+    /// that can be read, which is skipped only by force.
     SkipTarget { Unreadable = "unreadable", Stop = "stop", Readable = "readable" }
 }
 

@@ -67,8 +67,8 @@ impl ErrorKind {
     }
 }
 
-/// An error and its causes in one line: the detail of a problem. A cause that the text already ends with is not repeated:
-/// some libraries print their source themselves.
+/// An error and its causes in one line: the detail of a problem. A cause that the text already ends with is not
+/// repeated: some libraries print their source themselves.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -36,8 +36,8 @@ pub struct Run {
     /// When the log took its last record, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
-    /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it, otherwise
-    /// by its own.
+    /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it,
+    /// otherwise by its own.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// Its last applied record.

@@ -1,11 +1,11 @@
-//! The summary for event streams, read in place: what an index of events is made of.
+//! Reads the summary for event streams in place, for the index of events.
 
 use crate::{
     datum::{self, Datum, Input, Malformed},
     refs::{DestinationRef, EntityKind, EntityRef, PrivacyClass, SourceRef},
 };
 
-/// What is indexed of an [`EventIndexProjection`](crate::record::EventIndexProjection).
+/// The indexed fields of an [`EventIndexProjection`](crate::record::EventIndexProjection).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
     /// The event's family.
@@ -22,7 +22,7 @@ pub struct Event<'a> {
     pub tags: Vec<&'a str>,
 }
 
-/// What an [`EntityRef`] points at.
+/// Kind and id of an [`EntityRef`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity<'a> {
     /// Its kind.
@@ -64,5 +64,5 @@ impl<'a> Entity<'a> {
     }
 }
 
-/// Holds the fields above to those of the schema's own type.
+/// Fails to compile when `EntityRef` gets a field that is not read above.
 const _: fn(EntityRef) = |EntityRef { kind: _, id: _, source: _, privacy: _, redacted_summary: _ }| {};

@@ -1,4 +1,4 @@
-//! A batch as JSON: each of its records is written as a record of its own is.
+//! Reads a batch as JSON: each of its records has the form of a single record.
 
 use super::Draft;
 use crate::payload::{

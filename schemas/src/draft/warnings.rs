@@ -1,4 +1,4 @@
-//! What a posted record says that nobody knows: it is kept, and has no effect. Most of it is a misspelling.
+//! Warns of unknown members and values of a posted record, which are kept and have no effect: most are misspelled.
 
 use super::{Draft, UNRECOGNIZED};
 use crate::{answer::Warning, payload::Payload, record::JournalRecord};
@@ -14,7 +14,7 @@ const TERMINAL_STATUSES: [&str; 3] = ["run_completed", "run_failed", "run_cancel
 const TURN_KINDS: [&str; 5] = ["user", "assistant", "system", "sysinfo", "tool"];
 
 impl Draft {
-    /// Members, statuses and kinds that nobody knows, in the order of their pointers, at most 64.
+    /// Unknown members, statuses and kinds, in the order of their pointers, at most 64.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         collect(&self.record, "", &mut warnings);
@@ -43,7 +43,7 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
         && let Ok(kept) = serde_json::from_str::<Map<String, Value>>(kept)
     {
         let taken = serde_json::to_value(record).unwrap_or_default();
-        // A skip's line names the partition beside the payload: it says where the record goes and is no part of it.
+        // A skip's JSON names the partition beside the payload: the record's destination, not part of the record.
         let addressed = |pointer: &str| pointer == "/partition" && record.body.record_kind.of_partition();
         for (pointer, given) in kept.into_iter().filter(|(pointer, _)| !addressed(pointer)) {
             let message = match taken.pointer(&pointer) {
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_named_where_it_is() {
+    fn a_warning_points_at_the_unknown_member_or_value() {
         let call = r#"{"type":"tool_call_requested","request_id":"q","call_id":"c","tool_name":"t","arguments":{"idempotencyKey":1}"#;
         assert!(pointers(&format!("{call}}}"), "").is_empty(), "arguments are the caller's own");
         assert_eq!(pointers(&format!(r#"{call},"idempotencyKey":"k"}}"#), ""), ["/payload/idempotencyKey"]);

@@ -1,7 +1,7 @@
-//! What our reader asks of a later version beyond Avro's rules: it reads the bytes of older versions in place, without
-//! resolving, so whatever was there must stay where and what it was.
+//! Rules for later versions beyond Avro's: our reader reads the bytes of older versions in place, without resolution,
+//! so an existing field, symbol or branch keeps its position and type.
 //!
-//! | may be done | and nothing else |
+//! | allowed | refused |
 //! |---|---|
 //! | a field added anywhere in a record, with the default null, empty, 0 or false | a field taken away, renamed, moved, retyped; a default changed |
 //! | a symbol added at the end of an enum | a symbol taken away, moved, renamed |
@@ -25,7 +25,7 @@ pub const CONTENT_BEGINS: &str = "journal_schema_version";
 /// Its last field.
 pub const LAST: &str = "payload";
 
-/// What our reader could not take in place.
+/// Changes that our reader cannot read in place.
 pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     let mut walk = Walk { old, new, seen: HashSet::new(), found: Vec::new() };
     walk.types(&old.root, &new.root, &new.root.to_string());

@@ -1,5 +1,5 @@
-//! A parsed schema as its comparison needs it: named types by full name, so that recursion is a name, and references and
-//! definitions look alike.
+//! A parsed schema as its comparison needs it: named types by full name, so that recursion is a name, and references
+//! and definitions look alike.
 
 use apache_avro::{
     Schema as Avro,

@@ -1,9 +1,9 @@
-//! Avro 1.12's "Schema Resolution", asked of schemas instead of data: is there a value of the writer's schema that the
-//! reader's cannot take?
+//! Avro 1.12's "Schema Resolution" on schemas instead of data: is there a value of the writer's schema that the
+//! reader's schema cannot read?
 //!
-//! [`Resolver::matches`] answers, [`Resolver::explain`] says where and why. Types may be recursive: a pair of named types
-//! that is being compared is taken to match meanwhile. An answer that leans on such an assumption is kept only once the
-//! assumption is settled.
+//! [`Resolver::matches`] answers, [`Resolver::explain`] says where and why. Types may be recursive: a pair of named
+//! types that is being compared is taken to match meanwhile. An answer that leans on such an assumption is kept only
+//! once the assumption is settled.
 
 use super::{
     Incompatibility, Rule, broken,
@@ -11,7 +11,7 @@ use super::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// What of `old` (the writer's) `new` (the reader's) cannot take.
+/// What `new` (the reader's schema) cannot read of `old` (the writer's).
 pub(super) fn check(old: &Schema, new: &Schema) -> Vec<Incompatibility> {
     let mut resolver = Resolver { old, new, settled: HashMap::new(), open: Vec::new() };
     let mut found = Vec::new();

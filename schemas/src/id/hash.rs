@@ -28,8 +28,8 @@ macro_rules! hashes {
 }
 
 hashes! {
-    /// Of a record without its place: over the body and the payload's own hash, wherever the payload is held. What makes
-    /// a record that is sent again the same one.
+    /// Of a record without its place: over the body and the payload's own hash, wherever the payload is held. What
+    /// makes a record that is sent again the same one.
     ContentHash;
     /// Of a run's applied records, one after another. Zero before any.
     RunHash;

@@ -273,8 +273,8 @@ texts! {
 }
 
 impl Fingerprint {
-    /// The fingerprint of a call, from the JSON text of its arguments. Every spelling of the same arguments gives the same
-    /// fingerprint.
+    /// The fingerprint of a call, from the JSON text of its arguments. Every spelling of the same arguments gives the
+    /// same fingerprint.
     ///
     /// Errors: the arguments are not JSON, repeat a key, or have no canonical form.
     pub fn of_call(tool_name: &str, arguments: &str) -> Result<Self, canonical::Error> {

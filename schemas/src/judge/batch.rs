@@ -2,16 +2,16 @@
 //!
 //! ```text
 //!   the batch    repeat? ─▶ fenced? ─▶ gap? ─▶ conflict? ─▶ well-formed? ─▶ its records
-//!   each record  judged like any other, behind those before it ─▶ one refusal refuses the batch
+//!   each record  judged like any other, in order ─▶ one refusal refuses the whole batch
 //! ```
 //!
-//! Whoever takes a batch in calls [`open`], judges the records one by one, and takes back what they did where one is
-//! refused: [`refused`] is then the head.
+//! The caller calls [`open`] and judges the records one by one. If one is refused, the caller rolls all of them back
+//! and stores the head that [`refused`] returns.
 
 use super::{Head, Known, Reason, Verdict, View, in_epoch, known};
 use crate::{codec::Envelope, id::JournalSeq, record::RecordKind};
 
-/// What is said of a batch before its records are judged.
+/// The result of judging a batch as a whole, before its records.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opened<'a> {
     /// A repeat, or a refusal as a whole.
@@ -20,7 +20,7 @@ pub enum Opened<'a> {
     Records(Vec<Envelope<'a>>),
 }
 
-/// Judges a batch as a whole: by rules 1 to 4, and by its form.
+/// Judges a batch as a whole: rules 1 to 4, then whether it is well formed.
 pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a>, V::Error> {
     let head = view.head()?;
     let Known { id, same } = known(batch, view)?;
@@ -50,9 +50,9 @@ pub fn open<'a, V: View>(batch: &Envelope<'a>, view: &mut V) -> Result<Opened<'a
     })
 }
 
-/// The head behind a batch that is refused for its content: it consumes as many of its writer's numbers as it has records,
-/// if its own was the next, and each number of the run that was the next of its records' in turn. So what its writer
-/// numbered behind it is not lost.
+/// The head after a batch that is refused for its content. If its `writer_seq` was the next one, it consumes one per
+/// record; and each `journal_seq` that was the next one, in record order. So its writer's later records are not refused
+/// for a gap.
 pub fn refused(batch: &Envelope<'_>, records: &[Envelope<'_>], head: Head) -> Head {
     let mut head = numbers(batch, records.len(), head);
     for record in records {
@@ -63,7 +63,7 @@ pub fn refused(batch: &Envelope<'_>, records: &[Envelope<'_>], head: Head) -> He
     head
 }
 
-/// Takes the writer's numbers of `count` records, if the batch's own is the next.
+/// Consumes `count` of the writer's numbers if the batch's `writer_seq` is the next one.
 fn numbers(batch: &Envelope<'_>, count: usize, mut head: Head) -> Head {
     if in_epoch(batch, &head) && batch.writer_seq == head.next_writer_seq {
         head.next_writer_seq = head.next_writer_seq.saturating_add((count as u64).max(1));
@@ -71,9 +71,9 @@ fn numbers(batch: &Envelope<'_>, count: usize, mut head: Head) -> Head {
     head
 }
 
-/// Whether a batch can be taken apart: at least one record, all of the batch's run, writer and epoch, with consecutive
-/// numbers from the batch's own on; none of them a batch, a claim, a partition's, one that needs no claim, or held
-/// elsewhere.
+/// Whether a batch has at least one record, all with its run, writer and epoch and with consecutive `writer_seq`s from
+/// its own on. None may be a batch, a claim, a partition-level record, of a kind that needs no claim, or in the content
+/// store.
 fn well_formed(batch: &Envelope<'_>, records: &[Envelope<'_>]) -> bool {
     let of_a_writer = |kind: RecordKind| {
         !matches!(kind, RecordKind::Batch | RecordKind::RunClaim) && !kind.of_partition() && !kind.unclaimed()

@@ -1,15 +1,15 @@
-//! How the things that a run's records speak of go from state to state: one table, asked by the judge for what is legal
-//! and by the projection for what then stands.
+//! State machines of effects, tools, deliveries, approvals and the like: one table. The judge asks it which transitions
+//! are legal, the projection which state follows.
 //!
 //! ```text
-//!   nothing ─▶ open, ever further ─▶ ended, for good      (but for the states that a row of the table lets follow)
+//!   none ─▶ open, of growing rank ─▶ ended, final      (except for transitions that a row's `follows` allows)
 //! ```
 //!
-//! A refusal loses what the record says, so only what contradicts an end is refused. An open state never goes back: a
-//! record that says an earlier one is applied and moves nothing. A word that no row has, as a later version of the
-//! contract may bring, is applied and moves nothing, so nothing ends by a word that nobody here knows.
+//! A refusal discards the record's content, so only a contradiction of an end state is refused. An open state never
+//! goes back: a record with a lower-ranked state is applied and changes no state. So is one with an unknown status,
+//! which a later version of the contract may add: an unknown status never ends anything.
 //!
-//! Tool calls of Runlog's own are not here: they are requests, attempts and answers, which [`judge`](super::judge) knows.
+//! Runlog's own tool calls are not in the table: [`judge`](super::judge) has their requests, attempts and answers.
 
 use super::status::{Reason, RunStatus};
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
 };
 
 symbols! {
-    /// What has a lifecycle. The order is a stored byte: append only.
+    /// The kinds of objects with a lifecycle. The order is a stored byte: append only.
     Family {
         Effect = "effect", Tool = "tool", Delivery = "output_delivery", Approval = "approval", Wake = "wake",
         Message = "run_message", WriteBack = "write_back", Proposal = "code_edit_proposal", Pool = "agent_pool",
@@ -29,8 +29,8 @@ symbols! {
 }
 
 symbols! {
-    /// The kind of an effect: a tool call of Runlog's own, or a family of the contract whose open states are effects. The
-    /// order is a stored byte: append only.
+    /// The kind of an effect: a tool call of Runlog's own, or a family of the contract whose open states are effects.
+    /// The order is a stored byte: append only.
     EffectKind { ToolCall = "tool_call", Effect = "effect", Tool = "tool", Delivery = "output_delivery" }
 }
 
@@ -58,18 +58,18 @@ symbols! {
 }
 
 impl EffectStatus {
-    /// Whether it says that the effect happened: a delivery is `deduped` by one that was made, and what is rewritten is the
-    /// result of a tool that ran.
+    /// Whether the effect happened. `deduped` counts: another delivery was made. So does `result_rewritten`: the tool
+    /// ran.
     pub fn happened(self) -> bool {
         matches!(self, Self::Completed | Self::Deduped | Self::ResultRewritten)
     }
 }
 
 impl Family {
-    /// Those whose open states are effects that may have happened.
+    /// The families whose open states are effects that may have happened.
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];
 
-    /// The family that a payload type speaks of.
+    /// The family of a payload type.
     pub fn of(payload_type: &str) -> Option<Self> {
         Some(match payload_type {
             "effect_intent" | "effect_result" | "terminal_result" => Self::Effect,
@@ -85,7 +85,7 @@ impl Family {
         })
     }
 
-    /// Whether the open state `status` is an effect that may have happened: a tool that was only asked for did not start.
+    /// Whether an effect in the open state `status` may have happened. A tool that is only requested has not started.
     pub fn may_have_happened(self, status: &str) -> bool {
         match self {
             Self::Effect | Self::Delivery => true,
@@ -94,7 +94,7 @@ impl Family {
         }
     }
 
-    /// Whether `status` says that an effect starts: said again, it was started again.
+    /// Whether `status` marks the start of an effect; once more, it marks a restart.
     pub fn starts(self, status: &str) -> bool {
         match self {
             Self::Effect => status == "intent",
@@ -127,9 +127,9 @@ impl Family {
 struct Row {
     status: &'static str,
     ends: bool,
-    /// A record of a lower rank than what stands moves nothing.
+    /// A record of a lower rank than the current state changes no state.
     rank: u8,
-    /// The ended states that it may follow. It may follow every open one.
+    /// The end states that it may follow. It may follow every open state.
     follows: &'static [&'static str],
 }
 
@@ -141,7 +141,7 @@ const fn end(status: &'static str, follows: &'static [&'static str]) -> Row {
     Row { status, ends: true, rank: 8, follows }
 }
 
-/// `unknown` tells that nobody knows: the effect may have happened, as before.
+/// `unknown` is an open state: the effect may have happened.
 const EFFECT: &[Row] = &[
     open(0, "intent"),
     open(1, "unknown"),
@@ -166,7 +166,7 @@ const TOOL: &[Row] = &[
     end("result_rewritten", &["completed", "failed", "result_rewritten"]),
 ];
 
-/// Asked for again, what was completed is told from: it stands.
+/// `deduped` has a lower rank than `completed`: the repeat of a completed delivery leaves it completed.
 const DELIVERY: &[Row] = &[
     open(0, "requested"),
     open(1, "reconciliation_needed"),
@@ -178,7 +178,7 @@ const DELIVERY: &[Row] = &[
     end("skipped_optional", &["skipped_optional"]),
 ];
 
-/// A decision comes as a result of the dispatch, as a response, or as both: they must say the same.
+/// A decision is recorded as a dispatch result, as a response, or as both, which must agree.
 const APPROVAL: &[Row] = &[
     open(0, "requested"),
     open(1, "dispatch_intent_recorded"),
@@ -195,7 +195,7 @@ const APPROVAL: &[Row] = &[
 const WAKE: &[Row] =
     &[open(0, "registered"), end("triggered", &[]), end("timed_out", &[]), end("cancelled", &[]), end("failed", &[])];
 
-/// Several may get a message, and several answer it.
+/// A message may have several receivers, and several of them may respond.
 const MESSAGE: &[Row] = &[
     open(0, "accepted"),
     Row { rank: 7, ..end("delivered", &["delivered", "responded"]) },
@@ -206,7 +206,7 @@ const MESSAGE: &[Row] = &[
     end("cancelled", &["delivered"]),
 ];
 
-/// A commit stands, whatever is said of it later; a rejection is always taken.
+/// `committed` is final: a later rejection is accepted and changes nothing.
 const WRITE_BACK: &[Row] =
     &[open(0, "staged"), end("committed", &[]), Row { rank: 7, ..end("rejected", &["committed", "rejected"]) }];
 
@@ -218,19 +218,19 @@ const PROPOSAL: &[Row] = &[
     end("reverted", &["applied", "reverted"]),
 ];
 
-/// A run comes and goes as often as it likes.
+/// A run may join and leave any number of times.
 const POOL: &[Row] = &[
     Row { follows: &["run_left"], ..open(0, "created") },
     Row { follows: &["run_left"], ..open(1, "run_joined") },
     Row { rank: 1, ..end("run_left", &["run_left"]) },
 ];
 
-/// Where something stands.
+/// The state of an object with a lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct State {
     /// The state's name.
     pub status: String,
-    /// Whether it is an end.
+    /// Whether it is an end state.
     pub ended: bool,
     /// The payload hash of the record that set it.
     pub set_by: Sha256,
@@ -239,37 +239,37 @@ pub struct State {
 }
 datum!(State { status, ended, set_by, has_evidence });
 
-/// What a record says of what.
+/// The state that a record reports, and of which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusReport<'a> {
     /// The family.
     pub family: Family,
-    /// What of it, within the run.
+    /// The object's key within the run.
     pub key: String,
-    /// The state that it says.
+    /// The reported state.
     pub status: &'a str,
 }
 
-/// Where something stands behind a record.
+/// How a record changes an object's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateChange {
-    /// Where it stood: the record moves nothing.
+    /// Not at all.
     Unchanged,
-    /// In another open state, or the same again.
+    /// To an open state, possibly the same one.
     Open,
-    /// At an end.
+    /// To an end state.
     Ended,
 }
 
 impl<'a> StatusReport<'a> {
-    /// What a record says; none where its payload type has no lifecycle, or does not tell what it speaks of.
+    /// The state that a record reports; none if its payload type has no lifecycle or its facts have no key or status.
     pub fn of(record: &'a Envelope<'_>) -> Option<Self> {
         let facts = &record.facts;
         let family = Family::of(&facts.payload_type)?;
         let (key, status) = (facts.key.as_deref()?, facts.status.as_deref()?);
-        // It is a part of keys and of answers, as ids of records are.
+        // The key becomes part of row keys and answers, so it has the limits of a record id.
         RecordId::new(key).ok()?;
-        // A fact that is taken back says nothing of where it stands. What may have happened outside is no such fact.
+        // A retracted proposal reports no state. Effects cannot be retracted: they may have happened.
         let evolves = family == Family::Proposal;
         if evolves && record.validity.is_some_and(|validity| !validity.is_valid) {
             return None;
@@ -281,12 +281,12 @@ impl<'a> StatusReport<'a> {
         Some(Self { family, key, status })
     }
 
-    /// Whether the state is one of the family's: a word that nobody here knows says nothing.
+    /// Whether the status is one of the family's states.
     pub fn known(&self) -> bool {
         self.family.row(self.status).is_some()
     }
 
-    /// What stands behind the record, which is legal.
+    /// The state change that a legal record makes.
     pub fn change_from(&self, before: Option<&str>) -> StateChange {
         let Some(row) = self.family.row(self.status) else { return StateChange::Unchanged };
         let before = before.and_then(|before| self.family.row(before));
@@ -297,7 +297,7 @@ impl<'a> StatusReport<'a> {
         }
     }
 
-    /// Whether the record may follow what stands: `Ok(no_op)`, or why not.
+    /// Whether the record may follow the current state: `Ok(no_op)`, or the reason for refusal.
     pub(super) fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
         let commits = self.family == Family::WriteBack && self.status == "committed";
         let Some(before) = before else { return if commits { Err(Reason::NotStaged) } else { Ok(false) } };
@@ -307,7 +307,7 @@ impl<'a> StatusReport<'a> {
         if before.status == self.status && before.set_by == record.payload_hash() {
             return Ok(true);
         }
-        // The contract's marker beside an effect's own result.
+        // The contract writes this marker in addition to the effect's own result.
         let marks = record.facts.payload_type == "terminal_result" && before.status == self.status;
         match self.family.row(self.status) {
             None => Ok(false),
@@ -318,7 +318,7 @@ impl<'a> StatusReport<'a> {
     }
 }
 
-/// The key of a write-back: transactions count from 0 again in every epoch. Those of one number sort by epoch.
+/// The key of a write-back: `txn@epoch`, since transactions count from 0 in every epoch. Equal numbers sort by epoch.
 pub fn write_back_key(epoch: Epoch, txn: &str) -> String {
     format!("{txn}@{:020}", epoch.get())
 }

@@ -20,7 +20,8 @@ symbols! {
 }
 
 impl Reason {
-    /// Whether the record was refused for its place, consumes nothing, and may be sent again to be judged anew.
+    /// Whether the record consumed no number and may be sent again: the refusal was for its epoch, sequence or
+    /// partition.
     pub fn may_be_resent(self) -> bool {
         matches!(self, Self::Fenced | Self::Gap | Self::WrongPartition)
     }

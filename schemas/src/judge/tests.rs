@@ -1,5 +1,5 @@
-//! The rules of `docs/spec.md`, "Judgement", on a run that is kept in maps: one by one in the files beside, here their order and
-//! what applying does.
+//! The rules of `docs/spec.md`, "Judgement", on a run that is kept in maps: one by one in the files beside, here their
+//! order and what applying does.
 
 use std::{collections::HashMap, convert::Infallible};
 

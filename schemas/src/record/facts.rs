@@ -1,4 +1,4 @@
-//! The facts of a record: what is in clear beside its payload.
+//! The facts of a record: fields of its payload, repeated in clear beside it.
 
 use crate::{
     datum::{Datum, Input, Malformed, Sha256},
@@ -14,8 +14,8 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What the judge and the statuses need, in clear beside a payload that may be encrypted. Derived from the payload by
-/// whoever writes it; a reader goes by these fields alone.
+/// The fields that the judge and the indices need, in clear beside a payload that may be encrypted. The writer derives
+/// them from the payload; a reader uses these fields alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The payload's type.
@@ -35,7 +35,7 @@ pub struct Facts {
     /// On checkpoints: their id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint_id: Option<String>,
-    /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: they hide what covers less.
+    /// On checkpoints: the last `journal_seq` covered, inclusive. On prunes: checkpoints that cover less are hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covers_journal_seq: Option<JournalSeq>,
     /// On checkpoints: their number within the run.
@@ -44,26 +44,26 @@ pub struct Facts {
     /// On checkpoints: when they were made, milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at_millis: Option<u64>,
-    /// On checkpoints: the checkpoint that they build on.
+    /// On checkpoints: the id of the checkpoint whose message list they extend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
-    /// What the record speaks of: an effect, an approval, a message, a wake condition, a transaction; of a tool journal entry
-    /// the hexadecimal SHA-256 of its own fingerprint.
+    /// The id of the record's effect, approval, message, wake condition or transaction. For a tool journal entry, the
+    /// hexadecimal SHA-256 of its own fingerprint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// On checkpoints: what their message list is made of, as in the payload.
+    /// On checkpoints: the spans that make up their message list, as in the payload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spans: Vec<MessageSpan>,
-    /// On checkpoints: the size of each message that they bring, bytes of its text.
+    /// On checkpoints: the size of each of their own messages, bytes of its text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub message_bytes: Vec<u32>,
-    /// On decisions: the revision of the effect that it was made at. Refused where the effect's is greater.
+    /// On decisions: the effect's revision that its author saw. Refused if the effect's is greater by now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// On decisions: the evidence that it adopts, or decides against.
+    /// On decisions: the evidence that it adopts or rejects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<RecordId>,
-    /// On decisions of the run's writer: the epoch that it holds only in.
+    /// On decisions of the run's writer: the only epoch in which it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
     /// On decisions: who made it, as authenticated. Nothing writes it yet.
@@ -71,9 +71,8 @@ pub struct Facts {
     pub principal: Option<String>,
 }
 
-/// The fields that only [`Facts::has_decision_basis`] facts have are not written where none of them is there, so that such a
-/// record has the bytes of version 1. The record's version ([`JournalRecord::version`](super::JournalRecord::version)) says
-/// which it is.
+/// The fields since version 2 are written only if one of them is set ([`Facts::has_decision_basis`]); otherwise the
+/// bytes are those of version 1, as [`JournalRecord::version`](super::JournalRecord::version) says.
 impl Datum for Facts {
     fn put(&self, out: &mut Vec<u8>) {
         self.payload_type.put(out);
@@ -124,7 +123,7 @@ impl Datum for Facts {
     }
 }
 
-/// What a decision says of the state that it was made at: no part of the payload.
+/// The state that a decision was made on. Not part of the payload.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct DecisionBasis {
     #[serde(default)]
@@ -141,12 +140,12 @@ pub(crate) struct DecisionBasis {
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
-    /// Whether they say what a decision was made at, which takes version 2 of the schema.
+    /// Whether they name the state that a decision was made on. That needs version 2 of the schema.
     pub fn has_decision_basis(&self) -> bool {
         self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()
     }
 
-    /// With what a decision says of the state that it was made at.
+    /// Adds the state that a decision was made on.
     #[must_use]
     pub(crate) fn with_decision_basis(self, given: DecisionBasis) -> Self {
         let DecisionBasis { revision, evidence, epoch, principal } = given;
@@ -183,7 +182,7 @@ impl Facts {
             }
             Payload::ConversationTurn(p) => facts.key = Some(p.message_id.clone()),
             Payload::RunClaim(_) | Payload::Skip(_) | Payload::Genesis(_) => {}
-            // Those of the payload that it stands for are not in it.
+            // A claim check does not contain the other facts.
             Payload::StoredPayload(stored) => facts.payload_type.clone_from(&stored.payload_type),
             other => {
                 of_contract(other, &mut facts);
@@ -235,7 +234,7 @@ fn of_contract(payload: &Payload, facts: &mut Facts) {
         Payload::EffectResult(p) => facts.state(p.terminal_status.as_str(), &p.effect_id),
         Payload::Checkpoint(p) => {
             facts.checkpoint_id = Some(p.checkpoint_id.clone());
-            // A number of that contract may be beyond what the schema holds.
+            // The contract's number may exceed the schema's range.
             facts.covers_journal_seq = Some(JournalSeq::ZERO.saturating_add(p.covers_journal_seq));
             facts.checkpoint_seq = Some(p.checkpoint_seq);
             facts.created_at_millis = Some(p.created_at_millis);
@@ -245,7 +244,7 @@ fn of_contract(payload: &Payload, facts: &mut Facts) {
     }
 }
 
-/// Fills in the facts of the payloads that Runlog has beyond tool calls and checkpoints, and of the smaller contracts'.
+/// Fills in the facts of Runlog's own payloads other than tool calls and checkpoints, and of the smaller contracts.
 fn of_own(payload: &Payload, facts: &mut Facts) {
     match payload {
         Payload::ToolJournalEntry(p) => tool_journal_entry(p, facts),
@@ -261,7 +260,7 @@ fn of_own(payload: &Payload, facts: &mut Facts) {
     }
 }
 
-/// The status is the contract's `ApprovalLifecycleStatus`, whichever of its records says it.
+/// The status is the contract's `ApprovalLifecycleStatus`, for each of its record variants.
 fn approval(approval: &Approval, facts: &mut Facts) {
     let (status, key) = match approval {
         Approval::Unrecognized(other) => (other.variant.as_str(), None),
@@ -282,7 +281,7 @@ fn decision(decision: &ApprovalDecision) -> &str {
     }
 }
 
-/// The status is the contract's `OutputDispatchStatus`. An event only mirrors what other records say, and has none of it.
+/// The status is the contract's `OutputDispatchStatus`. An event only mirrors other records and has no such status.
 fn delivery(delivery: &OutputDelivery, facts: &mut Facts) {
     let (status, key) = match delivery {
         OutputDelivery::Unrecognized(other) => (other.variant.as_str(), None),
@@ -297,8 +296,7 @@ fn delivery(delivery: &OutputDelivery, facts: &mut Facts) {
 }
 
 impl Payload {
-    /// The keys that make an effect safe to run again, where its payload has them, as a new record's envelope has them: the
-    /// idempotency key, and that of receivers that deduplicate.
+    /// The payload's idempotency key and dedupe key, which a new record's envelope repeats.
     pub fn keys(&self) -> (Option<String>, Option<String>) {
         match self {
             Self::EffectIntent(p) => (p.idempotency_key.clone(), p.dedupe_key.clone()),
@@ -309,8 +307,7 @@ impl Payload {
     }
 }
 
-/// The fingerprint is Runlog's. The entry's own one is another contract's and may hold the arguments in clear, so the key is
-/// its hash.
+/// The fingerprint is Runlog's. The entry's own fingerprint may contain the arguments in clear, so the key is its hash.
 fn tool_journal_entry(entry: &ToolJournalEntry, facts: &mut Facts) {
     facts.key = Some(Sha256::of(entry.call_fingerprint.as_bytes()).to_string());
     facts.status = Some(if entry.is_error { "failed" } else { "completed" }.to_owned());

@@ -1,4 +1,4 @@
-//! Kinds of records: which payloads they carry, and what the rules make of them.
+//! Kinds of records: which payloads they carry, and which rules apply to them.
 
 use crate::{payload::Payload, symbols};
 
@@ -21,12 +21,12 @@ symbols! {
 }
 
 impl RecordKind {
-    /// The kind that a payload is carried under; `unrecognized` for one that hides another, which only its writer knows.
+    /// The kind for a payload; `unrecognized` for a stored or encrypted one, whose kind only its writer knows.
     pub fn of(payload: &Payload) -> Self {
         of_type(payload.payload_type()).unwrap_or(Self::Unrecognized)
     }
 
-    /// Whether it is one of the run-journal contract's, or one that the contract got later.
+    /// Whether the run-journal contract defines it, or a later version of it may (`unrecognized`).
     pub fn of_contract(self) -> bool {
         (self as usize) <= Self::EffectResult as usize
     }
@@ -34,7 +34,7 @@ impl RecordKind {
     /// Whether records of this kind carry payloads of `payload_type`.
     ///
     /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
-    /// payloads. A kind of Runlog's own carries its own alone: what a record is judged by cannot be chosen by its writer.
+    /// payloads. A kind of Runlog's own carries only its own payloads: a writer cannot choose the rules for a record.
     pub fn carries(self, payload_type: &str) -> bool {
         match of_type(payload_type) {
             None => false,
@@ -54,19 +54,19 @@ impl RecordKind {
         matches!(self, Self::Skip | Self::Genesis | Self::RetentionHorizon)
     }
 
-    /// Whether its payload may be in the content store. Not where the projection itself reads it, since that has no
-    /// store: what belongs to a partition, and whatever holds other records.
+    /// Whether its payload may be in the content store, which the projection cannot read: not those that it reads
+    /// itself (partition-level records, claims, batches).
     pub fn may_be_stored(self) -> bool {
         !self.of_partition() && !matches!(self, Self::RunClaim | Self::Batch)
     }
 
-    /// Whether anybody may write it, without a claim and with `writer_seq` 0.
+    /// Whether any process may write it without a claim, with `writer_seq` 0.
     pub fn unclaimed(self) -> bool {
         matches!(self, Self::EffectResolution | Self::Retraction | Self::Erasure)
     }
 }
 
-/// The kind that a payload type is carried under; none where the type is unknown, or hides another one that has it.
+/// The kind for a payload type; none for an unknown, stored or encrypted one.
 fn of_type(payload_type: &str) -> Option<RecordKind> {
     Some(match payload_type {
         "run_lifecycle" | "terminal_result" => RecordKind::Run,

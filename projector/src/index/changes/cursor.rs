@@ -1,12 +1,12 @@
-//! Where a follower is, in text: what it was given of each partition.
+//! The cursor of an index' change stream: per partition, the position of the last change sent.
 //!
 //! ```text
-//!   tool_calls : 5 : 17.0.0 : 4.2.1       index, layout of the rows, then partition by partition: the next offset, how many
-//!                                          changes of it were given, and how many skips lie below it
+//!   tool_calls : 5 : 17.0.0 : 4.2.1       index, row layout, then for each partition: the next offset, the number of its
+//!                                          changes already sent, and the number of skips below it
 //! ```
 //!
-//! Rows of another layout are other rows, and a skip that came below the place means that what was given is not what the
-//! index is made of any more: neither can be gone on from.
+//! A stream cannot resume after a change of the row layout, or after a skip below its position: the rows already sent
+//! would no longer be those of the index.
 
 use crate::index::{
     Error, query,
@@ -15,30 +15,30 @@ use crate::index::{
 use runlog_schemas::{answer::ErrorKind, id::Offset};
 use std::{collections::BTreeSet, fmt};
 
-/// Where a follower is in a partition.
+/// A follower's position in a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
     /// The next offset.
     pub next: Offset,
-    /// Changes at that offset that were given.
+    /// The number of that offset's changes already sent.
     pub given: u64,
     /// Skips below it.
     pub skips: u64,
 }
 
 impl At {
-    /// At the beginning of an offset, with the skips that are known.
+    /// The beginning of an offset, with the known skips.
     pub fn new(next: Offset, skips: &BTreeSet<Offset>) -> Self {
         Self { next, given: 0, skips: skips.range(..next).count() as u64 }
     }
 
-    /// Whether no skip came since below it.
+    /// Whether no skip was added below it.
     pub fn holds(&self, skips: &BTreeSet<Offset>) -> bool {
         Self::new(self.next, skips).skips == self.skips
     }
 }
 
-/// Where a follower of an index is.
+/// A follower's position in an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The index.
@@ -48,9 +48,9 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// Reads a cursor of an index of so many partitions.
+    /// Parses a cursor of `index`.
     ///
-    /// Errors: `Usage` for what is none, `Conflict` for one of another layout.
+    /// Errors: `Usage` for other text, `Conflict` for a cursor of another row layout.
     pub fn parse(text: &str, index: Index, partitions: u32) -> Result<Self, Error> {
         let foreign = || Error::new(ErrorKind::Usage, format!("{text:?} is not a cursor of the changes of this index"));
         let mut parts = text.split(':');
@@ -59,8 +59,7 @@ impl Cursor {
         let at: Option<Vec<At>> = parts.map(at).collect();
         let at = at.filter(|at| at.len() == partitions as usize).ok_or_else(foreign)?;
         if layout != LAYOUT {
-            let message = "the rows of the index are laid out otherwise than when the cursor was given; start from the \
-                           beginning";
+            let message = "the index has another row layout than when the cursor was issued; start from the beginning";
             return Err(Error::new(ErrorKind::Conflict, message));
         }
         Ok(Self { index, at })
@@ -87,7 +86,7 @@ mod tests {
     use crate::index::store::tool_calls;
 
     #[test]
-    fn a_cursor_reads_as_it_prints_and_no_other_text_is_one() {
+    fn a_cursor_survives_printing_and_other_text_is_refused() {
         let at = |next, given, skips| At { next: Offset::new(next).unwrap(), given, skips };
         let cursor = Cursor { index: tool_calls::INDEX, at: vec![at(17, 0, 0), at(4, 2, 1)] };
         let text = cursor.to_string();
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_below_a_place_is_noticed_and_one_above_it_is_not() {
+    fn only_a_skip_below_a_position_invalidates_it() {
         let set = |offsets: &[u64]| offsets.iter().map(|offset| Offset::new(*offset).unwrap()).collect();
         let at = At::new(Offset::new(5).unwrap(), &set(&[2]));
         assert!(at.holds(&set(&[2])) && at.holds(&set(&[2, 5])) && !at.holds(&set(&[2, 4])) && !at.holds(&set(&[])));

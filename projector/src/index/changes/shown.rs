@@ -1,6 +1,6 @@
-//! Rows as JSON. Keys are objects of their parts, behind the name of the rows that they are keys of (`rows`): together they
-//! name a row within its index. Ids are text, states their words. Records are shown as `show` shows them, masked; what else
-//! holds content (messages, evidence) is shown without it.
+//! Rows as JSON. A key is an object: the name of its row family (`rows`) and its parts, which identify the row within
+//! its index. Ids and states are text. Records are masked, as in `runlog show`; other rows with content (messages,
+//! evidence) are shown without it.
 
 use crate::index::{
     Error,
@@ -12,21 +12,21 @@ use crate::index::{
 use runlog_schemas::{answer::ErrorKind, datum::hex};
 use serde_json::{Map, Value, json};
 
-/// What decides of a record's content how it is shown.
+/// What the JSON of a record depends on besides its row.
 #[derive(Clone, Copy, Debug)]
 pub struct Shows<'a> {
     /// Where the records are.
     pub place: TopicPartition<'a>,
-    /// What retention took away of them.
+    /// The horizons that dropped content.
     pub horizons: &'a Horizons,
 }
 
-/// The index with this name, as `verify` prints it; none for an index whose rows do not follow from single runs.
+/// The index with this name, as `verify` prints it; none if its rows do not each belong to a run.
 pub fn index(name: &str) -> Option<Index> {
     followed().find(|index| index.name == name)
 }
 
-/// The names of those.
+/// The names of the indices that can be followed.
 pub fn names() -> impl Iterator<Item = &'static str> {
     followed().map(|index| index.name)
 }
@@ -74,7 +74,7 @@ fn no_key(key: &[u8]) -> Error {
     Error::new(ErrorKind::Internal, format!("no index has the key {}", hex(key)))
 }
 
-/// A record as `show` shows it.
+/// A record, masked as in `runlog show`.
 fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
     let row: RecordRow = store::decode(key, row)?;
     let mut parts = Parts::new(key);

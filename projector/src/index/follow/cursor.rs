@@ -1,15 +1,15 @@
-//! Where a stream over all partitions is, as its clients keep it.
+//! The cursor of a stream over all partitions.
 
 use crate::index::{Error, query};
 use runlog_log::Delivery;
 use runlog_schemas::id::{Offset, PartitionId};
 use std::fmt;
 
-/// What every cursor of all partitions begins with, so that none is taken for a run's.
+/// Distinguishes these cursors from those of a run.
 const PREFIX: &str = "at:";
 
-/// Where a stream is in each partition: `at:`, then of each the offset that comes next, and behind a dot how many items of
-/// it were sent already, separated by commas. It says nothing of indices, so it holds whatever becomes of those.
+/// `at:`, then for each partition the next offset and, after a dot, the number of its items already sent (omitted if
+/// 0), separated by commas. It does not depend on indices, so it survives their rebuild.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(Vec<PartitionProgress>);
 
@@ -20,12 +20,12 @@ struct PartitionProgress {
 }
 
 impl Cursor {
-    /// Before the first item of these offsets.
+    /// Before the first items at these offsets.
     pub fn before(offsets: &[Offset]) -> Self {
         Self(offsets.iter().map(|next| PartitionProgress { next: *next, sent: 0 }).collect())
     }
 
-    /// Reads a cursor of a journal of `partitions`.
+    /// Parses a cursor of a journal of `partitions`.
     ///
     /// Errors: `Usage` for one of another list or journal.
     pub fn parse(text: &str, partitions: u32) -> Result<Self, Error> {
@@ -41,18 +41,18 @@ impl Cursor {
             .ok_or_else(query::foreign_cursor)
     }
 
-    /// The offset that comes next of each partition, inclusive.
+    /// The next offset of each partition (inclusive).
     pub fn offsets(&self) -> Vec<Offset> {
         self.0.iter().map(|place| place.next).collect()
     }
 
-    /// How many items of an offset were sent already.
+    /// The number of an offset's items already sent.
     pub fn sent(&self, partition: PartitionId, offset: Offset) -> usize {
         let place = self.0.get(partition.index()).filter(|place| place.next == offset);
         place.map_or(0, |place| place.sent as usize)
     }
 
-    /// Goes on behind `sent` items of `of` that a record has.
+    /// Moves after `sent` of the `of` items of a record.
     pub fn advance(&mut self, record: &Delivery, sent: usize, of: usize) {
         let Some(place) = self.0.get_mut(record.partition.index()) else { return };
         *place = if sent < of {
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_was_written_and_no_other_one_is() {
+    fn a_cursor_survives_printing_and_other_text_is_refused() {
         let mut cursor = Cursor::before(&[7.into(), 0.into(), 3.into()]);
         let at = |partition: u16, offset: u32| Delivery {
             partition: partition.into(),

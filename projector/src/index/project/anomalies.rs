@@ -8,8 +8,8 @@ use crate::index::store::{
 };
 use runlog_schemas::judge::{FirstJudgement, Reason};
 
-/// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that the
-/// same again is a repeat; where the id already stands for another record, by id and content.
+/// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that
+/// the same again is a repeat; where the id already stands for another record, by id and content.
 pub fn refused<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

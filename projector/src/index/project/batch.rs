@@ -1,5 +1,5 @@
-//! Records that take effect together: each is projected behind the one before, and all of it is taken back where one is
-//! refused. Nothing is ever half visible, since what is left is part of one write batch of the store.
+//! Batches: the records are projected in order, and all changes are rolled back if one is refused. Readers never see
+//! half a batch, since its changes are in one write batch of the store.
 
 use super::{
     Changes, Effect, RecordContext, RunRecord, anomalies, effects, records,
@@ -13,7 +13,7 @@ use runlog_schemas::judge::{
     batch::{self, Opened},
 };
 
-/// Takes in a batch of a run's records.
+/// Projects a batch.
 pub(super) fn record<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -46,7 +46,7 @@ pub(super) fn record<R: Rows>(
     Ok(Effect::Applied)
 }
 
-/// Keeps a batch's refusal for the record at `fault`, and what its results tell of pending effects.
+/// Stores a batch's refusal, caused by the record at `fault`, and keeps its results as evidence on pending effects.
 fn refused<R: Rows>(
     batch: RunRecord<'_, '_>,
     at: RecordContext<'_>,

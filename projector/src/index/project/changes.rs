@@ -1,5 +1,5 @@
-//! Rows as they will be once the collected changes are written, so that each record of a batch sees the writes of the ones
-//! before it.
+//! Rows as they will be once the collected changes are written, so that each record of a batch sees the writes of the
+//! ones before it.
 
 use crate::index::store::{self, Key, Rows};
 use runlog_schemas::datum::Datum;

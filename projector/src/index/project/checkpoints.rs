@@ -106,8 +106,8 @@ fn made<R: Rows>(
     Ok(maker.finish())
 }
 
-/// Hides the checkpoints that cover less than the facts say, but for the latest terminal one where that is to stay. Their
-/// rows by id stay: their ids are taken, and so are pages and messages, which others may share.
+/// Hides the checkpoints that cover less than the facts say, but for the latest terminal one where that is to stay.
+/// Their rows by id stay: their ids are taken, and so are pages and messages, which others may share.
 fn prune<R: Rows>(run_id: RunId<&str>, facts: &Facts, changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
     let before = prefix(run_id).u64(facts.covers_journal_seq.unwrap_or_default().get());
     let mut ranks = Vec::new();

@@ -1,4 +1,4 @@
-//! What every projection is given of a record, and what became of the record.
+//! The input of every projection, and its outcome.
 
 use crate::index::store::records::Bytes;
 use runlog_schemas::{
@@ -15,11 +15,11 @@ pub struct RecordContext<'a> {
     pub partition: PartitionId,
     /// The offset.
     pub offset: Offset,
-    /// The index within the offset.
+    /// The index within the batch at that offset; 0 outside a batch.
     pub index: u32,
     /// When the log took it, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// The record as an Avro single object; of what cannot be read, the bytes as they are.
+    /// The record as an Avro single object; for a dead letter, the delivered bytes.
     pub framed: &'a [u8],
 }
 
@@ -52,19 +52,19 @@ impl<'d> std::ops::Deref for RunRecord<'_, 'd> {
     }
 }
 
-/// What became of a run's record.
+/// The outcome of a run's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It took effect.
     Applied,
     /// It was judged before.
     Repeat {
-        /// Where, and what came of it then.
+        /// The first judgement.
         first: FirstJudgement,
-        /// Whether it consumed a number all the same.
+        /// Whether the repeat consumed a number.
         numbered: bool,
     },
-    /// It has no effect but an anomaly.
+    /// It has no effect; it is listed as an anomaly.
     Refused(Reason),
 }
 
@@ -78,7 +78,7 @@ impl Effect {
         }
     }
 
-    /// Whether it did something, and does not stand as one applied record of its own where it is of this kind.
+    /// Whether it goes to the `deliveries` index: it had an effect, and is not in `records` as a single applied record.
     pub(super) fn is_kept_apart(&self, kind: RecordKind) -> bool {
         match self {
             Self::Applied => kind == RecordKind::Batch,

@@ -14,7 +14,7 @@ use runlog_schemas::{
     },
 };
 
-/// Takes in a request, an attempt, a result or a decision. Runs behind `tool_calls`, which numbers the occurrence.
+/// Projects a request, an attempt, a result or a decision. Runs after `tool_calls`, which numbers the occurrence.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -24,7 +24,7 @@ pub fn applied<R: Rows>(
         return requested(record, at, changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
-    // The judge took it for the first kind that knows the id, and only if that one is pending.
+    // The judge resolved the id to the first kind that has it, and only if that effect is pending.
     for kind in EffectKind::ALL {
         if let Some(row) = changes.get::<EffectRow>(&pending(record.run_id, *kind, id))? {
             answered(record, id, row, changes);
@@ -106,7 +106,7 @@ fn begun(
     }
 }
 
-/// Takes in what a record says of a contract's effect, tool call or delivery.
+/// Projects a record on a contract's effect, tool call or delivery.
 pub(super) fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport<'_>,
@@ -140,7 +140,7 @@ pub(super) fn stepped<R: Rows>(
         Some(row) if step.known() && changes.has(&open)? => EffectRow {
             status: if behind == StateChange::Open { step.status.to_owned() } else { row.status },
             attempts: row.attempts + u32::from(step.family.starts(step.status)),
-            // Whoever decided that it did not happen asserted that nobody is at it any more.
+            // A `not_done` decision asserted that the effect is not running. It has started again.
             cleared: false,
             revision: row.revision + 1,
             ..row
@@ -151,7 +151,7 @@ pub(super) fn stepped<R: Rows>(
     Ok(())
 }
 
-/// What a decision on `id` is judged by: the pending effect of the first kind that has one.
+/// The pending effect that a decision on `id` is judged by: that of the first kind that has one.
 pub(super) fn pending_effect<R: Rows>(
     run_id: RunId<&str>,
     id: RecordId<&str>,
@@ -165,7 +165,7 @@ pub(super) fn pending_effect<R: Rows>(
     Ok(None)
 }
 
-/// Where a contract's effect stands.
+/// The state of a contract's effect.
 pub(super) fn state<R: Rows>(
     family: Family,
     run_id: RunId<&str>,
@@ -179,7 +179,7 @@ pub(super) fn state<R: Rows>(
     Ok(changes.get::<EffectRow>(&ended(run_id, kind, id))?.map(|row| row.state(true)))
 }
 
-/// What a record says that an effect came to: its kind, its id, the status.
+/// The result that a record reports: the effect's kind and id, and the status.
 fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
     let call = |status: &str| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
     match record.facts.payload_type.as_str() {
@@ -195,7 +195,7 @@ fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, String)
     }
 }
 
-/// Keeps a refused result for whoever reconciles, while its effect is pending.
+/// Keeps a refused result as evidence while its effect is pending.
 pub fn evidence<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -222,7 +222,7 @@ pub fn evidence<R: Rows>(
     if let Some(gone) = row.make_room() {
         changes.remove(store::contents::key(record.run_id, gone.offset, gone.index));
     }
-    // Whoever decided that it did not happen asserted that the old process was dead, and here it is.
+    // A `not_done` decision asserted that the old process was dead; its result shows that it was not.
     row.cleared = false;
     changes.put(key, &row);
     if kind == EffectKind::ToolCall

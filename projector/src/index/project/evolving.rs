@@ -1,4 +1,4 @@
-//! What goes from state to state: the rows that several indices share.
+//! Rows of objects with a lifecycle, shared by several indices.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -16,7 +16,7 @@ pub(super) fn index(family: Family) -> Option<Index> {
     INDICES.into_iter().find(|index| index.lifecycle == Some(family))
 }
 
-/// Keeps what a record says, and where that leaves what it speaks of.
+/// Stores a record's report and the object's new state.
 pub(super) fn applied<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
@@ -42,7 +42,7 @@ pub(super) fn applied<R: Rows>(
     Ok(())
 }
 
-/// Keeps what a record says and leaves everything where it stands.
+/// Stores a record's report without a state change.
 pub(super) fn said<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
@@ -55,7 +55,7 @@ pub(super) fn said<R: Rows>(
     changes.put(fact(index, record.run_id, &step.key, at.offset, at.index), &row);
 }
 
-/// Puts a row among the open or the ended ones, and takes it from where it was.
+/// Moves a row to the open or the ended ones.
 pub(super) fn put<R: Rows>(
     index: Index,
     run_id: RunId<&str>,
@@ -71,7 +71,7 @@ pub(super) fn put<R: Rows>(
     changes.put(place(row.state.ended), &row);
 }
 
-/// Where something stands: one get if it is open, two otherwise.
+/// An object's state: one get if it is open, two otherwise.
 pub(super) fn row<R: Rows>(
     index: Index,
     run_id: RunId<&str>,

@@ -1,4 +1,4 @@
-//! Evolving facts: what is stated of them beside the records that their own indices take in.
+//! Statements of evolving facts that the facts' own indices do not hold.
 
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
@@ -16,8 +16,8 @@ use runlog_schemas::{
     record::Validity,
 };
 
-/// Takes in a record that moves nothing and may say something of another valid time all the same: what was said before, and
-/// a proposal that is taken back.
+/// Projects a record that changes no state but may state another valid time: a repeated statement, or the retraction of
+/// a proposal.
 pub fn repeated<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -31,8 +31,8 @@ pub fn repeated<R: Rows>(
     }
 }
 
-/// Takes in a retraction: of what the record that it names states, which was applied before it. It says nothing where it
-/// names another one. Two gets, and the rows of the fact.
+/// Projects a retraction of the fact that an earlier applied record states. A retraction of any other record has no
+/// effect. Two gets, and the rows of the fact.
 pub fn retracted<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -66,7 +66,7 @@ fn is_of_call<R: Rows>(
     Ok(call.is_some_and(|call| (call.request_offset, call.request_index) <= place))
 }
 
-/// Keeps what a record states of a fact.
+/// Stores a statement of a fact.
 fn state<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,

@@ -13,8 +13,8 @@ pub fn applied<R: Rows>(record: RunRecord<'_, '_>, at: RecordContext<'_>, head: 
     changes.put(key(record.run_id), &row);
 }
 
-/// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless it
-/// does.
+/// A repeat or a refusal may consume numbers; says whether it did. A run that nothing was applied to gets no row unless
+/// it does.
 pub fn numbered<R: Rows>(
     record: RunRecord<'_, '_>,
     head: Head,

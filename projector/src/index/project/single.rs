@@ -1,5 +1,5 @@
-//! One record, alone or of a batch: judged, then given to the index files. The order of the calls is the only coupling between
-//! indices. A new index is called here.
+//! One record, alone or of a batch: judged, then given to the index files. The order of the calls is the only coupling
+//! between indices. A new index is called here.
 
 use super::{
     Changes, Effect, RecordContext, RunRecord, anomalies, checkpoints, contents, effects, events, evolving, facts,
@@ -14,7 +14,7 @@ use runlog_schemas::{
     record::RecordKind,
 };
 
-/// Takes in a record, alone or of a batch.
+/// Projects a record, alone or of a batch.
 pub(super) fn one<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -24,7 +24,7 @@ pub(super) fn one<R: Rows>(
     settle(record, at, verdict, changes)
 }
 
-/// Does what a verdict says.
+/// Projects a judged record by its verdict.
 pub(super) fn settle<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -60,7 +60,7 @@ pub(super) fn settle<R: Rows>(
     }
 }
 
-/// The indices of what the record speaks of.
+/// Updates the indices of the record's payload type.
 fn indexed<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -86,7 +86,7 @@ fn indexed<R: Rows>(
     Ok(())
 }
 
-/// The index of what goes from state to state.
+/// Updates the index of an object with a lifecycle.
 fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
     step: &StatusReport<'_>,

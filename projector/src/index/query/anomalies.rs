@@ -1,4 +1,4 @@
-//! What was refused.
+//! Anomalies: refused records.
 
 use super::TopicPartition;
 use crate::index::{
@@ -13,7 +13,8 @@ use runlog_schemas::{
     id::{Offset, RunId},
 };
 
-/// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a run's).
+/// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a
+/// run's).
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -1,4 +1,4 @@
-//! Where an agent's loop stood.
+//! Checkpoints of an agent's loop.
 
 use super::{Content, TopicPartition};
 use crate::index::{
@@ -20,26 +20,26 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Invalid checkpoints looked at before giving up; each costs as much as a valid one.
+/// Invalid checkpoints read before the search ends; each costs as much as a valid one.
 const INVALID_MAX: usize = 64;
 
-/// A valid checkpoint and its row; and what is missing of those that would have come before it.
+/// The latest valid checkpoint, and the missing content of later ones.
 #[derive(Debug, Default)]
 pub struct Latest {
-    /// The checkpoint.
+    /// The checkpoint and its row.
     pub found: Option<(CheckpointRow, LoopCheckpoint)>,
-    /// Content of later ones that could not be had.
+    /// Missing content of later checkpoints.
     pub missing: Vec<MissingContent>,
-    /// So many were not valid that it was given up: an older one may be.
+    /// Whether the search ended after [`INVALID_MAX`] invalid ones: an older one may be valid.
     pub gave_up: bool,
 }
 
-/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two gets, a
-/// seek from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that this build
-/// knows, its content and that of its messages present and not taken away, the hash right, and no more covered than the run
-/// has. Each one in front of it whose own content a horizon took away costs a step and a get.
+/// The latest valid checkpoint that covers no more than `at_or_before`, with its row and its whole message list: two
+/// gets, a seek from the end, and what [`load`] costs for each one looked at. Valid: not pruned, a schema version that
+/// this build knows, its content and that of its messages neither missing nor dropped, the hash right, and no more
+/// covered than the run has. Each later one whose own content was dropped costs a step and a get.
 ///
-/// Errors: `Unavailable` where the content store does not say whether it has one: an older one is no answer then.
+/// Errors: `Unavailable` if the content store does not answer: an older checkpoint would be a wrong answer then.
 pub fn latest<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -53,7 +53,7 @@ pub fn latest<R: Rows>(
     let covers_max = at_or_before.unwrap_or(JournalSeq::MAX).min(run.head.next_journal_seq.saturating_sub(1));
     let from = prefix(run_id).u64(covers_max.get()).last();
     let horizons = Horizons::of(rows)?;
-    // A checkpoint is nearly always valid: the first is read before more are looked at.
+    // The first checkpoint is nearly always valid, so it is tried alone.
     for (passed, limit) in [(0, 1), (1, INVALID_MAX)] {
         let ids = ids(rows, &horizons, run_id, from.bytes(), limit)?;
         latest.gave_up = ids.len() == INVALID_MAX;
@@ -73,10 +73,10 @@ pub fn latest<R: Rows>(
     Ok(latest)
 }
 
-/// The answer that a search came to.
+/// The answer to a search.
 ///
-/// Errors: `NotFound` where the run has no checkpoint there that is valid; `MissingContent` where it has one and its content
-/// cannot be had, `Internal` where too many are not valid: neither says that there is none.
+/// Errors: `NotFound` if the run has no valid checkpoint there; `MissingContent` if the content of one is missing,
+/// `Internal` if too many are invalid: in both cases a valid one may exist.
 pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> Result<Checkpoint, Error> {
     if let Some((row, checkpoint)) = latest.found {
         return Ok(answer(place, &row, checkpoint, true));
@@ -97,7 +97,7 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
 /// The payload type of checkpoints.
 const LOOP_CHECKPOINT: &str = "loop_checkpoint";
 
-/// The ids of up to `limit` checkpoints from a rank on whose own content is there, the greatest first.
+/// The ids of up to `limit` checkpoints with undropped content, from a rank (inclusive) downwards.
 fn ids<R: Rows>(
     rows: &R,
     horizons: &Horizons,
@@ -120,21 +120,21 @@ fn ids<R: Rows>(
     Ok(ids)
 }
 
-/// What became of loading a checkpoint.
+/// The result of loading a checkpoint.
 #[derive(Debug)]
 pub enum Loaded {
-    /// Its row, and the checkpoint with its whole message list as if it had been written so.
+    /// Its row, and the checkpoint with its whole message list and no base.
     Valid(CheckpointRow, Box<LoopCheckpoint>),
-    /// There is none, or it is not valid.
+    /// It does not exist, or is not valid.
     Invalid,
-    /// Content of it, or of a message that it is made of, could not be had.
+    /// Its content, or that of one of its messages, is missing.
     Lost(Box<Lost>),
 }
 
 /// A checkpoint by id.
 ///
-/// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message that other
-/// checkpoints brought: each message is read once. Content that is stored is fetched once per record that named it.
+/// Cost: its row and its record, a get per page of ranges, and per range a get or a seek and a step per message from
+/// other checkpoints: each message is read once. Stored content is fetched once per record.
 pub fn load<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -164,10 +164,10 @@ pub fn load<R: Rows>(
     Ok(Loaded::Valid(row, Box::new(checkpoint)))
 }
 
-/// An answer, or the content that it lacks.
+/// An answer, or the missing content.
 type OrLost<T> = Result<T, Box<Lost>>;
 
-/// Messages whose record has its payload in the content store: the last such payload is kept, for neighbours ask for it.
+/// Reads messages. Caches the last payload from the content store, since adjacent messages share it.
 struct MessageReader<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
@@ -178,8 +178,7 @@ struct MessageReader<'a, R> {
 }
 
 impl<R: Rows> MessageReader<'_, R> {
-    /// The checkpoint that the record at a place carries, its payload brought back where it is stored; none where it was
-    /// taken away.
+    /// The checkpoint in the record at an offset and index, fetched if it is stored; none if it was dropped.
     fn checkpoint(&self, at: (Offset, u32)) -> Result<OrLost<Option<LoopCheckpoint>>, Error> {
         let Some(record) = super::record(self.rows, self.horizons, self.run_id, at)? else { return Ok(Ok(None)) };
         let Content::Available(payload) = record.payload else { return Ok(Ok(None)) };
@@ -190,7 +189,7 @@ impl<R: Rows> MessageReader<'_, R> {
         })
     }
 
-    /// The text of a message, wherever it is; none where no record carries it, or where it was taken away.
+    /// The text of a message; none if no record has it, or if it was dropped.
     fn text(&mut self, row: MessageRow) -> Result<OrLost<Option<Json>>, Error> {
         let MessageRow { text, held, offset, logged_at_millis, .. } = row;
         if self.horizons.dropped_by(LOOP_CHECKPOINT, offset, logged_at_millis).is_some() {
@@ -209,8 +208,8 @@ impl<R: Rows> MessageReader<'_, R> {
     }
 }
 
-/// The messages of a checkpoint, of which it brought `own`; none where one is missing, or is not as large as the facts
-/// that the judge went by said.
+/// The messages of a checkpoint, `own` being those in its record; none if one is missing, or has another size than in
+/// the facts that the judge used.
 fn list<R: Rows>(
     reader: &mut MessageReader<'_, R>,
     row: &CheckpointRow,
@@ -221,7 +220,7 @@ fn list<R: Rows>(
         ranges.extend(reader.rows.get::<Vec<Range>>(&page(reader.run_id, at.page))?.unwrap_or_default());
     }
     ranges.extend_from_slice(&row.list.tail);
-    // The judge let no longer one pass.
+    // The judge refuses longer lists.
     let mut messages = Vec::with_capacity(row.list.messages.min(MESSAGES_MAX) as usize);
     for range in ranges {
         if let Err(lost) = read(reader, row.own_from, &range, own, &mut messages)? {
@@ -233,7 +232,7 @@ fn list<R: Rows>(
     Ok(Ok(complete.then_some(messages)))
 }
 
-/// Reads the messages of a range: those before `own_from` from the array, the others from the record that brought them.
+/// Reads the messages of a range: those before `own_from` from the run's array, the others from `own`.
 fn read<R: Rows>(
     reader: &mut MessageReader<'_, R>,
     own_from: u64,
@@ -266,7 +265,7 @@ fn read<R: Rows>(
     Ok(Ok(()))
 }
 
-/// A checkpoint as it is answered, with its messages or without.
+/// The answer about a checkpoint; with its messages if `full`.
 pub fn answer(place: TopicPartition<'_>, row: &CheckpointRow, checkpoint: LoopCheckpoint, full: bool) -> Checkpoint {
     Checkpoint {
         checkpoint_id: checkpoint.checkpoint_id,

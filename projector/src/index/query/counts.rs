@@ -1,4 +1,4 @@
-//! How many rows of a partition an operator has to look at. Counted when asked for, up to a bound.
+//! Counts a partition's rows that need an operator's attention, on request and up to a bound.
 
 use crate::index::{
     Error,
@@ -10,7 +10,7 @@ use crate::index::{
 use runlog_schemas::judge::{Class, class};
 use std::ops::{AddAssign, ControlFlow};
 
-/// Rows that are counted of each list; a longer list counts as this many.
+/// The highest count; a longer list counts as this many.
 pub const COUNT_MAX: u64 = 10_000;
 
 /// Counts of a partition, or of several.
@@ -18,11 +18,11 @@ pub const COUNT_MAX: u64 = 10_000;
 pub struct Counts {
     /// Effects without a recorded end that are safe to run again.
     pub retry_safe: u64,
-    /// Effects without a recorded end that must not run again before someone decides.
+    /// Effects without a recorded end that must not run again before a decision.
     pub reconcile_required: u64,
     /// Records that were refused.
     pub anomalies: u64,
-    /// Records that could not be read.
+    /// Unreadable records.
     pub dead_letters: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Bytes that nobody could read.
+//! Dead letters: unreadable records.
 
 use super::TopicPartition;
 use crate::index::{

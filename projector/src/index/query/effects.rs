@@ -1,4 +1,4 @@
-//! What may have happened outside.
+//! Effects: pending ones may have happened outside the journal.
 
 use super::TopicPartition;
 use crate::index::{
@@ -49,8 +49,7 @@ pub fn pending<R: Rows>(
     Ok((found, next))
 }
 
-/// Whether a run has an effect that may have happened and must not be run again before somebody decides. One seek, and a
-/// step per pending effect up to the first of these.
+/// Whether a run has a `reconcile_required` effect. One seek, and a step per pending effect up to the first such one.
 pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error> {
     let (prefix, mut found) = (pending_of(run_id), false);
     rows.scan(prefix.bytes(), prefix.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
@@ -61,7 +60,7 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
     Ok(found)
 }
 
-/// Where the effect stands that a decision on `id` is about: of the first kind that knows the id. Two gets per kind.
+/// The status of the effect that a decision on `id` is about: of the first kind that has the id. Two gets per kind.
 pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Option<String>, Error> {
     for kind in EffectKind::ALL {
         if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
@@ -103,7 +102,7 @@ pub fn page<R: Rows>(
             return Ok((found, next));
         }
         if at + 1 < lists.len() && found.len() == limit {
-            // The page is full at the seam: it goes on before the first ended effect.
+            // The page is full after the last pending effect: the next one begins with the first ended effect.
             return Ok((found, Some(prefix(true).into_bytes())));
         }
     }

@@ -1,4 +1,4 @@
-//! Events: records by the summary that they bring for event streams.
+//! Events: records, found by their summary for event streams.
 
 use super::TopicPartition;
 use crate::index::{
@@ -17,10 +17,10 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Rows that one page looks at: what other filters leave out is looked at too.
+/// Rows that one page reads, including those that do not match.
 const LOOKED_AT_MAX: usize = 5_000;
 
-/// What is asked for: all of it must be so.
+/// The filter: an event must match all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The run.
@@ -40,12 +40,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The rows to look at, list by list: those of the filter that is likely to leave the fewest.
+    /// The key prefixes to scan, in order: those of the most selective condition.
     ///
-    /// Errors: `Usage` where nothing is asked for that events are indexed by.
+    /// Errors: `Usage` without any indexed condition.
     fn lists(&self) -> Result<Vec<Key>, Error> {
         if let Some((kind, id)) = &self.subject {
-            // What is about its own run has no row of its own: it is among that run's records.
+            // An event about its own run has no index row: it is found among that run's records.
             let own = RunId::new(id.as_str()).ok().filter(|_| *kind == EntityKind::Run);
             let about = events::of_subject(*kind, id);
             return Ok(match (own, &self.run_id) {
@@ -100,10 +100,10 @@ impl Filter {
     }
 }
 
-/// A page of this partition's events: one seek (two for what is about a run), then a step and a get per row that is looked
-/// at. It may have fewer than `limit`, or none, and still say where it goes on.
+/// A page of this partition's events: one seek (two for a run as subject), then a step and a get per row read. It may
+/// have fewer items than `limit`, or none, and still return a cursor.
 ///
-/// Errors: `Usage` for a cursor of another list, and where nothing is asked for that events are indexed by.
+/// Errors: `Usage` for a cursor of another list, and without any indexed condition.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -114,7 +114,7 @@ pub fn page<R: Rows>(
     page_of(rows, filter, cursor, limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
 }
 
-/// A page as [`page`] finds it, of what `make` makes of a row's key and its record.
+/// Like [`page`], of items that `make` makes of a row's key and its record.
 pub(super) fn page_of<R: Rows, T>(
     rows: &R,
     filter: &Filter,
@@ -128,7 +128,7 @@ pub(super) fn page_of<R: Rows, T>(
     let (mut found, mut looked_at) = (Vec::new(), 0);
     for (at, list) in lists.iter().enumerate().skip(from) {
         if found.len() == limit {
-            // The page is full at the seam: it goes on before the first row of this list.
+            // The page is full at the end of a list: the next one begins with this list's first row.
             return Ok((found, Some(list.bytes().to_vec())));
         }
         let cursor = cursor.filter(|_| at == from);
@@ -139,7 +139,7 @@ pub(super) fn page_of<R: Rows, T>(
     Ok((found, None))
 }
 
-/// Looks at the rows of one list behind a cursor. Says where it goes on where the page ended before it.
+/// Scans one list after a cursor. Returns the next cursor if the page ends before the list.
 fn scan_list<R: Rows, T>(
     rows: &R,
     filter: &Filter,
@@ -171,17 +171,17 @@ fn scan_list<R: Rows, T>(
     failed.map_or(Ok(last.filter(|_| more)), Err)
 }
 
-/// What is made of a row: its key, and the record that it stands for.
+/// Makes an item of a row's key and its record.
 pub(super) type Make<'m, T> = dyn FnMut(&[u8], Found) -> Result<T, Error> + 'm;
 
-/// A record where the filter takes it.
+/// The record, if it matches.
 fn matching(filter: &Filter, found: Found) -> Result<Option<Found>, Error> {
     let (run_id, at, row) = found;
     Ok(matches(filter, run_id.borrow(), at, &row)?.then_some((run_id, at, row)))
 }
 
-/// Whether a filter takes the record at a place. One that cannot be read is an error that says which one: passed over, it would
-/// look as if it were not there.
+/// Whether a record matches. An unreadable one is an error that names it: skipping it would claim that it does not
+/// exist.
 pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), row: &RecordRow) -> Result<bool, Error> {
     let damaged = |why: &dyn std::fmt::Display| {
         let message = format!(
@@ -196,10 +196,10 @@ pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), r
     Ok(filter.matches(run_id, &event))
 }
 
-/// A run, where in it a record stands, and the record.
+/// A run, and a record's offset, index and row.
 pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 
-/// The record that a row stands for: a record of its run, or an event that names the run.
+/// The record of a row: a row of the records index, or of the events index, which names run, offset and index.
 fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
     let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
     let no_place = || damaged("its key names no record");
@@ -243,7 +243,7 @@ mod tests {
     use runlog_schemas::{datum::Datum as _, id::RecordId, payload::RunLifecycle, record::JournalRecord};
 
     #[test]
-    fn a_damaged_row_is_an_error_that_says_which_and_never_passed_over() {
+    fn a_damaged_row_is_an_error_that_names_it_and_is_never_skipped() {
         let run = RunId::new("run-7").unwrap();
         let started = RunLifecycle { status: "started".into(), reason: String::new() };
         let record = JournalRecord::new(run, RecordId::new("r".to_owned()).unwrap(), "a", started.into());

@@ -1,13 +1,13 @@
-//! Which facts of a run hold at a time (valid time), as its records say it up to the view's position.
+//! The facts of a run that are valid at a time (valid time), by the records up to the view's position.
 //!
-//! Of the statements of a fact up to the time the latest by valid time counts; at a tie an assertion wins over a
-//! retraction, then what stands later in the log. The fact holds where that is an assertion, and the record that says so
-//! stands for it.
+//! Of a fact's statements up to that time, the one with the latest valid time decides; at a tie an assertion wins over
+//! a retraction, then the later offset wins. The fact is valid if that statement is an assertion, and is shown at its
+//! record.
 //!
 //! ```text
-//!   the run's records, in log order ──▶ what one states: family, key
+//!   the run's records, in log order ──▶ the stated fact: family, key
 //!                                                │
-//!                          the fact's statements, one seek ──▶ is it the one that holds?
+//!                          the fact's statements, one seek ──▶ does this record decide?
 //! ```
 
 use super::TopicPartition;
@@ -32,10 +32,10 @@ use runlog_schemas::{
 };
 use std::{collections::HashMap, ops::ControlFlow};
 
-/// Records that one page looks at: those that state nothing, or nothing that holds, are looked at too.
+/// Records that one page reads, including those that state no valid fact.
 const LOOKED_AT_MAX: usize = 5_000;
 
-/// What is asked for.
+/// The query's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// The time, milliseconds since the Unix epoch, inclusive.
@@ -46,17 +46,17 @@ pub struct Query {
     pub limit: usize,
 }
 
-/// The family of a name.
+/// The family with this name.
 ///
-/// Errors: `Usage` for what is none.
+/// Errors: `Usage` if there is none.
 pub fn family(name: &str) -> Result<Family, Error> {
     Family::ALL.iter().copied().find(|family| family.as_str() == name).ok_or_else(|| {
         let known: Vec<&str> = Family::ALL.iter().map(|family| family.as_str()).collect();
-        Error::new(ErrorKind::Usage, format!("family {name:?} is none of {}", known.join(", ")))
+        Error::new(ErrorKind::Usage, format!("family {name:?} is not one of {}", known.join(", ")))
     })
 }
 
-/// A page of the facts of a run that hold at a time; none where nothing was applied to the run.
+/// A page of a run's facts that are valid at a time; none for a run without applied records.
 ///
 /// Cost: two gets, then [`valid_at`].
 pub fn page<R: Rows>(
@@ -92,24 +92,24 @@ pub fn page<R: Rows>(
     }))
 }
 
-/// A fact that holds.
+/// A valid fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValidFact {
-    /// What it is about.
+    /// Its family.
     pub family: Family,
     /// Its key within the run.
     pub key: String,
-    /// From when on it holds, milliseconds since the Unix epoch.
+    /// The start of its validity, milliseconds since the Unix epoch (inclusive).
     pub at: i64,
 }
 
-/// The records of a run that state the facts which hold at a time, in log order, behind `cursor` (the key of a record's
-/// row). `take` turns the row's key, the record's place, its fact and its row into an item.
+/// The records that state a run's facts valid at a time, in log order, after `cursor` (the key of a record's row).
+/// `take` gets the row's key, the record's offset and index, its fact and its row.
 ///
-/// Cost: one seek and a step per record that is passed, `LOOKED_AT_MAX` (5,000) of them at the most; and for each fact that one of
-/// them is about, once: for a call one get (and a seek where more was said of it than a request and an end), for a turn or
-/// proposal one seek; and a step per statement of it. A page may have fewer than the limit, or none, and still say where it
-/// goes on. The cursor survives writes.
+/// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000); and once per fact: for a call one get
+/// (and a seek if it has more statements than a request and an end), for a turn or proposal one seek; and a step per
+/// statement. A page may have fewer items than the limit, or none, and still return a cursor. The cursor survives
+/// writes.
 pub fn valid_at<R: Rows, T>(
     rows: &R,
     run_id: RunId<&str>,
@@ -167,7 +167,7 @@ pub fn valid_at<R: Rows, T>(
     failed.map_or(Ok((found, last.filter(|_| more))), Err)
 }
 
-/// A statement of a fact. The order is which one counts: the later valid time, at a tie what holds, then the log.
+/// A statement of a fact. The greatest one decides: by valid time, then assertion over retraction, then offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Latest {
     at: i64,
@@ -181,7 +181,7 @@ impl Latest {
     }
 }
 
-/// The statement of a fact that counts at a time.
+/// The deciding statement of a fact at a time.
 fn latest<R: Rows>(
     rows: &R,
     run_id: RunId<&str>,
@@ -221,7 +221,7 @@ fn latest<R: Rows>(
     Ok(latest)
 }
 
-/// All rows under a prefix whose keys end in a place: one seek, a step each.
+/// All rows under a prefix whose keys end in offset and index: one seek, a step each.
 fn each<R: Rows, T: runlog_schemas::datum::Datum>(
     rows: &R,
     prefix: &Key,

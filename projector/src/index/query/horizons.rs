@@ -1,4 +1,4 @@
-//! Retention horizons: what took content away, and of which records.
+//! Retention horizons: they drop the content of old records of a payload type.
 
 use super::{TopicPartition, time};
 use crate::index::{
@@ -16,11 +16,11 @@ use runlog_schemas::{
 };
 use std::ops::ControlFlow;
 
-/// Payload types that have no content of their own, or none that answers show: what they say, judging and projecting need.
+/// Payload types without droppable content: judge and projection need their fields.
 const WITHOUT_CONTENT: [&str; 8] =
     ["genesis", "skip", "retention_horizon", "run_claim", "checkpoint_prune", "batch", "stored_payload", "encrypted"];
 
-/// Refuses what is no payload type, and one whose content cannot be taken away.
+/// Refuses an unknown payload type, and one without droppable content.
 ///
 /// Errors: `Invalid`.
 pub fn check(family: &str) -> Result<(), Error> {
@@ -36,7 +36,7 @@ pub fn check(family: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// A page of this partition's horizons, by family, there in log order. One get.
+/// A page of this partition's horizons, by family, then in log order. One get.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
@@ -56,11 +56,11 @@ pub fn page<R: Rows>(
     Ok((page.into_iter().map(|row| answer(place, row)).collect(), next))
 }
 
-/// Rows between two looks at the clock.
+/// Rows between two deadline checks.
 const ROWS_PER_LOOK: u64 = 1024;
 
-/// How many records of the partition a horizon at the log's end would take the content from, and whether all were counted
-/// before `late` said so. A seek, and a step per record.
+/// Counts the partition's records whose content a horizon at the log's end would drop, and returns whether the count
+/// finished before `late`. A seek, and a step per record.
 pub fn count<R: Rows>(
     rows: &R,
     family: &str,

@@ -16,9 +16,8 @@ use runlog_schemas::{
     payload::Payload,
 };
 
-/// Occurrence `occurrence` (from 1; none asks for the last) of a fingerprint: four gets, and one per record whose
-/// content is returned. Content that cannot be had, and content that was taken away, is told beside the status, which holds
-/// all the same.
+/// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. Four gets, and one per record whose content is
+/// returned. The answer lists missing and dropped content; its status does not depend on content.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -66,7 +65,7 @@ fn unknown(fingerprint: Fingerprint, occurrence: Option<u32>, occurrences: u32) 
     }
 }
 
-/// One call, and where what is known of it comes from.
+/// Fills in the answer about one call.
 struct Fill<'a, R> {
     rows: &'a R,
     contents: &'a Contents,
@@ -94,7 +93,7 @@ impl<R: Rows> Fill<'_, R> {
         }
         let Some(record) = self.record(ended)? else { return Ok(()) };
         let facts = &record.body.facts;
-        // What was decided is known even where why is not any more.
+        // The facts name the decision even if its content was dropped.
         if facts.payload_type == "effect_resolution" && facts.status.as_deref() == Some("adopt") {
             return self.adopted(answer);
         }
@@ -108,7 +107,7 @@ impl<R: Rows> Fill<'_, R> {
         super::record(self.rows, &self.horizons, self.run_id, at)
     }
 
-    /// The payload of the record at a place; none where it cannot be had or was taken away, which the answer then says.
+    /// A record's payload; none if it is missing or dropped, which is then noted in the answer.
     fn payload(&self, record: Stored, at: (Offset, u32), answer: &mut Lookup) -> Option<Payload> {
         answer.dropped.extend(record.dropped(self.place, at));
         match record.payload {
@@ -133,7 +132,7 @@ impl<R: Rows> Fill<'_, R> {
         }
     }
 
-    /// What the evidence says that a decision adopted.
+    /// Fills in the result of the adopted evidence.
     fn adopted(&self, answer: &mut Lookup) -> Result<(), Error> {
         let effect: Option<EffectRow> =
             self.rows.get(&store::effects::ended(self.run_id, EffectKind::ToolCall, self.id))?;
@@ -153,7 +152,7 @@ impl<R: Rows> Fill<'_, R> {
     }
 }
 
-/// What the record that ended a call says.
+/// Fills in the result of the record that ended the call.
 fn outcome(payload: Payload, answer: &mut Lookup) {
     match payload {
         Payload::ToolCallCompleted(done) => answer.result = done.result,

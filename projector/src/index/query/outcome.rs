@@ -1,4 +1,4 @@
-//! What became of an appended record.
+//! The outcome of an appended record.
 
 use super::TopicPartition;
 use crate::index::{
@@ -11,9 +11,9 @@ use runlog_schemas::{
     judge::{FirstJudgement, Reason},
 };
 
-/// The outcome of the record at a place, which must be applied. A repeat of what was applied is told by its record id: no
-/// row stands at its place, and its id stands for the first one. At most six gets, and where the first two find nothing a
-/// seek: a batch that was refused for another one of its records.
+/// The outcome of the record at an offset and index that the index has reached. A repeat of an applied record has no
+/// row at its own offset and is found by its record id. At most six gets, and if the first two find nothing a seek, for
+/// a batch that was refused because of another of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -35,7 +35,7 @@ pub fn one<R: Rows>(
     if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
         return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
-    // What the batch at this offset was refused for, it was refused for as a whole, whatever became of its records later.
+    // A batch at this offset was refused as a whole, also if its records were applied later elsewhere.
     if let Some((index, row)) = refused_at(rows, offset)?
         && row.run_id == run_id
     {
@@ -48,7 +48,7 @@ pub fn one<R: Rows>(
         Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key))?,
         None => None,
     };
-    // A batch's id stands for its place, whatever became of its first record.
+    // A batch's id has the position of its first record.
     if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
         return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
@@ -58,7 +58,7 @@ pub fn one<R: Rows>(
     Ok(Some(Outcome { journal_seq, ..told }))
 }
 
-/// The number of the record that was applied at a place. One get.
+/// The `journal_seq` of the applied record at an offset and index. One get.
 pub fn number<R: Rows>(
     rows: &R,
     run_id: RunId<&str>,
@@ -68,8 +68,8 @@ pub fn number<R: Rows>(
     row.map(|row| Ok(super::envelope(&row.framed.0)?.journal_seq)).transpose()
 }
 
-/// What became of the first record of this id, wherever it stands, and who writes the run in the same view; none where no
-/// record of the id was applied, or refused for its content. At most three gets.
+/// The outcome of the first record with this id, and the run's writer in the same view; none if no record with the id
+/// was applied or refused for its content. At most three gets.
 pub fn by_id<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -88,7 +88,7 @@ pub fn by_id<R: Rows>(
     Ok(Some(ReadBack { outcome, epoch: run.head.epoch, writer_id: run.head.writer_id }))
 }
 
-/// What was refused at an offset: one at the most, with the index of the record at fault.
+/// The refusal at an offset, if any, with the index of the refused record.
 fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyRow)>, Error> {
     let prefix = store::anomalies::prefix().offset(offset);
     let mut found = None;
@@ -102,7 +102,7 @@ fn refused_at<R: Rows>(rows: &R, offset: Offset) -> Result<Option<(u32, AnomalyR
     Ok(found)
 }
 
-/// The outcome, and who writes the run in the same view. One get more.
+/// Like [`one`], with the run's writer in the same view. One more get.
 pub fn read_back<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -1,4 +1,4 @@
-//! All that a process needs to go on with a run, from one view.
+//! Everything that a process needs to resume a run, from one view.
 
 use super::{TopicPartition, checkpoint, effects, standing};
 use crate::index::{
@@ -22,40 +22,40 @@ use runlog_schemas::{
 };
 use std::{cmp::Ordering, ops::ControlFlow};
 
-/// What is asked for.
+/// The query's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
-    /// The checkpoint with its messages.
+    /// Return the checkpoint's messages.
     pub full: bool,
-    /// As if there were no checkpoint: for an agent that starts over.
+    /// Ignore checkpoints: for an agent that starts over.
     pub from_start: bool,
-    /// Whether the run's content is there.
+    /// Check that the run's content is in the content store.
     pub content: bool,
-    /// Completed calls, and what stands open but effects, in one page together.
+    /// Completed calls and open objects in one page, together.
     pub limit: usize,
     /// Pending effects of one page.
     pub pending: usize,
 }
 
-/// Contents that one page asks the store for.
+/// Contents that one page looks up in the content store.
 pub const CONTENTS_MAX: usize = 256;
-/// Pending effects of one page as servers give it, whatever the limit: who goes on with a run mostly has all at once.
+/// Pending effects in a server's page, whatever the limit, so that one page mostly has them all.
 pub const PENDING_MAX: usize = 1000;
 
 type Cursor = Option<Vec<u8>>;
 
-/// What is known of a run; none where nothing was applied to it.
+/// The state to resume a run from; none for a run without applied records.
 ///
-/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect, a seek plus two
-/// gets per call that the checkpoint does not cover, and a seek for each list of what stands open and a step per item, `limit`
-/// at the most in all. Where they are asked for, a question to the content store per content, [`CONTENTS_MAX`] at the most. The
-/// pages of `pending` come first, then those of `completed`, of approvals, wakes, messages and write-backs, and of
-/// `missing_content`. `resumable` knows of every pending effect on any page, and of what content is missing on those read.
+/// Cost: one get for the run, a seek to its last anomaly, the checkpoint's seek, two steps per pending effect, a seek
+/// plus two gets per call that the checkpoint does not cover, and a seek for each list of open objects and a step per
+/// item, at most `limit` in all; with `content`, one lookup in the content store per content, at most [`CONTENTS_MAX`].
+/// Pages list `pending` first, then `completed`, approvals, wakes, messages, write-backs, and `missing_content`.
+/// `resumable` considers all pending effects, and the missing content of the pages read so far.
 ///
-/// A cursor is bound to the last record that the run had when its first page was read, so that all pages are of one state.
+/// A cursor is valid only while the run's last record is that of the first page, so that all pages are of one state.
 ///
-/// Errors: `Unavailable` where the content store does not say whether it has one; `Conflict` where the run went on since the
-/// page that gave the cursor: [`cursor_offset`] says what to ask instead.
+/// Errors: `Unavailable` if the content store does not answer; `Conflict` if the run has new records since the cursor
+/// was returned: query as of [`cursor_offset`] instead.
 pub fn one<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -77,7 +77,7 @@ pub fn one<R: Rows>(
     };
     let covers = latest.as_ref().map_or(JournalSeq::ZERO, |(row, _)| row.covers_journal_seq);
     let unanswered = latest.as_ref().map(|(_, checkpoint)| checkpoint.unanswered.clone()).unwrap_or_default();
-    // What the checkpoint lists comes with the first page.
+    // The checkpoint's unanswered calls are on the first page.
     let unanswered = if cursor.is_none() { unanswered } else { Vec::new() };
     let mut completed = unanswered_calls(rows, place, run_id, covers, &unanswered)?;
     let mut at = PageState::at(cursor);
@@ -109,7 +109,7 @@ pub fn one<R: Rows>(
     let wakes = open(evolving::WAKES)?;
     let messages = open(evolving::MESSAGES)?;
     let write_backs = open(write_backs::INDEX)?;
-    // Later checkpoints that could not be used are told once.
+    // Later checkpoints with missing content are listed on the first page.
     let mut missing_content = if cursor.is_none() { unusable } else { Vec::new() };
     if content && let Some(cursor) = at.of(contents::INDEX) {
         let (missing, more) = missing_content_of(rows, contents, place, run_id, cursor)?;
@@ -144,7 +144,7 @@ pub fn one<R: Rows>(
     }))
 }
 
-/// The offset of the last record that changed anything of a run: applied, or refused, which may be evidence.
+/// The offset of the run's last applied or refused record; a refused one may be evidence.
 fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<Offset, Error> {
     let prefix = store::anomalies::run_prefix(run_id);
     let mut last = run.offset;
@@ -156,7 +156,7 @@ fn last_offset<R: Rows>(rows: &R, run_id: RunId<&str>, run: &RunRow) -> Result<O
     Ok(last)
 }
 
-/// The offset that a cursor is of, where the run went on since: asked of the run as it was behind it, the cursor goes on.
+/// The cursor's offset if the run has newer records: the cursor continues on the run as of that offset.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn cursor_offset<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> Result<Option<Offset>, Error> {
@@ -169,13 +169,13 @@ pub fn cursor_offset<R: Rows>(rows: &R, run_id: RunId<&str>, cursor: &[u8]) -> R
     }
 }
 
-/// The offset that a cursor is of, and the key behind which it goes on.
+/// A cursor's offset, and the key that it continues after.
 fn split_cursor(cursor: &[u8]) -> Result<(Offset, &[u8]), Error> {
     let (offset, key) = cursor.split_first_chunk().ok_or_else(super::foreign_cursor)?;
     Ok((Offset::new(u64::from_be_bytes(*offset)).map_err(|_| super::foreign_cursor())?, key))
 }
 
-/// The key in a cursor that is of the run as it is now.
+/// The key of a cursor whose offset is still the run's last.
 fn check_cursor<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Result<&'c [u8], Error> {
     let (offset, key) = split_cursor(cursor)?;
     if !key.first().is_some_and(|first| ORDER.iter().any(|list| list.byte == *first)) {
@@ -184,7 +184,8 @@ fn check_cursor<'c>(run_id: RunId<&str>, cursor: &'c [u8], last: Offset) -> Resu
     if offset == last {
         return Ok(key);
     }
-    let message = format!("run {run_id} went on since the page that gave this cursor; begin again with the first one");
+    let message =
+        format!("run {run_id} has new records since this cursor was returned; start again with the first page");
     Err(Error::new(ErrorKind::Conflict, message))
 }
 
@@ -199,12 +200,12 @@ const ORDER: [Index; 7] = [
     contents::INDEX,
 ];
 
-/// Which list a page is in.
+/// The list that a page has reached.
 struct PageState<'a> {
     cursor: Option<&'a [u8]>,
     /// The list that the cursor is in, in [`ORDER`].
     from: usize,
-    /// Where the next page starts, once this one is full.
+    /// The next page's cursor, once this page is full.
     next: Cursor,
 }
 
@@ -215,20 +216,20 @@ impl<'a> PageState<'a> {
         Self { cursor, from, next: None }
     }
 
-    /// Where to read a list from; none where the page does not come to it.
+    /// The cursor to read a list from; none if the page does not include it.
     fn of(&self, list: Index) -> Option<Option<&'a [u8]>> {
         let at = ORDER.iter().position(|known| *known == list)?;
         (self.next.is_none() && at >= self.from).then(|| self.cursor.filter(|_| at == self.from))
     }
 
-    /// A list was read, up to where it goes on.
+    /// Records that a list was read, and its next cursor if it is not complete.
     fn read(&mut self, more: Cursor) {
         self.next = more;
     }
 }
 
-/// Contents of a run that are not there, from `cursor` on. Checkpoints are not among them: the latest was read, and nobody
-/// goes on from an older one. Nor is what a horizon took away: nobody looks for it.
+/// Missing contents of a run, after `cursor`, without checkpoints (the latest was read, older ones are not needed) and
+/// without dropped content.
 fn missing_content_of<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -269,7 +270,7 @@ fn not_resumable(status: RunStatus, unsafe_pending: bool, missing: &[MissingCont
     ))
 }
 
-/// Calls ended that the checkpoint covers but whose answer its agent had not received.
+/// Ended calls that the checkpoint covers, whose results its agent had not received.
 fn unanswered_calls<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

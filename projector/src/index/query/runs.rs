@@ -27,7 +27,7 @@ pub struct Filter {
     pub status: Option<RunStatus>,
     /// Their last record was taken by the log at this time or later, milliseconds since the Unix epoch.
     pub since_millis: Option<i64>,
-    /// They are open and have an effect that must not run again before someone decides.
+    /// They are open and have a `reconcile_required` effect.
     pub stuck: bool,
 }
 
@@ -40,8 +40,8 @@ impl Filter {
     }
 }
 
-/// Up to `limit` runs of this partition behind `after`, in id order: one seek, then a step per run looked at, and another
-/// seek per open run where stuck ones are asked for.
+/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek, a step per run read, and for
+/// `stuck` a seek per open run.
 pub fn list<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -60,13 +60,13 @@ pub fn list<R: Rows>(
     Ok(runs)
 }
 
-/// A place in the list of runs that is newest first: when the log took the run's last record, then the run's id.
+/// The sort key of runs, newest first: the log's timestamp of the run's last record, then the run id.
 pub type NewestFirst = (Reverse<i64>, RunId);
 
-/// The first `limit` runs of this partition behind `after`, newest first: one seek, and a step per run of the partition that
-/// the prefix fits. Each step takes one of `steps`.
+/// The first `limit` runs of this partition after `after` (exclusive), newest first: one seek, and a step per run with
+/// the prefix, each of which decrements `steps`.
 ///
-/// Errors: `Usage` where there are more runs than steps.
+/// Errors: `Usage` if there are more runs than steps.
 pub fn newest<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,

@@ -1,4 +1,4 @@
-//! What stands open of a run: approvals, wakes, messages, write-backs, proposals, pools.
+//! Open objects with a lifecycle: approvals, wakes, messages, write-backs, proposals, pools.
 
 use super::TopicPartition;
 use crate::index::{
@@ -14,7 +14,7 @@ use runlog_schemas::{answer::Standing, id::RunId, judge::lifecycle::write_back_o
 /// A page, its items with their runs, and where the next one starts.
 type Page = (Vec<(RunId, Standing)>, Option<Vec<u8>>);
 
-/// A page of what is open (or has ended) of a run or of all, in key order: one seek, a step each.
+/// A page of the open (or ended) objects of a run or of all runs, in key order: one seek, a step each.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -35,7 +35,7 @@ pub fn page<R: Rows>(
     })
 }
 
-/// The index of a name in URLs and answers; none where it has no such rows.
+/// The index with this name; none if it has no such objects.
 pub fn index(name: &str) -> Option<Index> {
     INDICES.into_iter().find(|index| index.name == name && index.lifecycle.is_some())
 }

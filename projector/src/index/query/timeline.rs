@@ -17,7 +17,7 @@ use runlog_schemas::{
 };
 use serde_json::Value;
 
-/// Content that one page brings back, bytes; a page ends behind the record that reaches it.
+/// Content that one page fetches, bytes; the page ends after the record that reaches it.
 const CONTENT_BYTES_MAX: u64 = 16 << 20;
 
 /// How much of a record a line shows.
@@ -25,33 +25,33 @@ const CONTENT_BYTES_MAX: u64 = 16 << 20;
 pub enum Show {
     /// Content masked by its privacy class.
     Masked,
-    /// Content as it is, brought back where it is in the content store.
+    /// Unmasked content, fetched from the content store if it is there.
     Raw,
-    /// The same, and the whole record beside its line.
+    /// Like `Raw`, with the whole record beside its line.
     Whole,
 }
 
 impl Show {
-    /// Content as it is where `raw`; otherwise masked.
+    /// `Raw` or `Masked`.
     pub fn raw(raw: bool) -> Self {
         if raw { Self::Raw } else { Self::Masked }
     }
 }
 
-/// What is asked for.
+/// The query's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
     /// Records of a page at the most.
     pub limit: usize,
     /// How much of them.
     pub show: Show,
-    /// As of this offset, inclusive. An applied record stays as and where it is, so that the timeline as of an offset is
-    /// what stands up to it.
+    /// As of this offset (inclusive). Applied records do not change, so the timeline as of an offset is its prefix up
+    /// to it.
     pub as_of: Option<Offset>,
 }
 
-/// A page of the timeline behind `cursor`: a get, one seek, then a step and a decode per record; unless masked, content is
-/// brought back too, and the page may be shorter for it.
+/// A page of the timeline after `cursor`: a get, one seek, then a step and a decode per record. Unless masked, content
+/// is fetched too, and the page may be shorter for it.
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -66,8 +66,8 @@ pub fn page<R: Rows>(
     lines(contents, place, run_id, found, next, show)
 }
 
-/// A page of those of the run's records that `filter` takes, behind `cursor`: what [`events::page`](super::events::page) costs,
-/// and a decode per line. Its filter names the run.
+/// A page of the run's records that match `filter`, which names the run, after `cursor`. Cost: that of
+/// [`events::page`](super::events::page), and a decode per line.
 pub fn selected<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -87,8 +87,8 @@ pub fn selected<R: Rows>(
     lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
 }
 
-/// All that was applied of one offset: none of what was refused or cannot be read, several records of a batch. One seek,
-/// then a step and a decode per record.
+/// The records applied at one offset: several for a batch, none for a refused or unreadable record. One seek, then a
+/// step and a decode per record.
 pub fn at_offset<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -98,20 +98,20 @@ pub fn at_offset<R: Rows>(
     show: Show,
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
-    // A record is within its limit, and so are all of a batch: content is not brought back for more than one.
+    // The size limit of a record covers a whole batch, and records of a batch have no stored content.
     let (found, next) = stored(rows, &prefix, None, None, BATCH_RECORDS_MAX)?;
     Ok(lines(contents, place, run_id, found, next, show)?.records)
 }
 
 /// A record that a page found.
 struct Found {
-    /// The key that it was found under, behind which the page goes on.
+    /// The key that it was found under: the next page's cursor.
     key: Vec<u8>,
-    /// The key that its line's cursor is.
+    /// The key that is its line's cursor.
     line: Vec<u8>,
-    /// Its place.
+    /// Its offset and index.
     at: (Offset, u32),
-    /// Of the record as it is stored.
+    /// The size of the stored record.
     bytes: usize,
     record: Stored,
 }
@@ -138,8 +138,8 @@ fn stored<R: Rows>(
     })
 }
 
-/// A page of the records that state the facts which hold at a time (those that `filter` takes), behind `cursor`: what [`held`](super::facts::valid_at) costs,
-/// and a decode per line.
+/// A page of the records that state the facts valid at a time and match `filter`, after `cursor`. Cost: that of
+/// [`valid_at`](super::facts::valid_at), and a decode per line.
 pub fn held<R: Rows>(
     rows: &R,
     contents: &Contents,
@@ -198,7 +198,7 @@ fn lines(
     Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
 }
 
-/// Reads a cursor of this run's timeline.
+/// Parses a cursor of this run's timeline.
 ///
 /// Errors: `Usage` for one of another list.
 pub fn cursor(run_id: RunId<&str>, text: Option<&str>) -> Result<Option<Vec<u8>>, Error> {
@@ -207,7 +207,7 @@ pub fn cursor(run_id: RunId<&str>, text: Option<&str>) -> Result<Option<Vec<u8>>
     if own { Ok(cursor) } else { Err(super::foreign_cursor()) }
 }
 
-/// The cursor behind everything that a run has now.
+/// The cursor after the run's last record.
 pub fn end<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<Option<Vec<u8>>, Error> {
     let prefix = store::records::prefix(run_id);
     let mut last = None;
@@ -235,7 +235,7 @@ fn line(
         writer_seq: place.writer_seq,
         record_id: record.body.record_id.clone(),
         record_kind: record.body.record_kind.as_str().into(),
-        // That of what is hidden too.
+        // For a stored or encrypted payload, the type of its content.
         payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
@@ -246,8 +246,8 @@ fn line(
     })
 }
 
-/// Why a record cannot be shown whole, one that was written before its writer was held to that: JSON that most readers of JSON
-/// would fail at, and with it at all that stands on its page.
+/// Why a record cannot be shown whole: it was written before the depth limit and nests deeper than most JSON parsers
+/// accept, which would then fail on the whole page.
 fn unreadable(content: &Content<Payload>) -> Option<String> {
     match content {
         Content::Available(payload) => depth::check_payload(payload).err().map(|deep| deep.to_string()),
@@ -255,7 +255,7 @@ fn unreadable(content: &Content<Payload>) -> Option<String> {
     }
 }
 
-/// The whole record as JSON; none where its content was taken away.
+/// The whole record as JSON; none if its content was dropped.
 fn whole(Stored { place, body, payload }: Stored) -> Result<Option<Json>, Error> {
     let Content::Available(payload) = payload else { return Ok(None) };
     let json = Json::of(&JournalRecord { place, body, payload });
@@ -276,8 +276,8 @@ const CONTENT: [&str; 10] = [
     "bytes",
 ];
 
-/// A record's payload as it is shown: masked by its privacy class unless `raw`; what retention took away, in any case, as the
-/// position of the horizon; what nests too deep as why that is not shown.
+/// A record's payload as JSON, masked by its privacy class unless `raw`. Dropped content is replaced by the horizon's
+/// position, content that nests too deep by the reason.
 pub(crate) fn shown(
     content: &Content<Payload>,
     privacy: PrivacyClass,
@@ -293,12 +293,12 @@ pub(crate) fn shown(
     }
 }
 
-/// The payload as JSON; content is replaced by its class unless it may be shown.
+/// The payload as JSON; content is masked unless its privacy class allows it or `raw`.
 fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
     };
-    // A class that this build does not know may be any.
+    // An unknown class is masked.
     let hidden = !matches!(privacy, PrivacyClass::Public | PrivacyClass::Internal);
     if raw || !hidden {
         return Json::of(payload).map_err(failed);

@@ -1,5 +1,5 @@
-//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content; and repeats of
-//! that, by place.
+//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content; and repeats
+//! of that, by place.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -54,8 +54,8 @@ pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: Conte
     Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)
 }
 
-/// What the record at a place repeats, where that was refused (`judge::FirstJudgement`): by its id alone nobody could tell which of
-/// several contents it repeats.
+/// What the record at a place repeats, where that was refused (`judge::FirstJudgement`): by its id alone nobody could
+/// tell which of several contents it repeats.
 pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
     Key::new(INDEX, 4).text(run_id).offset(offset)
 }

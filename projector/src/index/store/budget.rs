@@ -1,9 +1,9 @@
 //! Memory that the stores of one process share, and when one of them turns to a new memtable.
 //!
-//! RocksDB would turn to one by itself, and to a new write-ahead log with it, while the end of the old one is not on disk
-//! yet. A power cut that keeps the new log and takes the end of the old one leaves a hole that no recovery mode notices: what
-//! was read back without it would be taken for everything. So stores turn themselves, a little earlier, and have the old log
-//! on disk first ([`super::Store`]); here is only told when.
+//! RocksDB would turn to one by itself, and to a new write-ahead log with it, while the end of the old one is not on
+//! disk yet. A power cut that keeps the new log and takes the end of the old one leaves a hole that no recovery mode
+//! notices: what was read back without it would be taken for everything. So stores turn themselves, a little earlier,
+//! and have the old log on disk first ([`super::Store`]); here is only told when.
 
 use std::{
     fmt,
@@ -16,20 +16,20 @@ use std::{
 /// At this size RocksDB takes a memtable for full.
 pub(super) const WRITE_BUFFER_BYTES: usize = 16 << 20;
 
-/// At this size a store turns to a new one. What a single commit adds may go beyond both: RocksDB turns at the next write at the
-/// earliest, and the store in front of that.
+/// At this size a store turns to a new one. What a single commit adds may go beyond both: RocksDB turns at the next
+/// write at the earliest, and the store in front of that.
 const FULL_BYTES: usize = WRITE_BUFFER_BYTES / 8 * 7;
 
 /// From this size on nothing is written before it has: RocksDB may turn from 15.6 MiB on
 /// (`MemTable::ShouldFlushNow`, which allows for the last block).
 const LAST_BYTES: usize = WRITE_BUFFER_BYTES / 16 * 15;
 
-/// Of what all memtables may have, the part below which one of them is left as it is: else many idle ones, each of which has a
-/// bloom filter and a first block, would have the others turn at every commit.
+/// Of what all memtables may have, the part below which one of them is left as it is: else many idle ones, each of
+/// which has a bloom filter and a first block, would have the others turn at every commit.
 const SMALL_PART: usize = 32;
 
-/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small budget
-/// still holds a memtable's charge and blocks of every sort.
+/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small
+/// budget still holds a memtable's charge and blocks of every sort.
 const SHARD_BITS: i32 = 4;
 
 /// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
@@ -50,7 +50,8 @@ impl fmt::Debug for Budget {
 }
 
 impl Budget {
-    /// `bytes` for cache and memtables together. Memtables take about half, and where there are many, a 64th of `bytes` each.
+    /// `bytes` for cache and memtables together. Memtables take about half, and where there are many, a 64th of `bytes`
+    /// each.
     pub fn new(bytes: usize) -> Self {
         let mut options = rocksdb::LruCacheOptions::default();
         options.set_capacity(bytes);

@@ -1,5 +1,5 @@
-//! `checkpoints`: by what they cover, and by id; and the message lists that they stand for. The latest is one seek from the
-//! end; each invalid one costs a step more.
+//! `checkpoints`: by what they cover, and by id; and the message lists that they stand for. The latest is one seek from
+//! the end; each invalid one costs a step more.
 //!
 //! ```text
 //!   rank ──▶ checkpoint ──▶ list: pages, then a tail of ranges

@@ -1,5 +1,5 @@
-//! `contents`: what the records of a run name in the content store, in log order per run. A page is one seek and a step each;
-//! nothing here says whether the content is there.
+//! `contents`: what the records of a run name in the content store, in log order per run. A page is one seek and a step
+//! each; nothing here says whether the content is there.
 
 use super::{
     Index, Key, RowFamily,

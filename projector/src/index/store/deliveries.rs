@@ -1,6 +1,6 @@
-//! `deliveries`: what was delivered to a run and did something, and does not stand as one applied record of its own: what was
-//! refused, a repeat that took a number or told a refusal again, a batch as it came. Applied records and these are together
-//! all that a run's rows come from, so that they can be folded again to any offset ([`past`](crate::index::as_of)). A record that is
+//! `deliveries`: a run's deliveries that had an effect and are not a single applied record: refused records, repeats
+//! that consumed a number or repeat a refusal, and batches. Applied records and these are together all that a run's
+//! rows come from, so that they can be folded again to any offset ([`as_of`](crate::index::as_of)). A record that is
 //! applied alone has no such row; a batch is kept twice, whole and as its records. One seek, a step each.
 
 use super::{

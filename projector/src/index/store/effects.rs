@@ -1,5 +1,5 @@
-//! `effects`: what may have happened outside, pending apart from ended. All pending effects of the partition are one seek
-//! and a step each, however many runs there are.
+//! `effects`: what may have happened outside, pending apart from ended. All pending effects of the partition are one
+//! seek and a step each, however many runs there are.
 
 use super::{Index, Key, KeyPart, RowFamily, index::RUN};
 pub use runlog_schemas::judge::lifecycle::EffectKind;
@@ -26,8 +26,8 @@ fn kind(byte: u8) -> Option<&'static str> {
     EffectKind::ALL.get(usize::from(byte)).map(|kind| kind.as_str())
 }
 
-/// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id, tool
-/// call id or delivery id.
+/// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id,
+/// tool call id or delivery id.
 pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
     pending_of(run_id).u8(kind as u8).text(id)
 }
@@ -112,8 +112,8 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
-    /// Takes out what is beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest, where all
-    /// do. So what [`Self::adopted`] tells is the same as of all of it.
+    /// Takes out what is beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest,
+    /// where all do. So what [`Self::adopted`] tells is the same as of all of it.
     pub fn make_room(&mut self) -> Option<EvidenceRow> {
         if self.evidence.len() <= EVIDENCE_MAX {
             return None;

@@ -1,5 +1,5 @@
-//! `events`: applied records by the summary that they bring for event streams. Rows name the record's run and nothing else:
-//! a page is one seek, then a step and a get per record.
+//! `events`: applied records by the summary that they bring for event streams. Rows name the record's run and nothing
+//! else: a page is one seek, then a step and a get per record.
 //!
 //! A record has one row for its family and kind, one for its subject unless that is its own run (whose records are in
 //! `records`), and one for each related reference, correlation entry and tag, [`EACH_MAX`] of each at the most. What is

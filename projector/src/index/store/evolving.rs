@@ -1,9 +1,9 @@
-//! The rows of what goes from state to state, as several indices have them: what is open, what has ended, and every fact
-//! that was recorded of it.
+//! The rows of what goes from state to state, as several indices have them: what is open, what has ended, and every
+//! fact that was recorded of it.
 //!
 //! ```text
-//!   0  open    run, key                  ──▶ where it stands      one seek, a step each: of a run, or of all runs
-//!   1  ended   run, key                  ──▶ where it stands      one get
+//!   0  open    run, key                  ──▶ its state            one seek, a step each: of a run, or of all runs
+//!   1  ended   run, key                  ──▶ its state            one get
 //!   2  facts   run, key, offset, index   ──▶ what a record said   one seek, a step each: the state as of a position is
 //!                                                                 the last fact up to it
 //! ```

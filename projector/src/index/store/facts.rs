@@ -1,5 +1,5 @@
-//! Evolving facts: what they are called, and which record states what. Their rows are those of their own indices: calls in
-//! `tool_calls`, turns in `turns`, proposals in `proposals`; a retraction has a row in the index of the fact.
+//! Evolving facts: what they are called, and which record states what. Their rows are those of their own indices: calls
+//! in `tool_calls`, turns in `turns`, proposals in `proposals`; a retraction has a row in the index of the fact.
 
 use runlog_schemas::{codec::Envelope, id::RecordId, record::Validity, symbols};
 
@@ -10,8 +10,8 @@ symbols! {
     }
 }
 
-/// The fact that an applied record states something of, and its key within the run: the request's record id, the message
-/// id, the proposal's request id. What is hidden is told by the facts alone.
+/// The fact that an applied record states something of, and its key within the run: the request's record id, the
+/// message id, the proposal's request id. What is hidden is told by the facts alone.
 ///
 /// A decision is about a call where the run has that call, otherwise about another effect: that is not told here.
 pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {

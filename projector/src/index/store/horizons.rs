@@ -37,8 +37,8 @@ impl HorizonRow {
     }
 }
 
-/// All horizons that matter: what another one takes away too is left out. By family, there in log order, so that the times
-/// go down.
+/// All horizons that matter: what another one takes away too is left out. By family, there in log order, so that the
+/// times go down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Horizons(Vec<HorizonRow>);
 
@@ -70,8 +70,8 @@ impl Horizons {
         self.0.iter().any(|horizon| horizon.family == family)
     }
 
-    /// The horizon that took a record's content away, by its offset. Of several it is the one with the latest time, and of
-    /// those the last in the log.
+    /// The horizon that took a record's content away, by its offset. Of several it is the one with the latest time, and
+    /// of those the last in the log.
     pub fn dropped_by(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| {
             horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis

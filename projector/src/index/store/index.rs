@@ -1,5 +1,5 @@
-//! What an index is: the first byte of its keys, its name, and the row families under it. Each index is a constant in its own
-//! file, and [`INDICES`](super::INDICES) lists them.
+//! What an index is: the first byte of its keys, its name, and the row families under it. Each index is a constant in
+//! its own file, and [`INDICES`](super::INDICES) lists them.
 
 use runlog_schemas::{
     datum::{Datum, Malformed},

@@ -1,5 +1,5 @@
-//! `idempotency_keys`: requests by the key that they were made with, within run and tool. The first request of a key is one
-//! seek, each later one a step.
+//! `idempotency_keys`: requests by the key that they were made with, within run and tool. The first request of a key is
+//! one seek, each later one a step.
 
 use super::{
     Index, Key, KeyPart, RowFamily,

@@ -1,5 +1,5 @@
-//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; what a
-//! marker says is one get more.
+//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; what
+//! a marker says is one get more.
 
 use super::{
     Index, Key, RowFamily,

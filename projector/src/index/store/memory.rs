@@ -1,5 +1,5 @@
-//! Rows in memory, for folds without a disk: of a run as it was, and in tests, where a database each would take longer than
-//! all the rest.
+//! Rows in memory, for folds without a disk: of a run as it was, and in tests, where a database each would take longer
+//! than all the rest.
 
 use super::{Commit, Error, Rows, Visit, walk};
 use std::{

@@ -1,5 +1,5 @@
-//! What a store knows of itself: not an index, never compared. These rows are the same in every layout, so that a store of
-//! an older one still says what it is of and how far it is.
+//! What a store knows of itself: not an index, never compared. These rows are the same in every layout, so that a store
+//! of an older one still says what it is of and how far it is.
 
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};

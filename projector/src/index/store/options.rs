@@ -15,8 +15,8 @@ pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_bloom_filter(10.0, false);
-    // In small blocks, of which those in use stay in the cache. A table's whole filter, a megabyte, would be read and checked
-    // again for nearly every id that is looked for.
+    // In small blocks, of which those in use stay in the cache. A table's whole filter, a megabyte, would be read and
+    // checked again for nearly every id that is looked for.
     table.set_index_type(rocksdb::BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
     table.set_metadata_block_size(METADATA_BLOCK_BYTES);
@@ -38,10 +38,11 @@ pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_max_open_files(256);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
-    // The write that turns to a new write-ahead log waits until the old one is on disk: most of it is on its way before.
+    // The write that turns to a new write-ahead log waits until the old one is on disk: most of it is on its way
+    // before.
     options.set_wal_bytes_per_sync(1 << 20);
-    // A power cut may take the end of the write-ahead log, and nothing behind what is missing may be there without it. What
-    // is lost so is folded again from the log.
+    // A power cut may take the end of the write-ahead log, and nothing behind what is missing may be there without it.
+    // What is lost so is folded again from the log.
     options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
     if mode == Mode::Bulk {
         options.set_level_zero_slowdown_writes_trigger(1 << 20);

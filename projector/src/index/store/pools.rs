@@ -1,5 +1,5 @@
-//! `pools`: agent pools that a run is in (open) or has left, by run; and the runs of a pool. A run's pools are one seek and
-//! a step each, and so are a pool's runs in this partition.
+//! `pools`: agent pools that a run is in (open) or has left, by run; and the runs of a pool. A run's pools are one seek
+//! and a step each, and so are a pool's runs in this partition.
 
 use super::{
     Index, Key, KeyPart, RowFamily,

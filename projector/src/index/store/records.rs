@@ -1,5 +1,5 @@
-//! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a step
-//! per record; a record by position or id is one get (two with its content).
+//! `records`: every applied record, whole, in log order per run; and by record id. A timeline page is one seek and a
+//! step per record; a record by position or id is one get (two with its content).
 
 use super::{
     Index, Key, RowFamily,

@@ -1,8 +1,8 @@
 //! `tool_calls`: calls by fingerprint and occurrence, by request, and in request order. A lookup is one get for the
 //! count, one for the occurrence, one for the call, and one per record whose content is returned.
 //!
-//! What a request and an end state of a call at a valid time stands in the call's row; what else is stated of it (the same
-//! completion again, a retraction) has rows of its own, and the call's row says that there are some.
+//! What a request and an end state of a call at a valid time stands in the call's row; what else is stated of it (the
+//! same completion again, a retraction) has rows of its own, and the call's row says that there are some.
 
 use super::{
     Index, Key, KeyPart, RowFamily,

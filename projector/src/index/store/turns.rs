@@ -1,5 +1,5 @@
-//! `turns`: conversation turns by message id, each time one is recorded or retracted. A turn is one seek: the last fact up to
-//! a position is what it was then. A run's turns in log order are its records.
+//! `turns`: conversation turns by message id, each time one is recorded or retracted. A turn is one seek: the last fact
+//! up to a position is what it was then. A run's turns in log order are its records.
 
 use super::{
     Index, Key, KeyPart, RowFamily,

@@ -1,5 +1,6 @@
-//! `write_backs`: what is staged and neither committed nor rejected, by transaction and epoch, in which transactions count
-//! from 0 again. A run's open ones are one seek and a step each, those of a transaction's number in all epochs as well.
+//! `write_backs`: what is staged and neither committed nor rejected, by transaction and epoch, in which transactions
+//! count from 0 again. A run's open ones are one seek and a step each, those of a transaction's number in all epochs as
+//! well.
 
 use super::{
     Index, Key,

@@ -1,5 +1,6 @@
-//! Equal meaning, equal fingerprint, and other meaning, another one. What a text means is said here a second time, without
-//! the scanner and the writer: numbers are IEEE doubles, but for integers beyond ±(2^53−1), which are their digits.
+//! Equal meaning, equal fingerprint, and other meaning, another one. What a text means is said here a second time,
+//! without the scanner and the writer: numbers are IEEE doubles, but for integers beyond ±(2^53−1), which are their
+//! digits.
 
 use std::collections::BTreeMap;
 

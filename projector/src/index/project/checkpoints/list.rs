@@ -1,8 +1,8 @@
 //! Making a list out of parts of another one and of new messages, and sharing the pages that do not change.
 //!
-//! Every page but those of a list that is being made has from [`PAGE_RANGES`] / 2 to [`PAGE_RANGES`] ranges, so a list of
-//! n ranges has at the most 2n / [`PAGE_RANGES`] pages, and an edit makes two or three new ones at the most. The last
-//! ranges stand in the list itself: a run that only appends never makes a page.
+//! Every page but those of a list that is being made has from [`PAGE_RANGES`] / 2 to [`PAGE_RANGES`] ranges, so a list
+//! of n ranges has at the most 2n / [`PAGE_RANGES`] pages, and an edit makes two or three new ones at the most. The
+//! last ranges stand in the list itself: a run that only appends never makes a page.
 
 use super::super::Changes;
 use crate::index::store::{
@@ -41,7 +41,8 @@ pub(in crate::index::project) fn bytes_of<R: Rows>(
     Ok(bytes)
 }
 
-/// Visits the parts of `list` from index `from` on: one step per page of the list, and the rows of the pages at both ends.
+/// Visits the parts of `list` from index `from` on: one step per page of the list, and the rows of the pages at both
+/// ends.
 fn slice<R: Rows>(
     changes: &Changes<'_, R>,
     run_id: RunId<&str>,
@@ -64,7 +65,8 @@ fn slice<R: Rows>(
     cut(changes, run_id, &list.tail, (start, from, end), visit)
 }
 
-/// Visits what of `ranges`, the first of which is at index `start` of the list, is between the indices `from` and `end`.
+/// Visits what of `ranges`, the first of which is at index `start` of the list, is between the indices `from` and
+/// `end`.
 fn cut<R: Rows>(
     changes: &Changes<'_, R>,
     run_id: RunId<&str>,

@@ -15,6 +15,7 @@ use runlog_schemas::{
     id::PartitionId,
     payload::lifetime::RetentionHorizon,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -42,16 +43,23 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<HorizonsQue
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NewHorizon", extend("required" = ["family", "until", "who", "why"]))]
 pub(super) struct HorizonBody {
-    /// All partitions where there is none.
+    /// One partition; all where it is left out or null.
     partition: Option<PartitionId>,
+    /// A payload type with content: claims and what belongs to a partition have none.
+    #[schemars(example = &"conversation_turn")]
     family: String,
+    /// Log time, exclusive.
+    #[schemars(extend("format" = "date-time"))]
     until: String,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     who: String,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     why: String,
 }
 

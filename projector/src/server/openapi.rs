@@ -1,6 +1,7 @@
-//! The interface as an OpenAPI document: paths from `openapi/`, answers from their types, payloads from the Avro schema.
+//! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
+//! schema.
 
-use super::{fleet, health};
+use super::{fleet, health, horizons, runs, skips};
 use crate::index::{changes::shown, store::facts::Family};
 use axum::{
     http::header,
@@ -40,7 +41,7 @@ pub(super) async fn document() -> Response {
 fn written() -> Value {
     let mut document: Value = serde_json::from_str(WRITTEN).expect("the compiled-in document is JSON");
     let schemas = &mut document["components"]["schemas"];
-    for (name, schema) in answers() {
+    for (name, schema) in answers().into_iter().chain(bodies()) {
         if schemas.get(&name).is_none() {
             schemas[name] = schema;
         }
@@ -51,9 +52,7 @@ fn written() -> Value {
 
 /// The answers' schemas by name.
 fn answers() -> Map<String, Value> {
-    let mut settings = SchemaSettings::draft2020_12().for_serialize();
-    settings.definitions_path = "/components/schemas".into();
-    let mut generator = SchemaGenerator::new(settings);
+    let mut generator = generator(SchemaSettings::draft2020_12().for_serialize());
     macro_rules! answers {
         ($($answer:ty),* $(,)?) => {$(
             generator.subschema_for::<$answer>();
@@ -88,11 +87,7 @@ fn answers() -> Map<String, Value> {
     ];
     let family = <Family as schemars::JsonSchema>::json_schema(&mut generator);
     let mut schemas = generator.take_definitions(true);
-    for schema in schemas.values_mut() {
-        if let Ok(schema) = schema.try_into() {
-            RecursiveTransform(answered).transform(schema);
-        }
-    }
+    each(&mut schemas, answered);
     schemas.insert("FactFamily".into(), family.into());
     let indices: Vec<&str> = shown::names().collect();
     let about = "An index, as `verify` names it; `horizons` has no changes to follow.";
@@ -100,9 +95,33 @@ fn answers() -> Map<String, Value> {
     schemas
 }
 
-/// What a schema that was derived says of an answer and not of Rust: a member is there or it is not, and defaults are for
-/// whoever reads an older server's.
-fn answered(schema: &mut Schema) {
+/// The schemas of request bodies, by name. Unlike an answer's, an optional member may be null.
+fn bodies() -> Map<String, Value> {
+    let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+    generator.subschema_for::<horizons::HorizonBody>();
+    generator.subschema_for::<runs::ResolutionBody>();
+    generator.subschema_for::<skips::SkipBody>();
+    let mut schemas = generator.take_definitions(true);
+    each(&mut schemas, of_json);
+    schemas
+}
+
+fn generator(mut settings: SchemaSettings) -> SchemaGenerator {
+    settings.definitions_path = "/components/schemas".into();
+    SchemaGenerator::new(settings)
+}
+
+/// Changes every schema, and those within it.
+fn each(schemas: &mut Map<String, Value>, change: fn(&mut Schema)) {
+    for schema in schemas.values_mut() {
+        if let Ok(schema) = schema.try_into() {
+            RecursiveTransform(change).transform(schema);
+        }
+    }
+}
+
+/// Removes from a derived schema what describes Rust and not JSON.
+fn of_json(schema: &mut Schema) {
     schema.remove("default");
     if schema.get("format").and_then(Value::as_str) != Some("date-time") {
         schema.remove("format");
@@ -110,6 +129,11 @@ fn answered(schema: &mut Schema) {
     if let Some(Value::String(about)) = schema.get_mut("description") {
         *about = about.replace('\n', " ").replace("[`", "`").replace("`]", "`");
     }
+}
+
+/// The same for an answer: a member is there or it is not, and defaults are for whoever reads an older server's.
+fn answered(schema: &mut Schema) {
+    of_json(schema);
     let required: Vec<String> =
         schema.get("required").and_then(|names| serde_json::from_value(names.clone()).ok()).unwrap_or_default();
     for (name, member) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {

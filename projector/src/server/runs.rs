@@ -26,6 +26,7 @@ use runlog_schemas::{
     payload::EffectResolution,
     trace::TRACEPARENT,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::num::NonZeroU32;
@@ -383,19 +384,33 @@ pub(super) async fn outcome(
     app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
 }
 
-#[derive(Debug, Deserialize)]
+/// An operator's decision on a pending effect.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Resolution", extend(
+    "required" = ["decision", "revision", "who", "why"],
+    "if" = { "properties": { "decision": { "const": "done" } } },
+    "then" = { "required": ["result"] },
+))]
 pub(super) struct ResolutionBody {
+    /// `done` with this result; `adopt` the evidence; `not_done`, which asserts that the old process is dead; `give_up`.
+    #[schemars(extend("enum" = ["done", "adopt", "not_done", "give_up"]))]
     decision: String,
-    /// Null is a result.
+    /// Of `done`, where it is required: any JSON, null too.
     #[serde(default, deserialize_with = "json::present")]
+    #[schemars(with = "serde_json::Value")]
     result: Option<json::Json>,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     who: String,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     why: String,
+    /// The effect's revision that it was made at, as `pending` has it. Refused if the effect's is greater.
     #[serde(default)]
+    #[schemars(with = "u64")]
     revision: Option<u64>,
+    /// The evidence that `adopt` adopts, or that `not_done` decides against, if it says that the effect happened.
     #[serde(default)]
     evidence: Option<RecordId>,
 }

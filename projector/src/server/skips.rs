@@ -16,6 +16,7 @@ use runlog_schemas::{
     id::{Offset, OrEmpty, PartitionId},
     payload::Skip,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize)]
@@ -30,14 +31,19 @@ pub(super) struct SkipQuery {
     deadline_ms: Option<u64>,
 }
 
-#[derive(Debug, Deserialize)]
+/// Voids one record for every reader.
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Skip", extend("required" = ["partition", "offset", "who", "why"]))]
 pub(super) struct SkipBody {
     partition: PartitionId,
+    /// Of the record. 0 is the journal's genesis, which cannot be voided.
     offset: Offset,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     who: String,
     #[serde(default)]
+    #[schemars(length(min = 1))]
     why: String,
 }
 

@@ -30,7 +30,7 @@ pub struct Latest {
     pub found: Option<(CheckpointRow, LoopCheckpoint)>,
     /// Missing content of later checkpoints.
     pub missing: Vec<MissingContent>,
-    /// Whether the search ended after [`INVALID_MAX`] invalid ones: an older one may be valid.
+    /// Whether the search ended after 64 invalid ones: an older one may be valid.
     pub gave_up: bool,
 }
 

@@ -18,6 +18,7 @@ use axum::{
     routing::{MethodRouter, get, post},
 };
 use metrics::Metrics;
+use openapi::Extracts;
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Journal, OrOther, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
@@ -25,6 +26,7 @@ use runlog_schemas::{
     id::{self, PartitionId, RunId},
     schema,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use shutdown::Shutdown;
@@ -96,15 +98,17 @@ struct Route {
     method: &'static str,
     path: &'static str,
     handler: MethodRouter<App>,
+    /// The names of the query parameters that the handler takes.
+    query: fn() -> Vec<String>,
 }
 
 impl Route {
-    fn get<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
-        Self { method: "get", path, handler: get(handler) }
+    fn get<T: Extracts + 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, handler: get(handler), query: T::query }
     }
 
-    fn post<T: 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
-        Self { method: "post", path, handler: post(handler) }
+    fn post<T: Extracts + 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, handler: post(handler), query: T::query }
     }
 }
 
@@ -261,7 +265,7 @@ async fn reshape(response: Response) -> Response {
 }
 
 /// What every query takes.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ask {
     consistency: Option<String>,
@@ -269,11 +273,27 @@ pub(crate) struct Ask {
 }
 
 /// What a question takes that is about nothing in particular. Clients say how long they wait with any question.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {
     #[serde(rename = "deadline_ms")]
     _deadline_ms: Option<u64>,
+}
+
+/// What a request takes that appends: it has no freshness. `consistency` is taken and ignored.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Patience {
+    deadline_ms: Option<u64>,
+    #[serde(rename = "consistency")]
+    #[schemars(skip)]
+    _consistency: Option<String>,
+}
+
+impl Patience {
+    pub(crate) fn deadline(&self) -> Duration {
+        Ask { consistency: None, deadline_ms: self.deadline_ms }.deadline()
+    }
 }
 
 impl Ask {

@@ -27,6 +27,7 @@ use runlog_schemas::{
     id::{Offset, PartitionId, RunId},
     json::Json,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -36,7 +37,7 @@ use std::{
 /// Records of the log that are folded at once.
 const RECORDS: usize = 32;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangesQuery {
     from: Option<String>,

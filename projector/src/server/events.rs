@@ -14,10 +14,11 @@ use runlog_schemas::{
     id::RunId,
     refs::EntityKind,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// `subject` and `related` are KIND:ID, `correlation` is KEY=VALUE.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
     run: Option<RunId>,

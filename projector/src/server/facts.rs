@@ -10,9 +10,10 @@ use axum::{
     extract::{Path, Query, State},
 };
 use runlog_schemas::{answer::Facts, id::RunId};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FactsQuery {
     at: Option<String>,

@@ -85,7 +85,7 @@ impl App {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EffectsQuery {
     #[serde(default)]
@@ -112,7 +112,7 @@ pub(super) async fn effects(State(app): State<App>, Query(query): Query<EffectsQ
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AnomaliesQuery {
     run: Option<RunId>,
@@ -140,7 +140,7 @@ pub(super) async fn anomalies(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeadLettersQuery {
     limit: Option<usize>,

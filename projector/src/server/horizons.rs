@@ -20,7 +20,7 @@ use serde::Deserialize;
 use std::time::Duration;
 use tokio::time::Instant;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HorizonsQuery {
     limit: Option<usize>,
@@ -63,7 +63,7 @@ pub(super) struct HorizonBody {
     why: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppendQuery {
     /// Say what it would delete, and append nothing.

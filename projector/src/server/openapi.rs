@@ -1,15 +1,16 @@
 //! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
 //! schema.
 
-use super::{fleet, health, horizons, runs, skips};
+use super::{App, Route, body::Text, fleet, health, horizons, routes, runs, skips};
 use crate::index::{changes::shown, store::facts::Family};
 use axum::{
-    http::header,
+    extract::{Path, Query, Request, State},
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
 use runlog_schemas::answer;
 use schemars::{
-    Schema, SchemaGenerator,
+    JsonSchema, Schema, SchemaGenerator,
     generate::SchemaSettings,
     transform::{RecursiveTransform, Transform},
 };
@@ -47,8 +48,79 @@ fn written() -> Value {
         }
     }
     payloads::describe(schemas);
+    for Route { method, path, query, .. } in routes() {
+        for name in query() {
+            take(&mut document, method, path, &name);
+        }
+    }
     document
 }
+
+/// Names a parameter that an operation takes, and that it does not describe itself: one of those that several take. Of two
+/// with one name, the first is for a list, the second for a run.
+fn take(document: &mut Value, method: &str, path: &str, name: &str) {
+    let shared = document["components"]["parameters"].as_object().into_iter().flatten();
+    let mut shared = shared.filter(|(_, parameter)| parameter["name"] == name).map(|(key, _)| key.clone());
+    let (list, run) = (shared.next(), shared.next());
+    let operation = &mut document["paths"][path][method];
+    let described = |parameter: &Value| parameter["name"] == name;
+    if items(&operation["parameters"]).iter().any(described) {
+        return;
+    }
+    let Some(key) = (if path.contains("{run}") { run.or(list) } else { list }) else { return };
+    let parameter = json!({ "$ref": format!("#/components/parameters/{key}") });
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(parameter),
+        None => operation["parameters"] = json!([parameter]),
+    }
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// What handlers take: a type of axum's extractors, or a tuple of them as `Handler` has it.
+pub(super) trait Extracts {
+    /// The names of its query parameters.
+    fn query() -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl<Q: JsonSchema> Extracts for Query<Q> {
+    fn query() -> Vec<String> {
+        let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+        let schema = Q::json_schema(&mut generator);
+        schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+}
+
+impl Extracts for State<App> {}
+impl<T> Extracts for Path<T> {}
+impl Extracts for Text {}
+impl Extracts for HeaderMap {}
+impl Extracts for Request {}
+impl Extracts for ((),) {}
+
+macro_rules! extracts {
+    ($($name:ident),+) => {
+        impl<M, $($name: Extracts),+> Extracts for (M, $($name),+) {
+            fn query() -> Vec<String> {
+                [$($name::query()),+].concat()
+            }
+        }
+    };
+}
+extracts!(A);
+extracts!(A, B);
+extracts!(A, B, C);
+extracts!(A, B, C, D);
 
 /// The answers' schemas by name.
 fn answers() -> Map<String, Value> {
@@ -158,5 +230,28 @@ fn never_null(schema: &mut Value) {
             one.extend(schema.clone().into_iter().filter(|(name, _)| name != "anyOf"));
         }
         *schema = one;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn an_operation_describes_the_query_parameters_that_its_handler_takes() {
+        let document = written();
+        for Route { method, path, query, .. } in routes() {
+            let of_path = items(&document["paths"][path]["parameters"]);
+            let parameters = of_path.iter().chain(items(&document["paths"][path][method]["parameters"]));
+            let resolved = parameters.map(|parameter| match parameter["$ref"].as_str() {
+                Some(target) => document.pointer(&target[1..]).unwrap(),
+                None => parameter,
+            });
+            let in_query = resolved.filter(|parameter| parameter["in"] == "query");
+            let described: BTreeSet<_> =
+                in_query.map(|parameter| parameter["name"].as_str().unwrap().to_owned()).collect();
+            assert_eq!(described, BTreeSet::from_iter(query()), "{method} {path}");
+        }
     }
 }

@@ -17,10 +17,11 @@ use runlog_schemas::{
     datum::hex,
     id::{PartitionId, RunId},
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 use std::cmp::Reverse;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     limit: Option<usize>,

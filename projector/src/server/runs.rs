@@ -1,7 +1,7 @@
 //! One run, or a page of runs.
 
 use super::{
-    App, Ask,
+    App, Ask, Patience,
     append::{RECORDS_MAX, Seen},
     body::Text,
     events::terms,
@@ -46,7 +46,7 @@ pub(super) async fn one(
     found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecordsQuery {
     /// Only what states the facts that hold then.
@@ -131,7 +131,7 @@ pub(super) async fn records(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AppendQuery {
     #[serde(default)]
@@ -210,14 +210,14 @@ pub(super) struct ClaimBody {
 pub(super) async fn claim(
     State(app): State<App>,
     Path(run_id): Path<RunId>,
-    Query(ask): Query<Ask>,
+    Query(patience): Query<Patience>,
     Text(body): Text,
 ) -> Result<Json<Claim>, Error> {
     let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
-    app.0.claim(run_id.borrow(), &body.claimed_by, ask.deadline()).await.map(Json)
+    app.0.claim(run_id.borrow(), &body.claimed_by, patience.deadline()).await.map(Json)
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LookupQuery {
     tool: String,
@@ -250,7 +250,7 @@ pub(super) async fn lookup(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CallQuery {
     as_of: Option<String>,
@@ -273,7 +273,7 @@ pub(super) async fn call(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CheckpointQuery {
     at_or_before: Option<JournalSeq>,
@@ -296,7 +296,7 @@ pub(super) async fn checkpoint(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RecoveryQuery {
     #[serde(default)]
@@ -340,7 +340,7 @@ pub(super) async fn recovery(
     .await
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct OutcomeQuery {
     position: Option<String>,
@@ -418,7 +418,7 @@ pub(super) struct ResolutionBody {
 pub(super) async fn resolve(
     State(app): State<App>,
     Path((run_id, id)): Path<(RunId, RecordId)>,
-    Query(ask): Query<Ask>,
+    Query(patience): Query<Patience>,
     Text(body): Text,
 ) -> Result<Json<answer::Outcome>, Error> {
     let body: ResolutionBody = parsed(&body, "a resolution")?;
@@ -436,5 +436,5 @@ pub(super) async fn resolve(
         why: body.why,
     };
     let seen = Seen { revision: body.revision, evidence: body.evidence };
-    app.0.resolve(run_id.borrow(), resolution, seen, ask.deadline()).await.map(Json)
+    app.0.resolve(run_id.borrow(), resolution, seen, patience.deadline()).await.map(Json)
 }

@@ -19,7 +19,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SkipQuery {
     /// Say what it would void, and append nothing.

@@ -14,9 +14,10 @@ use runlog_schemas::{
     datum::hex,
     id::RunId,
 };
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StandingQuery {
     #[serde(default)]

@@ -19,6 +19,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Line},
     id::{PartitionId, RunId},
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 
@@ -27,7 +28,7 @@ const PAGE: usize = 100;
 /// How often an idle stream says that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TailQuery {
     from: Option<String>,

@@ -10,6 +10,7 @@
 //! example leaves out is filled in. Schemas are named `payload.NAME` after their Avro types; the `discriminator` of `Payload`
 //! finds them by `type`. They do not restrict `Payload` itself, since answers mask content.
 
+use super::items;
 use runlog_schemas::{payload::Payload, schema};
 use serde_json::{Map, Value, json};
 
@@ -168,8 +169,4 @@ fn references(value: &Value, shared: &Map<String, Value>) -> Vec<String> {
         }
     }
     found
-}
-
-fn items(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
 }

@@ -101,7 +101,7 @@ fn the_log_tells_start_requests_and_shutdown() {
     assert_eq!((&appended["method"], &appended["path"]), (&json!("POST"), &json!("/v1/runs/a%20b/records")));
     assert_eq!((&appended["status"], &appended["level"]), (&json!(200), &json!("INFO")));
     assert!(appended["duration_ms"].as_f64().is_some_and(|spent| spent > 0.0), "{appended}");
-    assert_eq!((&of("nobody")["status"], &of("nobody")["level"]), (&json!(404), &json!("WARN")));
+    assert_eq!((&of("nobody")["status"], &of("nobody")["level"]), (&json!(404), &json!("INFO")));
     assert_eq!(find("shutting down")["signal"], "SIGTERM");
     // The genesis of each partition, and the record.
     assert_eq!(find("stopped")["records"], 5);

@@ -1,6 +1,9 @@
 //! One error for every command. Its kind decides the exit code; `exit` lists them.
 
-use runlog_schemas::answer::{self, ErrorKind, Problem};
+use runlog_schemas::{
+    answer::{self, ErrorKind, Problem},
+    subject::Subject,
+};
 use serde_json::{Map, Value};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -39,6 +42,20 @@ impl Error {
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
+    }
+
+    /// Adds what the error is about, as members of its document.
+    fn about(self, subject: Subject) -> Self {
+        let Subject { run_id, topic, partition, offset, record_id } = subject;
+        let members = [
+            ("run_id", run_id.map(|run_id| run_id.as_str().into())),
+            ("topic", topic.map(Value::from)),
+            ("partition", partition.map(|partition| partition.get().into())),
+            ("offset", offset.map(|offset| offset.get().into())),
+            ("record_id", record_id.map(|record_id| record_id.as_str().into())),
+        ];
+        let known = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        known.fold(self, |error, (name, value): (_, Value)| error.with(name, value))
     }
 
     /// Copies the further members of another error.
@@ -81,7 +98,8 @@ impl Error {
 
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        let error = Self::new(problem.kind, problem.detail);
+        let subject = problem.subject();
+        let error = Self::new(problem.kind, problem.detail).about(subject);
         match problem.lag {
             Some(lag) => error.with("lag", lag),
             None => error,
@@ -97,7 +115,8 @@ impl From<runlog_projector::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        Self::new(runlog_projector::kind_of(source.kind()), "log append or read failed").because(source)
+        let error = Self::new(runlog_projector::kind_of(source.kind()), "log append or read failed");
+        error.about(source.subject().clone()).because(source)
     }
 }
 
@@ -159,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_keeps_its_kind_and_lag() {
+    fn a_problem_keeps_its_kind_lag_and_position() {
         let problem = Problem {
             problem_type: "about:blank#stale".into(),
             title: "stale".into(),
@@ -167,8 +186,15 @@ mod tests {
             detail: "behind".into(),
             kind: ErrorKind::Stale,
             lag: Some(7),
+            topic: Some("t".into()),
+            partition: Some(1.into()),
+            offset: Some(9.into()),
+            record_id: None,
         };
         let error = Error::from(problem);
-        assert_eq!((error.kind().exit_code(), error.document()["error"]["lag"].clone()), (4, 7.into()));
+        let expected = serde_json::json!({
+            "kind": "stale", "message": "behind", "lag": 7, "topic": "t", "partition": 1, "offset": 9,
+        });
+        assert_eq!((error.kind().exit_code(), error.document()["error"].clone()), (4, expected));
     }
 }

@@ -26,7 +26,7 @@ pub enum Kind {
 pub struct Error {
     kind: Kind,
     what: String,
-    subject: Subject,
+    subject: Box<Subject>,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -35,7 +35,7 @@ impl Error {
     /// An error about a whole topic.
     pub fn new(kind: Kind, topic: &str, what: impl Into<String>) -> Self {
         let subject = Subject { topic: Some(topic.into()), ..Subject::default() };
-        Self { kind, what: what.into(), subject, source: None }
+        Self { kind, what: what.into(), subject: Box::new(subject), source: None }
     }
 
     /// Names the partition.
@@ -90,8 +90,8 @@ mod tests {
         assert_eq!(error.to_string(), "it failed, topic t");
         let error = error.at(1.into()).offset(7.into());
         assert_eq!(error.to_string(), "it failed, topic t, partition 1, offset 7");
-        let Subject { topic, partition, offset, record_id } = error.subject().clone();
+        let Subject { topic, partition, offset, record_id, run_id } = error.subject().clone();
         assert_eq!((topic.as_deref(), partition, offset), (Some("t"), Some(1.into()), Some(7.into())));
-        assert_eq!(record_id, None);
+        assert_eq!((record_id, run_id), (None, None));
     }
 }

@@ -6,6 +6,7 @@ use runlog_schemas::{
     answer::{ErrorKind, Position, Problem},
     depth::TooDeep,
     id::{Epoch, Illegal, OrEmpty, RecordId, RunId, WriterId},
+    subject::Subject,
 };
 use std::time::Duration;
 
@@ -54,17 +55,6 @@ pub struct ActiveWriter {
     pub age: Duration,
 }
 
-/// What an error is about, as far as it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Subject {
-    /// The run.
-    pub run_id: Option<RunId>,
-    /// The record: the one that was written or read, or the request of a call.
-    pub record_id: Option<RecordId>,
-    /// Its topic, partition and offset, if the log has acknowledged it.
-    pub position: Option<Position>,
-}
-
 /// Why a call on the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
@@ -98,7 +88,8 @@ impl Error {
         self.side_effect
     }
 
-    /// The run and the record that it is about, and that record's position.
+    /// The run, the record and the log position that it is about. The record is the one that was written or read, or the
+    /// request of a call; the position is the record's, if the log has acknowledged it, or what the server named.
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
@@ -128,9 +119,11 @@ impl Error {
         self
     }
 
-    /// The same error about the record at this position, unless it already has one.
+    /// The same error about the record at this position, also where the server named another one: on `stale`, the end that
+    /// the index did not reach.
     pub(crate) fn about_position(mut self, position: &Position) -> Self {
-        self.subject.position.get_or_insert_with(|| position.clone());
+        let Subject { topic, partition, offset, .. } = position.subject();
+        *self.subject = Subject { topic, partition, offset, ..*self.subject };
         self
     }
 
@@ -168,7 +161,8 @@ impl From<Problem> for Error {
             | ErrorKind::NotFound
             | ErrorKind::Forbidden => Action::FixTheInput,
         };
-        Self::new(problem.kind, action, problem.detail)
+        let subject = Box::new(problem.subject());
+        Self { subject, ..Self::new(problem.kind, action, problem.detail) }
     }
 }
 
@@ -192,5 +186,29 @@ impl From<runlog_content::Error> for Error {
             Kind::TooLarge | Kind::Invalid => Action::FixTheInput,
         };
         Self::new(error.error_kind(), action, error.chain())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problems_members_are_the_errors_subject_and_a_records_own_position_replaces_the_servers()
+    -> Result<(), serde_json::Error> {
+        let problem = r#"{"type": "about:blank#stale", "title": "stale", "status": 503, "detail": "behind", "kind": "stale",
+            "lag": 2, "topic": "t", "partition": 1, "offset": 9, "record_id": "r"}"#;
+        let error = Error::from(serde_json::from_str::<Problem>(problem)?);
+        let named = Subject {
+            run_id: None,
+            topic: Some("t".into()),
+            partition: Some(1.into()),
+            offset: Some(9.into()),
+            record_id: RecordId::new("r").ok().map(|id| id.to_owned()),
+        };
+        assert_eq!(error.subject(), &named);
+        let position = Position { topic: "t".into(), partition: 1.into(), offset: 7.into(), index: 0 };
+        assert_eq!(error.about_position(&position).subject(), &Subject { offset: Some(7.into()), ..named });
+        Ok(())
     }
 }

@@ -45,7 +45,7 @@ mod writer;
 
 pub use config::{Config, Journal, failpoint};
 pub use connection::Runlog;
-pub use error::{Action, ActiveWriter, Error, SideEffect, Subject};
+pub use error::{Action, ActiveWriter, Error, SideEffect};
 #[doc(hidden)]
 pub use http_sender::{HttpSender, NoResponse, Sending};
 pub use metrics::{Meter, metric};
@@ -55,6 +55,7 @@ pub use run::{Outcome, Run};
 pub use runlog_content as content;
 pub use runlog_schemas::{
     answer, draft, id, json, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
+    subject::Subject,
 };
 pub use session::{OpenOptions, checkpoint::LoopState, reopen::Reopened};
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};

@@ -7,6 +7,7 @@ use crate::openapi::form;
 use crate::{
     id::{Epoch, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
+    subject::Subject,
     symbols,
 };
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,14 @@ pub struct Position {
     pub offset: Offset,
     /// The index within the offset.
     pub index: u32,
+}
+
+impl Position {
+    /// The position as what an error is about.
+    pub fn subject(&self) -> Subject {
+        let Self { topic, partition, offset, .. } = self;
+        Subject { topic: Some(topic.clone()), partition: Some(*partition), offset: Some(*offset), ..Subject::default() }
+    }
 }
 
 symbols! {

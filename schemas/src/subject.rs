@@ -1,16 +1,18 @@
-//! The record or log position that an error is about.
+//! The run, record or log position that an error is about.
 
-use crate::id::{Offset, PartitionId, RecordId};
+use crate::id::{Offset, PartitionId, RecordId, RunId};
 
-/// The record or log position that an error is about, as far as known. The error's message names them too.
+/// The run, record or log position that an error is about, as far as known. The error's message names them too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
+    /// The run.
+    pub run_id: Option<RunId>,
     /// The topic.
     pub topic: Option<String>,
     /// The partition.
     pub partition: Option<PartitionId>,
     /// The offset in the partition.
     pub offset: Option<Offset>,
-    /// The record's id.
+    /// The record's id. Of an error about a call, that of its request.
     pub record_id: Option<RecordId>,
 }

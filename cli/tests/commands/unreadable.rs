@@ -67,7 +67,13 @@ fn a_record_of_an_unknown_schema_stops_its_partition_until_it_is_skipped() {
     let server = Server::start(&data, &[]);
     // The others are served, and what was applied stays readable.
     server.applied(&other, &[("s", STARTED)]);
-    assert_eq!(server.ask(&["show", &stopped]).error(4), "partition_stopped");
+    let refused = server.ask(&["show", &stopped]);
+    assert_eq!(refused.error(4), "partition_stopped");
+    let error = &refused.json()["error"];
+    assert_eq!(
+        (&error["topic"], &error["partition"], &error["offset"]),
+        (&json!("runlog.journal"), &json!(2), &json!(offset))
+    );
     assert_eq!(server.ask(&["show", &stopped, "--consistency", "eventual"]).lines().len(), 1);
     let then = |place: &str, level: &str| {
         server.ask(&["recover", &stopped, "--as-of", place, "--consistency", level, "--deadline", "5s"])

@@ -22,6 +22,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     codec::{self, Schemas},
     id::{Offset, PartitionId, RunId},
+    subject::Subject,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -86,10 +87,12 @@ impl Deltas {
                 None => Ok(Delta::default()),
             },
             // It was readable when it was applied: the registry is unavailable.
-            Err(why) if why.stops() => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the record at partition {}, offset {} cannot be read: {why}", at.partition, at.offset),
-            )),
+            Err(why) if why.stops() => {
+                let Delivery { partition, offset, .. } = *delivery;
+                let subject = Subject { partition: Some(partition), offset: Some(offset), ..Subject::default() };
+                let message = format!("the record at partition {partition}, offset {offset} cannot be read: {why}");
+                Err(Error::new(ErrorKind::Unavailable, message).about(subject))
+            }
             Err(why) => {
                 let none = Memory::default();
                 let mut changes = Changes::new(&none);

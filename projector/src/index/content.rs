@@ -126,7 +126,9 @@ fn failed(place: TopicPartition<'_>, named: &Named<'_>, error: &runlog_content::
 }
 
 fn lost(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss, error: Error) -> Box<Lost> {
-    Box::new(Lost { missing: told(place, named, reason), error })
+    let missing = told(place, named, reason);
+    let error = error.at(&missing.position).about_record(named.record_id);
+    Box::new(Lost { missing, error })
 }
 
 fn told(place: TopicPartition<'_>, named: &Named<'_>, reason: ContentLoss) -> MissingContent {

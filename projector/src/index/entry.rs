@@ -7,7 +7,6 @@ use runlog_schemas::{
     codec::{self, RECORD_BYTES_MAX, Schemas},
     headers,
     record::JournalRecord,
-    subject::Subject,
 };
 
 /// The log entry of a record.
@@ -21,7 +20,6 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
     let value = codec::encode_as(record, framing);
     let size = codec::size(&value);
     if size > RECORD_BYTES_MAX {
-        let record_id = Some(record.body.record_id.clone());
         let error = Error::new(
             ErrorKind::TooLarge,
             format!(
@@ -29,7 +27,7 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
                 record.body.record_id, record.body.run_id,
             ),
         );
-        return Err(error.about(Subject { record_id, ..Subject::default() }));
+        return Err(error.about_record(record.body.record_id.borrow()));
     }
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers::of(record) })
 }

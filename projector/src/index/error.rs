@@ -2,8 +2,8 @@
 
 use crate::index::store;
 use runlog_schemas::{
-    answer::{self, ErrorKind, Problem},
-    id::{Illegal, Offset, PartitionId},
+    answer::{self, ErrorKind, Position, Problem},
+    id::{Illegal, Offset, PartitionId, RecordId},
     subject::Subject,
 };
 
@@ -32,26 +32,47 @@ impl Error {
         self
     }
 
-    /// Names the record or the place in the log that it is about.
+    /// Sets all that it is about.
     #[must_use]
     pub fn about(mut self, subject: Subject) -> Self {
         *self.subject = subject;
         self
     }
 
-    /// The answer would have been `lag` records old.
-    pub fn stale(partition: PartitionId, applied: Offset, target: Offset) -> Self {
-        let lag = target.since(applied);
-        Self {
-            kind: ErrorKind::Stale,
-            message: format!(
-                "partition {partition} is applied up to offset {applied}, asked for {target} ({lag} behind); \
-                 retry, extend the deadline, or read at eventual"
-            ),
-            subject: Box::new(Subject { partition: Some(partition), offset: Some(target), ..Subject::default() }),
-            lag: Some(lag),
-            source: None,
+    /// Names the partition that it is about.
+    #[must_use]
+    pub fn in_partition(mut self, partition: PartitionId) -> Self {
+        self.subject.partition = Some(partition);
+        self
+    }
+
+    /// Names the topic, partition and offset that it is about.
+    #[must_use]
+    pub fn at(mut self, position: &Position) -> Self {
+        let Subject { topic, partition, offset, .. } = position.subject();
+        *self.subject = Subject { topic, partition, offset, ..*self.subject };
+        self
+    }
+
+    /// Names the record that it is about, if one is given.
+    #[must_use]
+    pub fn about_record<'a>(mut self, record_id: impl Into<Option<RecordId<&'a str>>>) -> Self {
+        if let Some(record_id) = record_id.into() {
+            self.subject.record_id = Some(record_id.to_owned());
         }
+        self
+    }
+
+    /// A partition is applied up to `applied` (exclusive), and `target` names it and the offset up to which it had to be
+    /// (exclusive).
+    pub fn stale(applied: Offset, target: &Position) -> Self {
+        let Position { partition, offset, .. } = target;
+        let lag = offset.since(applied);
+        let message = format!(
+            "partition {partition} is applied up to offset {applied}, asked for {offset} ({lag} behind); \
+             retry, extend the deadline, or read at eventual"
+        );
+        Self { lag: Some(lag), ..Self::new(ErrorKind::Stale, message).at(target) }
     }
 
     /// An append that the log did not acknowledge: `Overloaded` where nothing was appended and the same append may
@@ -81,6 +102,7 @@ impl Error {
 
     /// The error as RFC 9457 problem details, its causes in the detail.
     pub fn problem(&self) -> Problem {
+        let Subject { topic, partition, offset, record_id, .. } = self.subject().clone();
         Problem {
             problem_type: format!("about:blank#{}", self.kind.as_str()),
             title: self.kind.as_str().replace('_', " "),
@@ -88,6 +110,10 @@ impl Error {
             detail: answer::with_causes(self),
             kind: self.kind,
             lag: self.lag,
+            topic,
+            partition,
+            offset,
+            record_id,
         }
     }
 }

@@ -237,11 +237,12 @@ fn shutting_down() -> Error {
 
 /// Maps a log error to the stream's error.
 fn log_error(error: &runlog_log::Error) -> Error {
-    match error.kind() {
+    let mapped = match error.kind() {
         Kind::OutOfRange => {
             let message = format!("the log no longer has the next records: {error}; start from the beginning");
             Error::new(ErrorKind::NotFound, message)
         }
         _ => Error::new(ErrorKind::Unavailable, format!("reading the log failed: {error}; resume at the last cursor")),
-    }
+    };
+    mapped.about(error.subject().clone())
 }

@@ -245,7 +245,7 @@ impl Projector {
             Consistency::AtLeast(partition, offset) => {
                 if partition.get() >= self.shared.journal.partitions {
                     let message = format!("the journal has no partition {partition}");
-                    return Err(Error::new(ErrorKind::Usage, message));
+                    return Err(Error::new(ErrorKind::Usage, message).in_partition(partition));
                 }
                 (partition, offset.saturating_add(1))
             }
@@ -253,7 +253,8 @@ impl Projector {
                 let before = self.progress(partition);
                 let end = self.bounds(partition, deadline).await?.end;
                 if end < before.applied && before.stopped.is_none() {
-                    return Err(Error::new(ErrorKind::Unavailable, moved_back(partition, end, before.applied)));
+                    let error = Error::new(ErrorKind::Unavailable, moved_back(partition, end, before.applied));
+                    return Err(error.at(&self.position(partition, end, 0)));
                 }
                 (partition, end)
             }
@@ -265,7 +266,7 @@ impl Projector {
                 None => Ok(()),
                 Some(stop) => Err(self.stopped(partition, stop)),
             },
-            Err(_) => Err(Error::stale(partition, self.progress(partition).applied, target)),
+            Err(_) => Err(Error::stale(self.progress(partition).applied, &self.position(partition, target, 0))),
         }
     }
 
@@ -284,6 +285,7 @@ impl Projector {
             ErrorKind::PartitionStopped,
             format!("partition {partition} is stopped: {why}; `runlog doctor` says what to do, {answers}"),
         )
+        .at(&self.position(partition, stop.offset, 0))
     }
 }
 
@@ -385,7 +387,8 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold, executor: &Executor)
             let waited = humantime::format_duration(FIRST_READ);
             let place = format!("topic {topic}, partition {partition}, offset {}", last.offset);
             let message = format!("timed out after {waited} reading {place}, where the index ends; retry");
-            Err(Error::new(ErrorKind::Unavailable, message))
+            let position = Position { topic, partition, offset: last.offset, index: 0 };
+            Err(Error::new(ErrorKind::Unavailable, message).at(&position))
         }
         _ => stop(
             StopKind::LogDiverged,

@@ -186,20 +186,25 @@ impl Projector {
             let Some(store) = self.content() else {
                 if named {
                     let message = "a record names content, and no content store is configured (--content)";
-                    return Err(Error::new(ErrorKind::Invalid, message));
+                    let error = Error::new(ErrorKind::Invalid, message);
+                    return Err(error.about_record(draft.record.body.record_id.borrow()));
                 }
                 stowed.push(draft);
                 continue;
             };
             let store = store.within(deadline.saturating_sub(begun.elapsed()));
             if let Payload::StoredPayload(reference) = &draft.record.payload {
-                let payload = store.resolve(reference).await?;
+                let record_id = &draft.record.body.record_id;
+                let failed = |error| Error::from(error).about_record(record_id.borrow());
+                let payload = store.resolve(reference).await.map_err(failed)?;
                 draft::fits(&draft.record, &payload).map_err(|error| {
-                    let message = format!("record {}: {error}", draft.record.body.record_id);
-                    Error::new(ErrorKind::Invalid, message)
+                    Error::new(ErrorKind::Invalid, format!("record {record_id}: {error}"))
+                        .about_record(record_id.borrow())
                 })?;
             }
-            let record = store.stow(draft.record).await?;
+            let record_id = draft.record.body.record_id.clone();
+            let stowed_record = store.stow(draft.record).await;
+            let record = stowed_record.map_err(|error| Error::from(error).about_record(record_id.borrow()))?;
             stowed.push(Draft { record, ..draft });
         }
         Ok(stowed)
@@ -224,6 +229,8 @@ impl Projector {
                     place.0
                 ),
             )
+            .at(&self.position(partition, place.0, place.1))
+            .about_record(record_id)
         })
     }
 
@@ -252,6 +259,8 @@ impl Projector {
                     ErrorKind::NotFound,
                     format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str()),
                 )
+                .at(&self.position(partition, position.offset, position.index))
+                .about_record(record_id)
             },
         )
     }
@@ -308,16 +317,17 @@ impl Projector {
                 let facts = &draft.record.body.facts;
                 let message =
                     format!("record {index}: {}", no_revision(run_id, facts.answers.as_ref().map(RecordId::borrow)));
-                return Err(Error::new(ErrorKind::Invalid, message));
+                return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
             }
             let record = self.number(draft, &row.head, known)?;
             if record.body.facts.principal.is_some() && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
-                return Err(Error::new(ErrorKind::Invalid, message));
+                return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
             }
             if record.body.run_id.borrow() != Some(run_id) {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
-                return Err(Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}")));
+                let error = Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}"));
+                return Err(error.about_record(record.body.record_id.borrow()));
             }
             let entry = self.entry(&record)?;
             let framed = codec::encode(&record);
@@ -437,18 +447,20 @@ impl Projector {
         self.wait(partition, Consistency::Latest, deadline).await?;
         let id = resolution.request_record_id.clone();
         let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
-            return Err(Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")));
+            let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}"));
+            return Err(error.about_record(id.borrow()));
         };
         let not_pending = || {
             let message = format!(
                 "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
                  and evidence that it happened is named"
             );
-            Error::new(ErrorKind::Conflict, message)
+            Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
         };
         if seen.revision.is_none() {
             let pending = status == store::effects::PENDING;
-            let blind = || Error::new(ErrorKind::Invalid, no_revision(run_id, Some(id.borrow())));
+            let message = || no_revision(run_id, Some(id.borrow()));
+            let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
             return Err(if pending { blind() } else { not_pending() });
         }
         let record_id = RecordId::new((self.shared.config.ids)())?;
@@ -463,7 +475,7 @@ impl Projector {
             let revision = revision.unwrap_or_default();
             let message =
                 format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew");
-            return Err(Error::new(ErrorKind::Conflict, message));
+            return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
         }
         Ok(outcome)
     }

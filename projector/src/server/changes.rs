@@ -111,7 +111,7 @@ fn dropped(error: Error) -> Error {
     }
     let message =
         "the log has dropped records whose changes come next; follow from the end, and ask the index for its rows";
-    Error::new(ErrorKind::NotFound, message).because(error)
+    Error::new(ErrorKind::NotFound, message).about(error.subject().clone()).because(error)
 }
 
 /// Behind everything that is applied, which is before `next` of each partition.

@@ -186,13 +186,16 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     if partition.get() >= app.0.journal().partitions {
-        return Err(Error::new(ErrorKind::NotFound, format!("the journal has no partition {partition}")));
+        let message = format!("the journal has no partition {partition}");
+        return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition));
     }
     app.read(move |app| {
         let store = app.0.store(partition);
         let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
-        let (letter, detail) =
-            found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("no dead letter at {partition}:{offset}")))?;
+        let (letter, detail) = found.ok_or_else(|| {
+            let message = format!("no dead letter at {partition}:{offset}");
+            Error::new(ErrorKind::NotFound, message).at(&app.0.position(partition, offset, 0))
+        })?;
         let mut reader = app.0.log().reader(&[(partition, offset)])?;
         let read = reader.poll(1, super::DEADLINE)?;
         let bytes = read.first().filter(|record| record.offset == offset).map(|record| record.value.as_slice());

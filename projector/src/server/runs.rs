@@ -266,9 +266,10 @@ pub(super) async fn call(
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
     app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        lookup::by_request(rows, contents, place, run_id, id.borrow())?
-            .map(Json)
-            .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}")))
+        lookup::by_request(rows, contents, place, run_id, id.borrow())?.map(Json).ok_or_else(|| {
+            let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
+            error.about_record(id.borrow())
+        })
     })
     .await
 }
@@ -364,7 +365,8 @@ pub(super) async fn outcome(
             return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
         let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
-        let none = || Error::new(ErrorKind::NotFound, format!("run {run_id} has no record {record_id}"));
+        let message = || format!("run {run_id} has no record {record_id}");
+        let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return found.map(Json).ok_or_else(none);
     };
     let usage = || {

@@ -69,7 +69,7 @@ pub(super) async fn append(
             plan.payload_type.as_deref().unwrap_or("a record"),
             plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
         );
-        return Err(Error::new(ErrorKind::Invalid, message));
+        return Err(Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()));
     }
     let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline).await?;
     Ok(Json(outcome).into_response())
@@ -99,7 +99,7 @@ impl App {
         let read = reader.poll(1, DEADLINE)?;
         let Some(record) = read.first() else {
             let message = format!("the log did not deliver {partition}:{offset} in time; retry");
-            return Err(Error::new(ErrorKind::Unavailable, message));
+            return Err(Error::new(ErrorKind::Unavailable, message).at(&self.0.position(partition, offset, 0)));
         };
         if record.offset != offset {
             return Ok(plan(SkipTarget::Unreadable, Some("the log delivers no record at this offset".to_owned())));

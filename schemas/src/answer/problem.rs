@@ -1,5 +1,9 @@
 //! An error in place of an answer.
 
+use crate::{
+    id::{Offset, PartitionId, RecordId},
+    subject::Subject,
+};
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 
@@ -22,6 +26,32 @@ pub struct Problem {
     /// On `stale`: records not yet applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lag: Option<u64>,
+    /// The topic that the error is about; absent if the error is about none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// The partition that the error is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionId>,
+    /// The offset that the error is about. On `stale`, the offset below which every record must be applied (exclusive); on
+    /// `partition_stopped`, the one at which the partition stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<Offset>,
+    /// The record that the error is about; for a call, its request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_id: Option<RecordId>,
+}
+
+impl Problem {
+    /// The record or log position that the error is about.
+    pub fn subject(&self) -> Subject {
+        Subject {
+            run_id: None,
+            topic: self.topic.clone(),
+            partition: self.partition,
+            offset: self.offset,
+            record_id: self.record_id.clone(),
+        }
+    }
 }
 
 crate::symbols! {

@@ -47,6 +47,12 @@ fn a_paused_server_answers_stale_with_the_lag_at_latest_and_what_it_has_at_event
     }
     let (status, problem) = server.get(&format!("/v1/runs/{run}?deadline_ms=100"))?;
     ensure!((status, &problem["kind"], &problem["lag"]) == (503, &json!("stale"), &json!(3)), "{status} {problem}");
+    let end = offsets[2].saturating_add(1);
+    ensure!(problem["topic"].is_string() && problem["partition"] == 1 && problem["offset"] == end.get(), "{problem}");
+    let stale = runlog.json(&["show", run, "--deadline", "100ms"])?.exits(4)?.json()?;
+    for member in ["topic", "partition", "offset"] {
+        ensure!(stale["error"][member] == problem[member], "{member} of {stale}");
+    }
     let (status, ready) = server.get("/readyz")?;
     ensure!(status == 503 && ready["lagging"] == json!([1]), "{status} {ready}");
 

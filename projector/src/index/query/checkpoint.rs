@@ -84,7 +84,8 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
     let none = format!("run {run_id} has no valid checkpoint at or before the requested position");
     if let Some(missing) = latest.missing.first() {
         let what = format!("{none}; content {} is {}", missing.sha256, missing.reason);
-        return Err(Error::new(ErrorKind::MissingContent, what));
+        let error = Error::new(ErrorKind::MissingContent, what).at(&missing.position);
+        return Err(error.about_record(missing.record_id.borrow()));
     }
     if latest.gave_up {
         let what =

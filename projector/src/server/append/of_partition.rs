@@ -19,7 +19,8 @@ impl Projector {
         deadline: Duration,
     ) -> Result<(), Error> {
         if partition.get() >= self.journal().partitions {
-            return Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}")));
+            let message = format!("the journal has no partition {partition}");
+            return Err(Error::new(ErrorKind::Usage, message).in_partition(partition));
         }
         let bounds = self.bounds(partition, deadline).await?;
         if voided == Offset::ZERO || voided < bounds.start || voided >= bounds.end {
@@ -28,7 +29,7 @@ impl Projector {
                      genesis, which cannot be skipped",
                 bounds.start, bounds.end
             );
-            return Err(Error::new(ErrorKind::Invalid, message));
+            return Err(Error::new(ErrorKind::Invalid, message).at(&self.position(partition, voided, 0)));
         }
         Ok(())
     }
@@ -74,7 +75,10 @@ impl Projector {
         let all = PartitionId::all(self.journal().partitions);
         let wanted: Vec<_> = all.filter(|one| partition.is_none_or(|wanted| wanted == *one)).collect();
         match partition.filter(|_| wanted.is_empty()) {
-            Some(partition) => Err(Error::new(ErrorKind::Usage, format!("the journal has no partition {partition}"))),
+            Some(partition) => {
+                let message = format!("the journal has no partition {partition}");
+                Err(Error::new(ErrorKind::Usage, message).in_partition(partition))
+            }
             None => Ok(wanted),
         }
     }
@@ -100,7 +104,8 @@ impl Projector {
     ) -> Result<Outcome, Error> {
         let past = self.wait_until(partition, |progress| progress.applied > at);
         if tokio::time::timeout(deadline, past).await.is_err() {
-            return Err(Error::stale(partition, self.progress(partition).applied, at.saturating_add(1)));
+            let target = self.position(partition, at.saturating_add(1), 0);
+            return Err(Error::stale(self.progress(partition).applied, &target).about_record(record_id.borrow()));
         }
         Ok(Outcome {
             position: self.position(partition, at, 0),

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use runlog_schemas::codec::encode;
 use runlog_schemas::draft::{self, Draft};
-use runlog_schemas::{canonical, id::RunId};
+use runlog_schemas::{canonical, id::RunId, payload::PayloadType};
 
 #[cfg(test)]
 use plan::Event;
@@ -60,13 +60,13 @@ pub(crate) enum Error {
     Collision { run_id: RunId, first: String, second: String },
     /// Nor would the journal take this.
     #[error("the {payload_type} for event {event} of run {run_id}, at {origin}, is not a valid record: {why}")]
-    NoRecord { run_id: RunId, origin: String, event: usize, payload_type: &'static str, why: draft::Invalid },
+    NoRecord { run_id: RunId, origin: String, event: usize, payload_type: PayloadType, why: draft::Invalid },
     /// The journal would not take one of the records.
     #[error(
         "the {payload_type} for event {event} of run {run_id}, at {origin}, takes {bytes} bytes, more than {most}: \
          start the server with --content, which stores payloads up to 64 MiB"
     )]
-    TooLarge { run_id: RunId, origin: String, event: usize, payload_type: &'static str, bytes: u64, most: u64 },
+    TooLarge { run_id: RunId, origin: String, event: usize, payload_type: PayloadType, bytes: u64, most: u64 },
 }
 
 /// Reads and validates all files before it returns any run. Runs are in the order of the files, then in the file's.

@@ -36,7 +36,7 @@ pub(crate) fn missing(contents: &[MissingContent], text: &mut Text) {
     text.title(format!("{} missing in the content store", contents.len()));
     let row = |content: &MissingContent| {
         [
-            Cell::from(&content.payload_type),
+            Cell::from(content.payload_type.as_str()),
             position(&content.position),
             Cell::from(content.reason.as_str()).bad(),
             content.bytes.into(),
@@ -54,7 +54,7 @@ pub(crate) fn dropped(contents: &[Dropped], text: &mut Text) {
     text.title(format!("{} deleted by retention", contents.len()));
     let row = |content: &Dropped| {
         [
-            Cell::from(&content.payload_type),
+            Cell::from(content.payload_type.as_str()),
             position(&content.position),
             position(&content.dropped),
             (&content.record_id).into(),

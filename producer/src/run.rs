@@ -17,7 +17,7 @@ use runlog_schemas::{
     id::{JournalSeq, RecordId, RunId},
     json::Json,
     payload::{
-        CheckpointPrune, ConversationTurn, Payload,
+        CheckpointPrune, ConversationTurn, Payload, PayloadType,
         wrapped::{BATCH_RECORDS_MAX, Batch},
     },
     record::{JournalRecord, RecordKind},
@@ -233,17 +233,21 @@ impl Run {
 /// How a record of this sort is written, if not by [`Run::record`].
 fn written_by_other(record: &JournalRecord) -> Option<&'static str> {
     Some(match (record.body.record_kind, record.payload.payload_type()) {
-        (_, "tool_call_requested" | "tool_call_attempt" | "tool_call_completed" | "tool_call_failed") => {
-            "written by Run::tool"
-        }
+        (
+            _,
+            PayloadType::ToolCallRequested
+            | PayloadType::ToolCallAttempt
+            | PayloadType::ToolCallCompleted
+            | PayloadType::ToolCallFailed,
+        ) => "written by Run::tool",
         (RecordKind::LoopCheckpoint, _) => "written by Run::checkpoint",
         (RecordKind::CheckpointPrune, _) => "written by Run::prune_checkpoints",
-        (RecordKind::Run, "run_lifecycle") => "written by opening a run and by Run::end",
+        (RecordKind::Run, PayloadType::RunLifecycle) => "written by opening a run and by Run::end",
         (RecordKind::Batch, _) => "written by Run::batch, and never inside another batch",
         (RecordKind::RunClaim, _) => "written by opening a run",
         (kind, _) if kind.of_partition() => "not a record of a run",
         (kind, _) if kind.unclaimed() => "written by operators: use `runlog publish`",
-        (_, "stored_payload") => "made from a payload that is too large",
+        (_, PayloadType::StoredPayload) => "made from a payload that is too large",
         _ => return None,
     })
 }

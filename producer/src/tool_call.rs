@@ -27,7 +27,7 @@ use runlog_schemas::{
     canonical, depth,
     id::{Epoch, Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
-    payload::{Payload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
+    payload::{Payload, PayloadType, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -329,10 +329,11 @@ impl<'a> Tool<'a> {
         let id = taken.id.clone();
         let found = session.transport.call(session.run_id.borrow(), id.borrow()).await?;
         // The caller has the arguments itself. A missing answer must not look like an empty one.
-        if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != "tool_call_requested") {
+        if let Some(missing) = found.missing_content.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested)
+        {
             return Err(answer_lost(session.run_id.borrow(), id.borrow(), &self.name, found.status.as_str(), missing));
         }
-        if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != "tool_call_requested") {
+        if let Some(dropped) = found.dropped.iter().find(|of| of.payload_type != PayloadType::ToolCallRequested) {
             return Err(answer_dropped(
                 session.run_id.borrow(),
                 id.borrow(),

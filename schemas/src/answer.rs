@@ -7,6 +7,7 @@ use crate::openapi::form;
 use crate::{
     id::{Epoch, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId, WriterSeq},
     json::Json,
+    payload::PayloadType,
     subject::Subject,
     symbols,
 };
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::judge::{
     CallStatus, Class, Reason, RunStatus,
-    lifecycle::{EffectKind, EffectStatus},
+    lifecycle::{EffectKind, EffectStatus, LifecycleStatus},
 };
 
 mod absent;
@@ -26,13 +27,13 @@ mod facts;
 mod health;
 mod horizons;
 mod journal;
-mod or_other;
 mod plans;
 mod problem;
 mod refused;
 mod runs;
 mod standing;
 
+pub use crate::or_other::OrOther;
 pub use appended::{Appended, CurrentWriter, Warning};
 pub use calls::{CallError, Done, Effect, EffectState, Effects, Evidence, Lookup, LookupStatus, Pending};
 pub use changes::{Change, Operation};
@@ -43,7 +44,6 @@ pub use health::{
 };
 pub use horizons::{Dropped, Horizon, Horizons, Outcomes};
 pub use journal::{Feature, Journal};
-pub use or_other::OrOther;
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
@@ -132,7 +132,7 @@ pub struct Line {
     /// The envelope's kind.
     pub record_kind: String,
     /// The payload's type.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
     /// The writer's epoch.
     pub epoch: Epoch,
     /// The writer's clock, RFC 3339.
@@ -179,7 +179,7 @@ pub struct MissingContent {
     /// The record's id.
     pub record_id: RecordId,
     /// The type of the payload that is missing.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
     /// The content's SHA-256, hexadecimal: its name in the content store.
     #[cfg_attr(feature = "openapi", schemars(with = "crate::datum::Sha256"))]
     pub sha256: String,

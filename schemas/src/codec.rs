@@ -11,7 +11,7 @@
 use crate::{
     datum::{self, Datum, Input, Malformed, Sha256},
     id::{ContentHash, Epoch, JournalSeq, PrevHash, RecordId, RunId, WriterId, WriterSeq},
-    payload::{Payload, StoredPayload, wrapped::Batch},
+    payload::{Payload, PayloadType, StoredPayload, wrapped::Batch},
     record::{EventIndexProjection, Facts, JournalRecord, RecordKind, Validity},
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::{self, Version},
@@ -350,7 +350,7 @@ impl<'a> Envelope<'a> {
 
     fn each_record(&self, mut visit: impl FnMut(Envelope<'a>) -> Result<(), Malformed>) -> Result<(), Malformed> {
         let mut input = self.payload_input();
-        if Payload::TYPES[input.branch(Payload::TYPES.len())?] != "batch" {
+        if PayloadType::ALL[input.branch(PayloadType::ALL.len())?] != PayloadType::Batch {
             return Err(input.malformed("no batch"));
         }
         let payload = &self.datum[self.payload_at..];
@@ -387,8 +387,8 @@ impl<'a> Envelope<'a> {
 
 /// The claim check, if the payload that comes next is one.
 fn claim_check(input: &mut Input<'_>) -> Option<StoredPayload> {
-    let branch = input.branch(Payload::TYPES.len()).ok()?;
-    (Payload::TYPES[branch] == Payload::STORED).then(|| StoredPayload::take(input).ok())?
+    let branch = input.branch(PayloadType::ALL.len()).ok()?;
+    (PayloadType::ALL[branch] == PayloadType::StoredPayload).then(|| StoredPayload::take(input).ok())?
 }
 
 /// Unframes `bytes`, reads the envelope and checks the payload to the last byte.
@@ -396,7 +396,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     let envelope = Envelope::read(unframe(bytes)?)?;
     let mut input = envelope.payload_input();
     let branch = input.clone().long()?;
-    if usize::try_from(branch).map_or(true, |branch| branch >= Payload::TYPES.len()) {
+    if usize::try_from(branch).map_or(true, |branch| branch >= PayloadType::ALL.len()) {
         return Err(Unreadable::UnknownBranch(branch));
     }
     Payload::skip(&mut input)?;
@@ -404,15 +404,15 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
         return Err(input.malformed("bytes left over").into());
     }
     consistent(&envelope)?;
-    if envelope.kind == RecordKind::Batch && branch_name(branch) == Some("batch") {
+    if envelope.kind == RecordKind::Batch && branch_type(branch) == Some(PayloadType::Batch) {
         // The records of a batch are checked like any other.
         envelope.each_record(|record| consistent(&record))?;
     }
     Ok(envelope)
 }
 
-fn branch_name(branch: i64) -> Option<&'static str> {
-    usize::try_from(branch).ok().and_then(|branch| Payload::TYPES.get(branch).copied())
+fn branch_type(branch: i64) -> Option<PayloadType> {
+    usize::try_from(branch).ok().and_then(|branch| PayloadType::ALL.get(branch).copied())
 }
 
 /// Checks that kind and facts agree with the payload: a reader judges by kind and facts alone.
@@ -429,12 +429,12 @@ fn consistent(envelope: &Envelope<'_>) -> Result<(), Malformed> {
     if !envelope.kind.carries(&envelope.facts.payload_type) {
         return Err(malformed("record_kind does not fit the payload type"));
     }
-    let found = branch_name(envelope.payload_input().long()?);
-    if !found.is_some_and(|found| Payload::hides(found) || found == envelope.facts.payload_type) {
+    let found = branch_type(envelope.payload_input().long()?);
+    if !found.is_some_and(|found| found.hides() || envelope.facts.payload_type == found) {
         return Err(malformed("the payload is not of the type that the facts name"));
     }
     // Without a fingerprint the call could not be looked up.
-    if envelope.facts.payload_type == "tool_call_requested" && envelope.facts.fingerprint.is_none() {
+    if envelope.facts.payload_type == PayloadType::ToolCallRequested && envelope.facts.fingerprint.is_none() {
         return Err(malformed("a request without a fingerprint"));
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::{
     id::{Epoch, JournalSeq, OrEmpty, RecordId, RunId, WriterId, WriterSeq},
     json::{self, Json},
     messages,
-    payload::{LoopCheckpoint, Payload},
+    payload::{LoopCheckpoint, Payload, PayloadType},
     record::{Body, DecisionBasis, Facts, JournalRecord, REDACTION_DEFAULT, RecordKind, Sequencing},
 };
 use serde::de::DeserializeOwned;
@@ -109,7 +109,7 @@ impl Draft {
             record.body.facts = of_true_content(&record.payload, record.body.facts, &given);
         }
         let facts = &record.body.facts;
-        if facts.payload_type == "tool_call_requested" && facts.fingerprint.is_none() {
+        if facts.payload_type == PayloadType::ToolCallRequested && facts.fingerprint.is_none() {
             return Err(invalid("a request whose payload is hidden names its fingerprint", "/facts/fingerprint"));
         }
         if !record.body.record_kind.carries(&record.body.facts.payload_type) {
@@ -179,7 +179,7 @@ pub fn fits(record: &JournalRecord, payload: &Payload) -> Result<(), Invalid> {
         // Kind and facts of an encrypted payload cannot be checked.
         return Ok(());
     }
-    if !record.body.record_kind.carries(payload.payload_type()) {
+    if !record.body.record_kind.carries(&payload.payload_type().into()) {
         return Err(invalid("not the kind of the stored payload", "/record_kind"));
     }
     let redacted = record.body.redaction_policy_id != REDACTION_DEFAULT;

@@ -17,6 +17,7 @@ use crate::{
     datum::Sha256,
     id::{ContentHash, Epoch, JournalSeq, Offset, OrEmpty, RecordId, RunHash, WriterId, WriterSeq},
     messages::{self, MESSAGE_BYTES_MAX},
+    payload::PayloadType,
     record::{Facts, RecordKind},
     symbols,
 };
@@ -270,29 +271,32 @@ fn content<V: View>(record: &Envelope<'_>, head: &Head, view: &mut V) -> Result<
     if head.status != RunStatus::Open && record.kind.numbered() && !after_the_end(facts) {
         return Ok(Err(Reason::Ended));
     }
-    match facts.payload_type.as_str() {
-        "run_lifecycle" => Ok(if facts.status.as_deref() == Some("started") && head.started {
+    let Some(payload_type) = facts.payload_type.known() else { return Ok(Ok(false)) };
+    match payload_type {
+        PayloadType::RunLifecycle => Ok(if facts.status.as_deref() == Some("started") && head.started {
             Err(Reason::Transition)
         } else {
             Ok(false)
         }),
-        "tool_call_attempt" | "tool_call_completed" | "tool_call_failed" => answer(record, view),
-        "effect_resolution" => Ok(match answer(record, view)? {
+        PayloadType::ToolCallAttempt | PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => {
+            answer(record, view)
+        }
+        PayloadType::EffectResolution => Ok(match answer(record, view)? {
             Ok(no_op) => check_decision_basis(record, view)?.map(|()| no_op),
             Err(reason) => Err(reason),
         }),
-        "checkpoint" => Ok(match facts.covers_journal_seq {
+        PayloadType::Checkpoint => Ok(match facts.covers_journal_seq {
             Some(covers) if covers < head.next_journal_seq => Ok(false),
             _ => Err(Reason::Checkpoint),
         }),
-        "loop_checkpoint" => {
+        PayloadType::LoopCheckpoint => {
             if facts.covers_journal_seq.is_none_or(|covers| covers >= head.next_journal_seq) {
                 return Ok(Err(Reason::Checkpoint));
             }
             let fits = is_new_checkpoint(facts, view)? && messages_fit(facts, view)?;
             Ok(if fits { Ok(false) } else { Err(Reason::Checkpoint) })
         }
-        "checkpoint_prune" => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
+        PayloadType::CheckpointPrune => Ok(facts.covers_journal_seq.map(|_| false).ok_or(Reason::Checkpoint)),
         _ => {
             let Some(report) = StatusReport::of(record) else { return Ok(Ok(false)) };
             let before = view.state(report.family, &report.key)?;
@@ -337,9 +341,9 @@ fn messages_fit<V: View>(facts: &Facts, view: &mut V) -> Result<bool, V::Error> 
 /// Numbered records that an ended run still accepts: checkpoints, recovery markers, and the end of a turn, which the
 /// contract's loop records after its terminal marker.
 fn after_the_end(facts: &Facts) -> bool {
-    match facts.payload_type.as_str() {
-        "checkpoint" | "recovery" => true,
-        "turn_lifecycle" => matches!(facts.status.as_deref(), Some("completed" | "failed")),
+    match facts.payload_type.known() {
+        Some(PayloadType::Checkpoint | PayloadType::Recovery) => true,
+        Some(PayloadType::TurnLifecycle) => matches!(facts.status.as_deref(), Some("completed" | "failed")),
         _ => false,
     }
 }
@@ -354,7 +358,8 @@ fn answer<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Result<bool, R
             Ok(Err(Reason::Transition))
         };
     };
-    let result = matches!(record.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed");
+    let results = [PayloadType::ToolCallCompleted, PayloadType::ToolCallFailed];
+    let result = record.facts.payload_type.known().is_some_and(|known| results.contains(known));
     Ok(match call.status {
         CallStatus::Pending if record.facts.status.as_deref() == Some("adopt") && !call.has_evidence => {
             Err(Reason::Transition)
@@ -404,7 +409,7 @@ fn apply(record: &Envelope<'_>, head: &mut Head) {
     head.records += 1;
     head.hash = head.hash.behind(&record.record_hash());
     if let Some(status) = record.facts.status.as_deref() {
-        head.started |= record.facts.payload_type == "run_lifecycle" && status == "started";
+        head.started |= record.facts.payload_type == PayloadType::RunLifecycle && status == "started";
         head.status = lifecycle::run_ends_as(&record.facts.payload_type, status).unwrap_or(head.status);
     }
     if let Some(seq) = record.facts.checkpoint_seq.filter(|_| record.kind == RecordKind::LoopCheckpoint) {

@@ -21,6 +21,7 @@ pub mod judge;
 pub mod messages;
 #[cfg(feature = "openapi")]
 pub mod openapi;
+pub mod or_other;
 pub mod original;
 pub mod partition;
 pub mod payload;

@@ -26,6 +26,8 @@ use crate::{
     datum::{Datum, Input, Malformed, Sha256, put_long},
     id::{Epoch, Fingerprint, Offset, OrEmpty, RecordId, WriterId},
     json::{self, Json},
+    or_other::OrOther,
+    symbols,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -233,7 +235,7 @@ datum!(Genesis { journal_id, partitions });
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredPayload {
     /// The payload's type.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
     /// SHA-256 of the payload's Avro encoding, its branch included; the object's name.
     pub sha256: Sha256,
     /// The encoding's length, bytes.
@@ -259,14 +261,14 @@ pub enum ContentMismatch {
 
 impl StoredPayload {
     /// The claim check for `content`, the encoding of a `payload_type`.
-    pub fn of(payload_type: &str, content: &[u8]) -> Self {
-        Self { payload_type: payload_type.to_owned(), sha256: Sha256::of(content), bytes: content.len() as u64 }
+    pub fn of(payload_type: PayloadType, content: &[u8]) -> Self {
+        Self { payload_type: payload_type.into(), sha256: Sha256::of(content), bytes: content.len() as u64 }
     }
 
     /// Whether it fits a record whose facts name `payload_type`: the types are equal, or the content is encrypted.
-    pub fn fits(&self, payload_type: &str) -> bool {
-        payload_type != Payload::STORED
-            && (self.payload_type == payload_type || self.payload_type == Payload::ENCRYPTED)
+    pub fn fits(&self, payload_type: &OrOther<PayloadType>) -> bool {
+        *payload_type != PayloadType::StoredPayload
+            && (self.payload_type == *payload_type || self.payload_type == PayloadType::Encrypted)
     }
 
     /// Decodes the content after checking its length and hash.
@@ -276,14 +278,19 @@ impl StoredPayload {
             return Err(ContentMismatch::Other { sha256, bytes: content.len() });
         }
         match Payload::from_bytes(content) {
-            Ok(payload) if payload.payload_type() == self.payload_type => Ok(payload),
-            _ => Err(ContentMismatch::NotOfType(self.payload_type.clone())),
+            Ok(payload) if self.payload_type == payload.payload_type() => Ok(payload),
+            _ => Err(ContentMismatch::NotOfType(self.payload_type.to_string())),
         }
     }
 }
 
 macro_rules! payloads {
     ($($branch:literal $name:ident = $tag:literal),* $(,)?) => {
+        symbols! {
+            /// The type of a payload: its JSON tag and the stem of its example file.
+            PayloadType { $($name = $tag,)* }
+        }
+
         /// A record's payload.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "each variant is the struct of its name")]
@@ -298,15 +305,9 @@ macro_rules! payloads {
             pub const EXAMPLES: &'static [&'static str] =
                 &[$(include_str!(concat!("../examples/", $tag, ".json")),)*];
 
-            /// The payload type of a claim check. Never a record's `payload_type`.
-            pub const STORED: &'static str = "stored_payload";
-
-            /// The payload type of an encrypted payload. Never a record's `payload_type`.
-            pub const ENCRYPTED: &'static str = "encrypted";
-
-            /// The payload type: its JSON tag and the stem of its example file.
-            pub fn payload_type(&self) -> &'static str {
-                match self { $(Self::$name(_) => $tag,)* }
+            /// The payload's own type: `encrypted` or `stored_payload` for a payload that hides another one.
+            pub fn payload_type(&self) -> PayloadType {
+                match self { $(Self::$name(_) => PayloadType::$name,)* }
             }
 
             /// Reads the JSON object of a payload by its `type`.
@@ -401,10 +402,10 @@ payloads! {
     47 StoredPayload = "stored_payload",
 }
 
-impl Payload {
-    /// Whether a payload of this type contains or replaces another one, whose type the facts name.
-    pub fn hides(payload_type: &str) -> bool {
-        payload_type == Self::ENCRYPTED || payload_type == Self::STORED
+impl PayloadType {
+    /// Whether a payload of this type hides another one, whose type the facts name.
+    pub fn hides(self) -> bool {
+        matches!(self, Self::Encrypted | Self::StoredPayload)
     }
 }
 

@@ -325,7 +325,7 @@ impl Body {
                 agent_id: agent_id.to_owned(),
                 turn_id: None,
                 event_family: kind.as_str().into(),
-                event_kind: facts.status.clone().unwrap_or_else(|| facts.payload_type.clone()),
+                event_kind: facts.status.clone().unwrap_or_else(|| facts.payload_type.to_string()),
                 source,
                 destination: None,
                 subject_ref: subject,

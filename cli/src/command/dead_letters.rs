@@ -11,7 +11,7 @@ use crate::{
     value::LogPosition,
 };
 use runlog_schemas::{
-    answer::{DeadLetters, ErrorKind, Feature, Outcome, Position, SkipPlan, SkipTarget},
+    answer::{DeadLetters, ErrorKind, Feature, OrOther, Outcome, Position, SkipPlan, SkipTarget},
     id::{Offset, PartitionId},
 };
 use serde::{Deserialize, Serialize};
@@ -138,7 +138,7 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
         ("detail", plan.detail.as_ref().into()),
         ("run", plan.run_id.as_ref().map(ToString::to_string).as_ref().into()),
         ("record id", Cell::from(&plan.record_id)),
-        ("payload type", plan.payload_type.as_ref().into()),
+        ("payload type", plan.payload_type.as_ref().map(OrOther::as_str).into()),
     ]);
     text.line(["every reader will ignore the record there, for good".into()]);
 }

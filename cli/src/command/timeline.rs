@@ -12,6 +12,7 @@ use crate::{
 use runlog_schemas::{
     answer::{Line, Lines},
     id::JournalSeq,
+    payload::PayloadType,
 };
 use serde_json::Value;
 
@@ -72,12 +73,14 @@ pub(super) fn human_of_all(line: &Line, text: &mut Text) {
 }
 
 fn tone(line: &Line) -> Cell {
-    let cell = Cell::from(&line.payload_type);
-    match line.payload_type.as_str() {
-        "tool_call_completed" => cell.good(),
-        "tool_call_failed" => cell.bad(),
-        "tool_call_requested" | "tool_call_attempt" | "effect_resolution" => cell.warn(),
-        "run_lifecycle" | "run_claim" => cell.strong(),
+    let cell = Cell::from(line.payload_type.as_str());
+    match line.payload_type.known() {
+        Some(PayloadType::ToolCallCompleted) => cell.good(),
+        Some(PayloadType::ToolCallFailed) => cell.bad(),
+        Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt | PayloadType::EffectResolution) => {
+            cell.warn()
+        }
+        Some(PayloadType::RunLifecycle | PayloadType::RunClaim) => cell.strong(),
         _ => cell,
     }
 }
@@ -85,19 +88,20 @@ fn tone(line: &Line) -> Cell {
 /// A payload in one line: its main members, in order. Arguments and results are JSON, so that a string that holds JSON looks
 /// different from an object.
 fn summary(payload: &Value) -> String {
-    let payload_type = payload.get("type").and_then(Value::as_str).unwrap_or_default();
+    let tag = payload.get("type").and_then(Value::as_str).unwrap_or_default();
+    let Ok(payload_type) = tag.parse() else { return payload.to_string() };
     let members: &[&str] = match payload_type {
-        "stored_payload" => &["bytes", "sha256"],
-        "run_lifecycle" => &["status", "reason"],
-        "conversation_turn" => &["kind", "content"],
-        "tool_call_requested" => &["tool_name", "arguments"],
-        "tool_call_attempt" => &["attempt", "reason"],
-        "tool_call_completed" => &["result"],
-        "tool_call_failed" => &["error_kind", "error_message"],
-        "loop_checkpoint" => &["checkpoint_id", "covers_journal_seq"],
-        "checkpoint_prune" => &["prune_covered_before"],
-        "run_claim" => &["epoch", "claimed_by"],
-        "effect_resolution" => &["decision", "result", "who", "why"],
+        PayloadType::StoredPayload => &["bytes", "sha256"],
+        PayloadType::RunLifecycle => &["status", "reason"],
+        PayloadType::ConversationTurn => &["kind", "content"],
+        PayloadType::ToolCallRequested => &["tool_name", "arguments"],
+        PayloadType::ToolCallAttempt => &["attempt", "reason"],
+        PayloadType::ToolCallCompleted => &["result"],
+        PayloadType::ToolCallFailed => &["error_kind", "error_message"],
+        PayloadType::LoopCheckpoint => &["checkpoint_id", "covers_journal_seq"],
+        PayloadType::CheckpointPrune => &["prune_covered_before"],
+        PayloadType::RunClaim => &["epoch", "claimed_by"],
+        PayloadType::EffectResolution => &["decision", "result", "who", "why"],
         _ => return payload.to_string(),
     };
     let shown = members.iter().filter_map(|name| match payload.get(*name)? {

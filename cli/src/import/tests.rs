@@ -1,5 +1,8 @@
 use super::*;
-use runlog_schemas::{json::Json, payload::ToolCallRequested};
+use runlog_schemas::{
+    json::Json,
+    payload::{PayloadType, ToolCallRequested},
+};
 
 mod recorded;
 
@@ -95,5 +98,5 @@ fn a_record_that_the_journal_would_not_take_is_refused_before_any_is_written() {
     assert!(checked(1_000_000, 1 << 20).is_ok());
     assert!(checked(1 << 20, 1 << 26).is_ok());
     let error = checked(1 << 20, 1 << 20).unwrap_err();
-    assert!(matches!(error, Error::TooLarge { event: 1, payload_type: "conversation_turn", .. }), "{error}");
+    assert!(matches!(error, Error::TooLarge { event: 1, payload_type: PayloadType::ConversationTurn, .. }), "{error}");
 }

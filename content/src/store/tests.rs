@@ -5,7 +5,7 @@ use runlog_schemas::{
     datum::Datum,
     id::RunId,
     json::Json,
-    payload::{RunClaim, ToolCallCompleted},
+    payload::{PayloadType, RunClaim, ToolCallCompleted},
 };
 use std::{fs, path::PathBuf};
 
@@ -93,7 +93,7 @@ async fn a_record_is_stowed_and_resolved_and_a_short_one_stays_whole() {
     let Payload::StoredPayload(stored) = &stowed.payload else { panic!("stored") };
     assert_eq!(fs::read(object(&dir, &stored.into())).expect("an object"), long.payload.to_bytes());
     assert_eq!(store.resolve(stored).await.expect("resolve"), long.payload);
-    let other = StoredPayload { payload_type: "tool_call_failed".into(), ..stored.clone() };
+    let other = StoredPayload { payload_type: PayloadType::ToolCallFailed.into(), ..stored.clone() };
     assert_eq!(store.resolve(&other).await.expect_err("another type").kind(), Kind::Corrupt);
 }
 

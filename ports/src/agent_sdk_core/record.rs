@@ -124,7 +124,7 @@ mod tests {
             let Ok(record) = serde_json::from_str::<JournalRecord>(&text) else { continue };
             let ours = ours(&record, &run).unwrap();
             assert_eq!(theirs(&ours).unwrap(), record, "{path:?}");
-            read.insert(ours.payload.payload_type());
+            read.insert(ours.payload.payload_type().as_str());
         }
         assert!(APPENDED.iter().all(|payload_type| read.contains(payload_type)), "{read:?}");
     }

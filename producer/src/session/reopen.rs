@@ -26,6 +26,7 @@ use runlog_schemas::{
     answer::{ErrorKind, OrOther, Pending, Recovery},
     id::RecordId,
     judge::{Reason, RunStatus},
+    payload::PayloadType,
     record::{JournalRecord, RecordKind},
 };
 
@@ -168,7 +169,10 @@ async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) ->
         state.appender.unacknowledged = None;
         return Ok(());
     }
-    let intent = matches!(sent.body.facts.payload_type.as_str(), "tool_call_requested" | "tool_call_attempt");
+    let intent = matches!(
+        sent.body.facts.payload_type.known(),
+        Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt)
+    );
     match landed(state, &id, done).await? {
         Landed::Applied if intent => {
             state.appender.unacknowledged = None;

@@ -13,7 +13,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
     judge::{RunStatus, lifecycle},
-    payload::{EffectResolution, Payload},
+    payload::{EffectResolution, Payload, PayloadType},
     record::JournalRecord,
 };
 
@@ -174,7 +174,7 @@ impl SessionState {
 
 /// Whether a record is the result of an effect.
 fn is_result(record: &JournalRecord) -> bool {
-    matches!(record.body.facts.payload_type.as_str(), "tool_call_completed" | "tool_call_failed")
+    matches!(record.body.facts.payload_type.known(), Some(PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed))
 }
 
 /// The status that a record, or one of a batch, ends its run with.

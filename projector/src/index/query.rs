@@ -9,10 +9,10 @@ use crate::index::{
     store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{Dropped, ErrorKind, Position},
+    answer::{Dropped, ErrorKind, OrOther, Position},
     codec::{self, Envelope},
     id::{Offset, PartitionId, RecordId, RunId},
-    payload::Payload,
+    payload::{Payload, PayloadType},
     record::{self, Body, JournalRecord},
 };
 use std::{ops::ControlFlow, str::FromStr};
@@ -128,13 +128,13 @@ impl Stored {
 pub(crate) fn dropped(
     place: TopicPartition<'_>,
     record_id: RecordId<&str>,
-    payload_type: &str,
+    payload_type: &OrOther<PayloadType>,
     at: (Offset, u32),
     by: Offset,
 ) -> Dropped {
     Dropped {
         record_id: record_id.to_owned(),
-        payload_type: payload_type.to_owned(),
+        payload_type: payload_type.clone(),
         position: place.position(at.0, at.1),
         dropped: place.position(by, 0),
     }
@@ -144,7 +144,7 @@ pub(crate) fn dropped(
 /// content.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
     let JournalRecord { place, body, payload } = whole(row)?;
-    let payload = match horizons.dropped_by(&body.facts.payload_type, offset, row.logged_at_millis) {
+    let payload = match horizons.dropped_by(body.facts.payload_type.as_str(), offset, row.logged_at_millis) {
         Some(by) => Content::Dropped(by),
         None => Content::Available(payload),
     };

@@ -13,7 +13,7 @@ use runlog_schemas::{
     draft::{self, Draft},
     headers,
     id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
-    judge::{Head, Reason},
+    judge::{Head, Reason, lifecycle::LifecycleStatus},
     payload::{EffectResolution, Payload, RunClaim},
     record::{JournalRecord, RecordKind},
 };
@@ -458,7 +458,7 @@ impl Projector {
             Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
         };
         if seen.revision.is_none() {
-            let pending = status == store::effects::PENDING;
+            let pending = status == LifecycleStatus::Pending;
             let message = || no_revision(run_id, Some(id.borrow()));
             let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
             return Err(if pending { blind() } else { not_pending() });

@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, SkipPlan, SkipTarget},
+    answer::{ErrorKind, OrOther, SkipPlan, SkipTarget},
     codec,
     id::{Offset, OrEmpty, PartitionId},
     payload::Skip,
@@ -66,7 +66,7 @@ pub(super) async fn append(
         let message = format!(
             "{partition}:{offset} can be read, and its partition did not stop there: a skip would void {} of run {}. \
              Nothing happened; force skips it all the same",
-            plan.payload_type.as_deref().unwrap_or("a record"),
+            plan.payload_type.as_ref().map_or("a record", OrOther::as_str),
             plan.run_id.as_ref().map_or("(none)", |run_id| run_id.as_str()),
         );
         return Err(Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()));

@@ -1,10 +1,11 @@
 //! Records that carry a summary for event streams.
 
-use super::Position;
+use super::{OrOther, Position};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
 use crate::{
     id::{JournalSeq, PartitionId, RecordId, RunId},
+    payload::PayloadType,
     record::EventIndexProjection,
 };
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub struct Event {
     /// Its `journal_seq`; 0 if its kind has none.
     pub journal_seq: JournalSeq,
     /// The type of its payload.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,

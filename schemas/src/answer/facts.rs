@@ -1,9 +1,12 @@
 //! Facts that hold at a time.
 
-use super::Position;
-use crate::id::{JournalSeq, RecordId, RunId};
+use super::{OrOther, Position};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
+use crate::{
+    id::{JournalSeq, RecordId, RunId},
+    payload::PayloadType,
+};
 use serde::{Deserialize, Serialize};
 
 /// A fact that holds, and the record that states it.
@@ -29,7 +32,7 @@ pub struct Fact {
     /// Its `journal_seq`; 0 if its kind has none.
     pub journal_seq: JournalSeq,
     /// The type of its payload.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
 }
 
 /// A page of the facts of a run that hold at a time.

@@ -1,9 +1,12 @@
 //! Retention horizons, and the content that they deleted.
 
-use super::{Outcome, Position};
-use crate::id::{PartitionId, RecordId};
+use super::{OrOther, Outcome, Position};
 #[cfg(feature = "openapi")]
 use crate::openapi::form;
+use crate::{
+    id::{PartitionId, RecordId},
+    payload::PayloadType,
+};
 use serde::{Deserialize, Serialize};
 
 /// Content of a record that a retention horizon deleted. What the record did is known without it.
@@ -13,7 +16,7 @@ pub struct Dropped {
     /// The record.
     pub record_id: RecordId,
     /// The type of its payload.
-    pub payload_type: String,
+    pub payload_type: OrOther<PayloadType>,
     /// Its position.
     pub position: Position,
     /// The horizon's position.

@@ -5,6 +5,7 @@ use super::{OrOther, Position};
 use crate::openapi::form;
 use crate::{
     id::{OrEmpty, PartitionId, RecordId, RunId},
+    payload::PayloadType,
     symbols,
 };
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,7 @@ pub struct SkipPlan {
     /// Its id.
     pub record_id: OrEmpty<RecordId>,
     /// Its payload's type.
-    pub payload_type: Option<String>,
+    pub payload_type: Option<OrOther<PayloadType>>,
 }
 
 /// What a retention horizon would delete.

@@ -1,6 +1,6 @@
 //! The states of approvals, wake conditions, messages and write-backs.
 
-use super::Position;
+use super::{LifecycleStatus, OrOther, Position};
 use crate::id::{Epoch, JournalSeq, RecordId};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct Standing {
     /// Of a write-back: the epoch that staged it.
     pub epoch: Option<Epoch>,
     /// The state, as the record that set it says.
-    pub status: String,
+    pub status: OrOther<LifecycleStatus>,
     /// The first record's `journal_seq`; 0 where it is not numbered.
     pub journal_seq: JournalSeq,
     /// The position of its first record.

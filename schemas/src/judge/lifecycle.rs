@@ -17,6 +17,8 @@ use crate::{
     datum,
     datum::Sha256,
     id::{Epoch, RecordId},
+    or_other::OrOther,
+    payload::PayloadType,
     symbols,
 };
 
@@ -47,6 +49,24 @@ impl EffectKind {
 }
 
 symbols! {
+    /// The states of all families. Stored as text: the order is free.
+    LifecycleStatus {
+        Accepted = "accepted", Applied = "applied", Approved = "approved", ApprovedForSession = "approved_for_session",
+        Cancelled = "cancelled", Committed = "committed", Completed = "completed", Created = "created",
+        Deduped = "deduped", Delivered = "delivered", Denied = "denied",
+        DeniedBeforeExecution = "denied_before_execution", DispatchIntentRecorded = "dispatch_intent_recorded",
+        Dispatched = "dispatched", DispatcherUnavailable = "dispatcher_unavailable", Expired = "expired",
+        Failed = "failed", HostConfigurationNeeded = "host_configuration_needed", Intent = "intent",
+        IntentRecorded = "intent_recorded", Pending = "pending", PolicyDenied = "policy_denied",
+        ReconciliationNeeded = "reconciliation_needed", RecoveryRequired = "recovery_required",
+        Registered = "registered", Rejected = "rejected", RequestModified = "request_modified",
+        Requested = "requested", Responded = "responded", ResultRewritten = "result_rewritten",
+        Reverted = "reverted", RunJoined = "run_joined", RunLeft = "run_left", SkippedOptional = "skipped_optional",
+        Staged = "staged", TimedOut = "timed_out", Triggered = "triggered", Unknown = "unknown",
+    }
+}
+
+symbols! {
     /// The status of an effect: `pending`, or one of the states in which an effect of any kind ends.
     EffectStatus {
         Pending = "pending", Completed = "completed", Failed = "failed", TimedOut = "timed_out",
@@ -56,6 +76,8 @@ symbols! {
         SkippedOptional = "skipped_optional",
     }
 }
+
+use LifecycleStatus as S;
 
 impl EffectStatus {
     /// Whether the effect happened. `deduped` counts: another delivery was made. So does `result_rewritten`: the tool
@@ -70,36 +92,39 @@ impl Family {
     pub const EFFECTS: [Self; 3] = [Self::Effect, Self::Tool, Self::Delivery];
 
     /// The family of a payload type.
-    pub fn of(payload_type: &str) -> Option<Self> {
+    pub fn of(payload_type: PayloadType) -> Option<Self> {
         Some(match payload_type {
-            "effect_intent" | "effect_result" | "terminal_result" => Self::Effect,
-            "tool" => Self::Tool,
-            "output_delivery" => Self::Delivery,
-            "approval" => Self::Approval,
-            "wake" => Self::Wake,
-            "run_message" => Self::Message,
-            "write_back_staged" | "write_back_committed" | "write_back_rejected" => Self::WriteBack,
-            "code_edit_proposal" => Self::Proposal,
-            "agent_pool" => Self::Pool,
+            PayloadType::EffectIntent | PayloadType::EffectResult | PayloadType::TerminalResult => Self::Effect,
+            PayloadType::Tool => Self::Tool,
+            PayloadType::OutputDelivery => Self::Delivery,
+            PayloadType::Approval => Self::Approval,
+            PayloadType::Wake => Self::Wake,
+            PayloadType::RunMessage => Self::Message,
+            PayloadType::WriteBackStaged | PayloadType::WriteBackCommitted | PayloadType::WriteBackRejected => {
+                Self::WriteBack
+            }
+            PayloadType::CodeEditProposal => Self::Proposal,
+            PayloadType::AgentPool => Self::Pool,
             _ => return None,
         })
     }
 
-    /// Whether an effect in the open state `status` may have happened. A tool that is only requested has not started.
-    pub fn may_have_happened(self, status: &str) -> bool {
+    /// Whether an effect in the open state `status` may have happened. A tool that is only requested has not started; in
+    /// an unknown state it may have.
+    pub fn may_have_happened(self, status: &OrOther<S>) -> bool {
         match self {
             Self::Effect | Self::Delivery => true,
-            Self::Tool => !matches!(status, "requested" | "request_modified"),
+            Self::Tool => !matches!(status.known(), Some(S::Requested | S::RequestModified)),
             _ => false,
         }
     }
 
     /// Whether `status` marks the start of an effect; once more, it marks a restart.
-    pub fn starts(self, status: &str) -> bool {
+    pub fn starts(self, status: &OrOther<S>) -> bool {
         match self {
-            Self::Effect => status == "intent",
-            Self::Tool => status == "intent_recorded",
-            Self::Delivery => status == "requested",
+            Self::Effect => *status == S::Intent,
+            Self::Tool => *status == S::IntentRecorded,
+            Self::Delivery => *status == S::Requested,
             _ => false,
         }
     }
@@ -118,118 +143,123 @@ impl Family {
         }
     }
 
-    fn row(self, status: &str) -> Option<&'static Row> {
-        self.rows().iter().find(|row| row.status == status)
+    fn row(self, status: &OrOther<S>) -> Option<&'static Row> {
+        self.rows().iter().find(|row| *status == row.status)
     }
 }
 
 /// A state of a family.
 struct Row {
-    status: &'static str,
+    status: S,
     ends: bool,
     /// A record of a lower rank than the current state changes no state.
     rank: u8,
     /// The end states that it may follow. It may follow every open state.
-    follows: &'static [&'static str],
+    follows: &'static [S],
 }
 
-const fn open(rank: u8, status: &'static str) -> Row {
+const fn open(rank: u8, status: S) -> Row {
     Row { status, ends: false, rank, follows: &[] }
 }
 
-const fn end(status: &'static str, follows: &'static [&'static str]) -> Row {
+const fn end(status: S, follows: &'static [S]) -> Row {
     Row { status, ends: true, rank: 8, follows }
 }
 
 /// `unknown` is an open state: the effect may have happened.
 const EFFECT: &[Row] = &[
-    open(0, "intent"),
-    open(1, "unknown"),
-    end("completed", &[]),
-    end("failed", &[]),
-    end("timed_out", &[]),
-    end("cancelled", &[]),
-    end("denied_before_execution", &[]),
+    open(0, S::Intent),
+    open(1, S::Unknown),
+    end(S::Completed, &[]),
+    end(S::Failed, &[]),
+    end(S::TimedOut, &[]),
+    end(S::Cancelled, &[]),
+    end(S::DeniedBeforeExecution, &[]),
 ];
 
 const TOOL: &[Row] = &[
-    open(0, "requested"),
-    open(0, "request_modified"),
-    open(1, "intent_recorded"),
-    open(2, "unknown"),
-    open(3, "recovery_required"),
-    end("completed", &[]),
-    end("failed", &[]),
-    end("timed_out", &[]),
-    end("cancelled", &[]),
-    end("denied_before_execution", &[]),
-    end("result_rewritten", &["completed", "failed", "result_rewritten"]),
+    open(0, S::Requested),
+    open(0, S::RequestModified),
+    open(1, S::IntentRecorded),
+    open(2, S::Unknown),
+    open(3, S::RecoveryRequired),
+    end(S::Completed, &[]),
+    end(S::Failed, &[]),
+    end(S::TimedOut, &[]),
+    end(S::Cancelled, &[]),
+    end(S::DeniedBeforeExecution, &[]),
+    end(S::ResultRewritten, &[S::Completed, S::Failed, S::ResultRewritten]),
 ];
 
 /// `deduped` has a lower rank than `completed`: the repeat of a completed delivery leaves it completed.
 const DELIVERY: &[Row] = &[
-    open(0, "requested"),
-    open(1, "reconciliation_needed"),
-    end("completed", &["completed"]),
-    end("failed", &["failed"]),
-    Row { rank: 7, ..end("deduped", &["completed", "deduped"]) },
-    end("host_configuration_needed", &["host_configuration_needed"]),
-    end("policy_denied", &["policy_denied"]),
-    end("skipped_optional", &["skipped_optional"]),
+    open(0, S::Requested),
+    open(1, S::ReconciliationNeeded),
+    end(S::Completed, &[S::Completed]),
+    end(S::Failed, &[S::Failed]),
+    Row { rank: 7, ..end(S::Deduped, &[S::Completed, S::Deduped]) },
+    end(S::HostConfigurationNeeded, &[S::HostConfigurationNeeded]),
+    end(S::PolicyDenied, &[S::PolicyDenied]),
+    end(S::SkippedOptional, &[S::SkippedOptional]),
 ];
 
 /// A decision is recorded as a dispatch result, as a response, or as both, which must agree.
 const APPROVAL: &[Row] = &[
-    open(0, "requested"),
-    open(1, "dispatch_intent_recorded"),
-    open(2, "dispatched"),
-    open(3, "recovery_required"),
-    end("approved", &["approved"]),
-    end("approved_for_session", &["approved_for_session"]),
-    end("denied", &["denied"]),
-    end("timed_out", &["timed_out"]),
-    end("cancelled", &["cancelled"]),
-    end("dispatcher_unavailable", &["dispatcher_unavailable"]),
+    open(0, S::Requested),
+    open(1, S::DispatchIntentRecorded),
+    open(2, S::Dispatched),
+    open(3, S::RecoveryRequired),
+    end(S::Approved, &[S::Approved]),
+    end(S::ApprovedForSession, &[S::ApprovedForSession]),
+    end(S::Denied, &[S::Denied]),
+    end(S::TimedOut, &[S::TimedOut]),
+    end(S::Cancelled, &[S::Cancelled]),
+    end(S::DispatcherUnavailable, &[S::DispatcherUnavailable]),
 ];
 
-const WAKE: &[Row] =
-    &[open(0, "registered"), end("triggered", &[]), end("timed_out", &[]), end("cancelled", &[]), end("failed", &[])];
+const WAKE: &[Row] = &[
+    open(0, S::Registered),
+    end(S::Triggered, &[]),
+    end(S::TimedOut, &[]),
+    end(S::Cancelled, &[]),
+    end(S::Failed, &[]),
+];
 
 /// A message may have several receivers, and several of them may respond.
 const MESSAGE: &[Row] = &[
-    open(0, "accepted"),
-    Row { rank: 7, ..end("delivered", &["delivered", "responded"]) },
-    end("responded", &["delivered", "responded"]),
-    end("failed", &["delivered"]),
-    end("timed_out", &["delivered"]),
-    end("expired", &["delivered"]),
-    end("cancelled", &["delivered"]),
+    open(0, S::Accepted),
+    Row { rank: 7, ..end(S::Delivered, &[S::Delivered, S::Responded]) },
+    end(S::Responded, &[S::Delivered, S::Responded]),
+    end(S::Failed, &[S::Delivered]),
+    end(S::TimedOut, &[S::Delivered]),
+    end(S::Expired, &[S::Delivered]),
+    end(S::Cancelled, &[S::Delivered]),
 ];
 
 /// `committed` is final: a later rejection is accepted and changes nothing.
 const WRITE_BACK: &[Row] =
-    &[open(0, "staged"), end("committed", &[]), Row { rank: 7, ..end("rejected", &["committed", "rejected"]) }];
+    &[open(0, S::Staged), end(S::Committed, &[]), Row { rank: 7, ..end(S::Rejected, &[S::Committed, S::Rejected]) }];
 
 const PROPOSAL: &[Row] = &[
-    open(0, "pending"),
-    open(1, "approved"),
-    end("denied", &["denied"]),
-    end("applied", &["applied", "reverted"]),
-    end("reverted", &["applied", "reverted"]),
+    open(0, S::Pending),
+    open(1, S::Approved),
+    end(S::Denied, &[S::Denied]),
+    end(S::Applied, &[S::Applied, S::Reverted]),
+    end(S::Reverted, &[S::Applied, S::Reverted]),
 ];
 
 /// A run may join and leave any number of times.
 const POOL: &[Row] = &[
-    Row { follows: &["run_left"], ..open(0, "created") },
-    Row { follows: &["run_left"], ..open(1, "run_joined") },
-    Row { rank: 1, ..end("run_left", &["run_left"]) },
+    Row { follows: &[S::RunLeft], ..open(0, S::Created) },
+    Row { follows: &[S::RunLeft], ..open(1, S::RunJoined) },
+    Row { rank: 1, ..end(S::RunLeft, &[S::RunLeft]) },
 ];
 
 /// The state of an object with a lifecycle.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct State {
-    /// The state's name.
-    pub status: String,
+    /// The state.
+    pub status: OrOther<LifecycleStatus>,
     /// Whether it is an end state.
     pub ended: bool,
     /// The payload hash of the record that set it.
@@ -241,13 +271,13 @@ datum!(State { status, ended, set_by, has_evidence });
 
 /// The state that a record reports, and of which object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusReport<'a> {
+pub struct StatusReport {
     /// The family.
     pub family: Family,
     /// The object's key within the run.
     pub key: String,
-    /// The reported state.
-    pub status: &'a str,
+    /// The reported state. A later version of the contract may have states that this build does not know.
+    pub status: OrOther<LifecycleStatus>,
 }
 
 /// How a record changes an object's state.
@@ -261,11 +291,11 @@ pub enum StateChange {
     Ended,
 }
 
-impl<'a> StatusReport<'a> {
+impl StatusReport {
     /// The state that a record reports; none if its payload type has no lifecycle or its facts have no key or status.
-    pub fn of(record: &'a Envelope<'_>) -> Option<Self> {
+    pub fn of(record: &Envelope<'_>) -> Option<Self> {
         let facts = &record.facts;
-        let family = Family::of(&facts.payload_type)?;
+        let family = Family::of(*facts.payload_type.known()?)?;
         let (key, status) = (facts.key.as_deref()?, facts.status.as_deref()?);
         // The key becomes part of row keys and answers, so it has the limits of a record id.
         RecordId::new(key).ok()?;
@@ -278,17 +308,17 @@ impl<'a> StatusReport<'a> {
             Family::WriteBack => write_back_key(record.writer_epoch, key),
             _ => key.to_owned(),
         };
-        Some(Self { family, key, status })
+        Some(Self { family, key, status: OrOther::of(status) })
     }
 
     /// Whether the status is one of the family's states.
     pub fn known(&self) -> bool {
-        self.family.row(self.status).is_some()
+        self.family.row(&self.status).is_some()
     }
 
     /// The state change that a legal record makes.
-    pub fn change_from(&self, before: Option<&str>) -> StateChange {
-        let Some(row) = self.family.row(self.status) else { return StateChange::Unchanged };
+    pub fn change_from(&self, before: Option<&OrOther<LifecycleStatus>>) -> StateChange {
+        let Some(row) = self.family.row(&self.status) else { return StateChange::Unchanged };
         let before = before.and_then(|before| self.family.row(before));
         match before {
             Some(before) if before.rank > row.rank => StateChange::Unchanged,
@@ -299,7 +329,7 @@ impl<'a> StatusReport<'a> {
 
     /// Whether the record may follow the current state: `Ok(no_op)`, or the reason for refusal.
     pub(super) fn judge(&self, record: &Envelope<'_>, before: Option<&State>) -> Result<bool, Reason> {
-        let commits = self.family == Family::WriteBack && self.status == "committed";
+        let commits = self.family == Family::WriteBack && self.status == S::Committed;
         let Some(before) = before else { return if commits { Err(Reason::NotStaged) } else { Ok(false) } };
         if !before.ended {
             return Ok(false);
@@ -308,10 +338,10 @@ impl<'a> StatusReport<'a> {
             return Ok(true);
         }
         // The contract writes this marker in addition to the effect's own result.
-        let marks = record.facts.payload_type == "terminal_result" && before.status == self.status;
-        match self.family.row(self.status) {
+        let marks = record.facts.payload_type == PayloadType::TerminalResult && before.status == self.status;
+        match self.family.row(&self.status) {
             None => Ok(false),
-            Some(row) if marks || row.follows.contains(&before.status.as_str()) => Ok(false),
+            Some(row) if marks || row.follows.iter().any(|status| before.status == *status) => Ok(false),
             Some(_) if commits => Err(Reason::NotStaged),
             Some(_) => Err(Reason::Transition),
         }
@@ -330,8 +360,8 @@ pub fn write_back_of(key: &str) -> Option<(u64, Epoch)> {
 }
 
 /// The run's status that a record ends it with: the contract's lifecycle, or its terminal marker.
-pub fn run_ends_as(payload_type: &str, status: &str) -> Option<RunStatus> {
-    if !matches!(payload_type, "run_lifecycle" | "terminal_result") {
+pub fn run_ends_as(payload_type: &OrOther<PayloadType>, status: &str) -> Option<RunStatus> {
+    if !matches!(payload_type.known(), Some(PayloadType::RunLifecycle | PayloadType::TerminalResult)) {
         return None;
     }
     match status {

@@ -10,8 +10,8 @@ use crate::{
     json::Json,
     messages::MessageSpan,
     payload::{
-        ConversationTurn, EffectResolution, LoopCheckpoint, Payload, RunClaim, RunLifecycle, ToolCallAttempt,
-        ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        ConversationTurn, EffectResolution, LoopCheckpoint, Payload, PayloadType, RunClaim, RunLifecycle,
+        ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
     },
     record::JournalRecord,
 };
@@ -145,13 +145,13 @@ impl Run {
 
     fn apply(&mut self, record: &Envelope<'_>) {
         self.step(record);
-        let ended = match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
-            ("tool_call_requested", _) => {
+        let ended = match (record.facts.payload_type.known().unwrap(), record.facts.status.as_deref()) {
+            (PayloadType::ToolCallRequested, _) => {
                 let call = CallState { status: CallStatus::Pending, outcome_hash: None, has_evidence: false };
                 self.calls.insert(record.record_id.to_owned(), call);
                 return;
             }
-            ("loop_checkpoint", _) => {
+            (PayloadType::LoopCheckpoint, _) => {
                 let facts = &record.facts;
                 let base = facts.base.as_ref().map_or(&[][..], |base| &self.checkpoints[base].0);
                 let own: Vec<u64> = facts.message_bytes.iter().copied().map(u64::from).collect();
@@ -162,12 +162,14 @@ impl Run {
                 return;
             }
             // This one hides them all.
-            ("checkpoint_prune", _) => {
+            (PayloadType::CheckpointPrune, _) => {
                 self.checkpoints.values_mut().for_each(|(_, pruned)| *pruned = true);
                 return;
             }
-            ("tool_call_completed", _) | ("effect_resolution", Some("done" | "adopt")) => CallStatus::Completed,
-            ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => CallStatus::Failed,
+            (PayloadType::ToolCallCompleted, _) | (PayloadType::EffectResolution, Some("done" | "adopt")) => {
+                CallStatus::Completed
+            }
+            (PayloadType::ToolCallFailed, _) | (PayloadType::EffectResolution, Some("give_up")) => CallStatus::Failed,
             _ => return,
         };
         let Some(call) = self.calls.get_mut(record.facts.answers.as_ref().unwrap()) else { return };
@@ -179,12 +181,12 @@ impl Run {
         let Some(step) = lifecycle::StatusReport::of(record) else { return };
         let key = (step.family, step.key.clone());
         let before = self.states.get(&key);
-        let ended = match step.change_from(before.map(|state| state.status.as_str())) {
+        let ended = match step.change_from(before.map(|state| &state.status)) {
             lifecycle::StateChange::Unchanged => return,
             lifecycle::StateChange::Open => false,
             lifecycle::StateChange::Ended => true,
         };
-        let (status, set_by) = (step.status.to_owned(), record.payload_hash());
+        let (status, set_by) = (step.status, record.payload_hash());
         self.states.insert(key, State { status, ended, set_by, has_evidence: false });
     }
 

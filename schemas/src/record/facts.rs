@@ -5,8 +5,9 @@ use crate::{
     id::{Epoch, Fingerprint, JournalSeq, RecordId},
     json::Json,
     messages::MessageSpan,
+    or_other::OrOther,
     payload::{
-        Payload,
+        Payload, PayloadType,
         approval::{Approval, ApprovalDecision},
         observed::ToolJournalEntry,
         output_delivery::OutputDelivery,
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 /// them from the payload; a reader uses these fields alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
-    /// The payload's type.
-    pub payload_type: String,
+    /// The payload's type. No kind of record carries one that this build does not know.
+    pub payload_type: OrOther<PayloadType>,
     /// The payload's status or decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
@@ -154,7 +155,7 @@ impl Facts {
 
     /// The facts of a payload.
     pub fn of(payload: &Payload) -> Self {
-        let mut facts = Self { payload_type: payload.payload_type().to_owned(), ..Self::default() };
+        let mut facts = Self { payload_type: payload.payload_type().into(), ..Self::default() };
         match payload {
             Payload::RunLifecycle(p) => facts.status = Some(p.status.clone()),
             Payload::ToolCallRequested(p) => {

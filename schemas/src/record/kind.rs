@@ -1,6 +1,10 @@
 //! Kinds of records: which payloads they carry, and which rules apply to them.
 
-use crate::{payload::Payload, symbols};
+use crate::{
+    or_other::OrOther,
+    payload::{Payload, PayloadType},
+    symbols,
+};
 
 symbols! {
     /// The contract's record kinds, then Runlog's own.
@@ -35,8 +39,8 @@ impl RecordKind {
     ///
     /// The contract has no kind for some payloads and no payload for some kinds, so any of its kinds carries any of its
     /// payloads. A kind of Runlog's own carries only its own payloads: a writer cannot choose the rules for a record.
-    pub fn carries(self, payload_type: &str) -> bool {
-        match of_type(payload_type) {
+    pub fn carries(self, payload_type: &OrOther<PayloadType>) -> bool {
+        match payload_type.known().copied().and_then(of_type) {
             None => false,
             Some(Self::HostPayload) => self == Self::HostPayload || self.of_contract(),
             Some(kind) if kind.of_contract() => self.of_contract(),
@@ -66,52 +70,54 @@ impl RecordKind {
     }
 }
 
-/// The kind for a payload type; none for an unknown, stored or encrypted one.
-fn of_type(payload_type: &str) -> Option<RecordKind> {
+/// The kind for a payload type; none for a stored or encrypted one.
+fn of_type(payload_type: PayloadType) -> Option<RecordKind> {
     Some(match payload_type {
-        "run_lifecycle" | "terminal_result" => RecordKind::Run,
-        "turn_lifecycle" => RecordKind::Turn,
-        "context_projection" => RecordKind::Context,
-        "model_attempt" => RecordKind::ModelAttempt,
-        "message" => RecordKind::Message,
-        "structured_output" => RecordKind::StructuredOutput,
-        "approval" => RecordKind::Approval,
-        "tool" => RecordKind::Tool,
-        "output_delivery" => RecordKind::OutputDispatch,
-        "hook" => RecordKind::Hook,
-        "stream_rule" => RecordKind::StreamRule,
-        "realtime_session" => RecordKind::RealtimeSession,
-        "isolation" => RecordKind::Isolation,
-        "child_lifecycle" => RecordKind::ChildLifecycle,
-        "agent_pool" => RecordKind::AgentPool,
-        "run_message" => RecordKind::RunMessage,
-        "wake" => RecordKind::Wake,
-        "subagent" => RecordKind::Subagent,
-        "extension_action" => RecordKind::ExtensionAction,
-        "effect_intent" => RecordKind::EffectIntent,
-        "effect_result" => RecordKind::EffectResult,
-        "checkpoint" => RecordKind::Checkpoint,
-        "recovery" => RecordKind::Recovery,
-        "conversation_turn" => RecordKind::ConversationTurn,
-        "tool_call_requested"
-        | "tool_call_attempt"
-        | "tool_call_completed"
-        | "tool_call_failed"
-        | "tool_journal_entry" => RecordKind::ToolCall,
-        "loop_checkpoint" => RecordKind::LoopCheckpoint,
-        "checkpoint_prune" => RecordKind::CheckpointPrune,
-        "run_claim" => RecordKind::RunClaim,
-        "effect_resolution" => RecordKind::EffectResolution,
-        "skip" => RecordKind::Skip,
-        "genesis" => RecordKind::Genesis,
-        "write_back_staged" | "write_back_committed" | "write_back_rejected" => RecordKind::WriteBack,
-        "code_edit_proposal" => RecordKind::CodeEditProposal,
-        "retraction" => RecordKind::Retraction,
-        "erasure" => RecordKind::Erasure,
-        "fork" => RecordKind::Fork,
-        "retention_horizon" => RecordKind::RetentionHorizon,
-        "batch" => RecordKind::Batch,
-        "host_payload" => RecordKind::HostPayload,
-        _ => return None,
+        PayloadType::RunLifecycle | PayloadType::TerminalResult => RecordKind::Run,
+        PayloadType::TurnLifecycle => RecordKind::Turn,
+        PayloadType::ContextProjection => RecordKind::Context,
+        PayloadType::ModelAttempt => RecordKind::ModelAttempt,
+        PayloadType::Message => RecordKind::Message,
+        PayloadType::StructuredOutput => RecordKind::StructuredOutput,
+        PayloadType::Approval => RecordKind::Approval,
+        PayloadType::Tool => RecordKind::Tool,
+        PayloadType::OutputDelivery => RecordKind::OutputDispatch,
+        PayloadType::Hook => RecordKind::Hook,
+        PayloadType::StreamRule => RecordKind::StreamRule,
+        PayloadType::RealtimeSession => RecordKind::RealtimeSession,
+        PayloadType::Isolation => RecordKind::Isolation,
+        PayloadType::ChildLifecycle => RecordKind::ChildLifecycle,
+        PayloadType::AgentPool => RecordKind::AgentPool,
+        PayloadType::RunMessage => RecordKind::RunMessage,
+        PayloadType::Wake => RecordKind::Wake,
+        PayloadType::Subagent => RecordKind::Subagent,
+        PayloadType::ExtensionAction => RecordKind::ExtensionAction,
+        PayloadType::EffectIntent => RecordKind::EffectIntent,
+        PayloadType::EffectResult => RecordKind::EffectResult,
+        PayloadType::Checkpoint => RecordKind::Checkpoint,
+        PayloadType::Recovery => RecordKind::Recovery,
+        PayloadType::ConversationTurn => RecordKind::ConversationTurn,
+        PayloadType::ToolCallRequested
+        | PayloadType::ToolCallAttempt
+        | PayloadType::ToolCallCompleted
+        | PayloadType::ToolCallFailed
+        | PayloadType::ToolJournalEntry => RecordKind::ToolCall,
+        PayloadType::LoopCheckpoint => RecordKind::LoopCheckpoint,
+        PayloadType::CheckpointPrune => RecordKind::CheckpointPrune,
+        PayloadType::RunClaim => RecordKind::RunClaim,
+        PayloadType::EffectResolution => RecordKind::EffectResolution,
+        PayloadType::Skip => RecordKind::Skip,
+        PayloadType::Genesis => RecordKind::Genesis,
+        PayloadType::WriteBackStaged | PayloadType::WriteBackCommitted | PayloadType::WriteBackRejected => {
+            RecordKind::WriteBack
+        }
+        PayloadType::CodeEditProposal => RecordKind::CodeEditProposal,
+        PayloadType::Retraction => RecordKind::Retraction,
+        PayloadType::Erasure => RecordKind::Erasure,
+        PayloadType::Fork => RecordKind::Fork,
+        PayloadType::RetentionHorizon => RecordKind::RetentionHorizon,
+        PayloadType::Batch => RecordKind::Batch,
+        PayloadType::HostPayload => RecordKind::HostPayload,
+        PayloadType::Encrypted | PayloadType::StoredPayload => return None,
     })
 }

@@ -9,7 +9,7 @@ use runlog_schemas::{
     id::RunId,
     original::original,
     payload::{
-        Payload, RunLifecycle,
+        Payload, PayloadType, RunLifecycle,
         wrapped::{BATCH_RECORDS_MAX, Batch},
     },
     record::{JournalRecord, RecordKind},
@@ -57,7 +57,8 @@ fn an_example_survives_the_way_into_the_log_and_back() {
         assert_eq!(partition.is_some(), *tag == "skip");
         let text = given.to_string();
         let record = Draft::parse(&text).unwrap_or_else(|error| panic!("{tag}: {error}")).record;
-        assert_eq!(record.body.facts.payload_type == **tag, !Payload::hides(tag));
+        let known: PayloadType = tag.parse().unwrap();
+        assert_eq!(record.body.facts.payload_type == known, !known.hides());
         let stored = codec::decode(codec::unframe(&codec::encode(&record)).unwrap()).unwrap();
         assert_eq!(stored, record, "{tag}");
         let printed = serde_json::to_string(&stored).unwrap();
@@ -142,7 +143,7 @@ fn a_kind_of_runlogs_own_carries_its_own_payloads_alone() {
         assert!(codec::read(&codec::encode(&record)).is_err(), "{kind}");
     }
     let mut record = Draft::parse(&format!(r#"{{"run_id":"r","payload":{marker}}}"#)).unwrap().record;
-    record.body.facts.payload_type = "run_lifecycle".into();
+    record.body.facts.payload_type = PayloadType::RunLifecycle.into();
     assert!(codec::read(&codec::encode(&record)).is_err(), "facts that tell another story than the payload");
 }
 

@@ -6,7 +6,8 @@ use runlog_schemas::{
     datum::Datum,
     draft::{self, Draft},
     id::OrEmpty,
-    payload::{ContentMismatch, Payload, StoredPayload},
+    or_other::OrOther,
+    payload::{ContentMismatch, Payload, PayloadType, StoredPayload},
     record::{JournalRecord, RecordKind},
 };
 
@@ -22,8 +23,8 @@ fn taken_out() -> Vec<(JournalRecord, JournalRecord, Vec<u8>)> {
 #[test]
 fn a_record_is_judged_alike_wherever_its_payload_is() {
     let all = taken_out();
-    let stays = |tag: &&&str| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **tag);
-    let stay: Vec<_> = Payload::TYPES.iter().filter(stays).copied().collect();
+    let stays = |known: &&PayloadType| all.iter().all(|(whole, ..)| whole.payload.payload_type() != **known);
+    let stay: Vec<_> = PayloadType::ALL.iter().filter(stays).map(|known| known.as_str()).collect();
     assert_eq!(stay, ["run_claim", "skip", "genesis", "retention_horizon", "batch", "stored_payload"]);
     for (whole, left, content) in all {
         let (inline, stored) = (codec::encode(&whole), codec::encode(&left));
@@ -64,11 +65,11 @@ fn content_that_is_not_what_was_named_is_refused() {
     assert!(stored.open(&content[1..]).is_err() && stored.open(&[&content[..], b"x"].concat()).is_err());
     let lying = StoredPayload { bytes: stored.bytes + 1, ..stored.clone() };
     assert!(lying.open(&content).is_err());
-    let other = StoredPayload { payload_type: "loop_checkpoint".into(), ..stored };
+    let other = StoredPayload { payload_type: PayloadType::LoopCheckpoint.into(), ..stored };
     assert_eq!(other.open(&content), Err(ContentMismatch::NotOfType("loop_checkpoint".into())));
     // Not even one that stands for another.
     let nested = Payload::from(other).to_bytes();
-    assert!(StoredPayload::of("tool_call_completed", &nested).open(&nested).is_err());
+    assert!(StoredPayload::of(PayloadType::ToolCallCompleted, &nested).open(&nested).is_err());
 }
 
 #[test]
@@ -88,9 +89,9 @@ fn what_the_projection_reads_itself_is_never_elsewhere() {
     for (facts, content) in
         [("conversation_turn", None), ("stored_payload", None), ("stored_payload", Some("encrypted"))]
     {
-        record.body.facts.payload_type = facts.into();
+        record.body.facts.payload_type = OrOther::of(facts);
         if let (Payload::StoredPayload(stored), Some(content)) = (&mut record.payload, content) {
-            stored.payload_type = content.into();
+            stored.payload_type = OrOther::of(content);
         }
         assert!(malformed(&record), "facts of {facts} for a {content:?}");
         assert!(Draft::parse(&serde_json::to_string(&record).unwrap()).is_err(), "{facts} for a {content:?}");

@@ -9,7 +9,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{JournalSeq, RecordId},
     payload::{
-        ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested,
+        ConversationTurn, LoopCheckpoint, Payload, PayloadType, RunLifecycle, ToolCallCompleted, ToolCallRequested,
         observed::{CodeEditProposal, ProposalStatus, ToolJournalEntry},
         run::Message,
         wrapped::HostPayload,
@@ -204,7 +204,7 @@ pub async fn records_are_read_as_they_were_written(backend: &Backend) {
                 break;
             }
         }
-        found.retain(|(_, record)| record.payload.payload_type() != "run_claim");
+        found.retain(|(_, record)| record.payload.payload_type() != PayloadType::RunClaim);
         let wanted: Vec<_> = wrote.iter().filter(|(_, _, key)| which.is_none_or(|which| which == *key)).collect();
         assert_eq!(found.len(), wanted.len(), "{which:?}");
         for ((at, read), (position, record, _)) in found.iter().zip(wanted) {

@@ -45,7 +45,10 @@ async fn run(http: &reqwest::Client, url: &str, story: &Story) -> anyhow::Result
     for at in 0..story.calls.len() {
         call(http, &base, story, at).await.with_context(|| format!("call {at} of {}", story.run_id()))?;
     }
-    let last = story.records.iter().rfind(|record| record.payload.payload_type() == "loop_checkpoint");
+    let last = story
+        .records
+        .iter()
+        .rfind(|record| record.payload.payload_type() == runlog_schemas::payload::PayloadType::LoopCheckpoint);
     if let Some(last) = last {
         let found = get(http, &format!("{base}/checkpoints/latest?consistency=eventual")).await?;
         let written = serde_json::to_value(&last.payload)?;

@@ -9,7 +9,11 @@ use std::{
 
 use anyhow::{Context, ensure};
 use runlog_log::{Log, Offset, PartitionId, kafka::KafkaConfig, kafka::KafkaLog};
-use runlog_schemas::{codec, payload::Payload, schema};
+use runlog_schemas::{
+    codec,
+    payload::{Payload, PayloadType},
+    schema,
+};
 use runlog_tests::{
     kafka::Broker,
     programs::{here, output, python},
@@ -22,7 +26,7 @@ const PARTITIONS: u32 = 4;
 
 /// Payload types that belong to a partition; and content that is elsewhere, not as it is typed, since there is no such
 /// content: the large turn below becomes one.
-const NOT_PUBLISHED: [&str; 4] = ["skip", "genesis", "retention_horizon", Payload::STORED];
+const NOT_PUBLISHED: [&str; 4] = ["skip", "genesis", "retention_horizon", PayloadType::StoredPayload.as_str()];
 
 /// A journal with every payload type in it, written by everything that writes: the server, `publish`, an operator.
 fn fill(folder: &Path, config: &KafkaConfig) -> anyhow::Result<()> {
@@ -125,7 +129,7 @@ fn a_python_program_with_only_the_schema_files_decodes_every_record_of_the_topic
             (name.as_str().context("text")?, members["payload_type"].as_str().context("text")?.to_owned());
         // These two hide the payload whose type the facts name.
         let tag = match name {
-            "StoredPayload" => Payload::STORED.to_owned(),
+            "StoredPayload" => PayloadType::StoredPayload.to_string(),
             "Encrypted" => "encrypted".to_owned(),
             _ => tag,
         };

@@ -12,6 +12,7 @@ use runlog_schemas::{
     answer::{Class, Disposition, EffectStatus, ErrorKind, Reason},
     draft::Draft,
     id::{Epoch, JournalSeq, Offset, PartitionId, RecordId, RunId, WriterSeq},
+    judge::lifecycle::LifecycleStatus,
     payload::{lifetime::RetentionHorizon, wrapped::Batch},
     record::JournalRecord,
     refs::EntityKind,
@@ -249,7 +250,8 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
     journal.append(&decided);
     journal.fold(1)?;
     ensure!(
-        query::effects::status(journal.store(), run(), id("e1").borrow())?.as_deref() == Some("completed"),
+        query::effects::status(journal.store(), run(), id("e1").borrow())?
+            .is_some_and(|status| status == LifecycleStatus::Completed),
         "adopted"
     );
     ensure!(

@@ -14,7 +14,7 @@ use runlog_producer::{Action, Answer, Config, Error, Journal, Json, LoopState, O
 use runlog_schemas::{
     answer::ErrorKind,
     draft::Draft,
-    payload::{Payload, StoredPayload},
+    payload::{Payload, PayloadType, StoredPayload},
 };
 use runlog_tests::{
     content::{named, objects, text},
@@ -233,7 +233,7 @@ fn a_claim_check_is_accepted_only_for_stored_content_that_matches_the_record() -
     let draft = Draft::parse(&turn("x").to_string())?;
     let content = runlog_schemas::datum::Datum::to_bytes(&draft.record.payload);
     let mut checked = draft.record.clone();
-    checked.payload = Payload::from(StoredPayload::of("conversation_turn", &content));
+    checked.payload = Payload::from(StoredPayload::of(PayloadType::ConversationTurn, &content));
     // Its numbers are the server's to give.
     let send = |record: &Value| {
         let mut record = record.clone();

@@ -30,7 +30,7 @@ fn python_and_java_read_the_golden_bytes_as_the_same_json_and_as_what_we_wrote()
         let read: Value = serde_json::from_str(python)?;
         let ours = codec::decode(codec::unframe(&std::fs::read(file)?)?)?;
         let name = read["payload"][""].as_str().context("the payload's name")?.replace("runlog.journal.v1.", "");
-        let tag = ours.payload.payload_type().replace('_', "");
+        let tag = ours.payload.payload_type().as_str().replace('_', "");
         ensure!(name.to_lowercase() == tag, "{}: {name} is not {tag}", file.display());
         for (field, ours) in [("run_id", ours.body.run_id.as_str()), ("record_id", ours.body.record_id.as_str())] {
             ensure!(read[field] == *ours, "{}: {field} is {} and not {ours}", file.display(), read[field]);

@@ -13,6 +13,7 @@ use runlog_schemas::{
     answer::ErrorKind,
     id::{RecordId, RunId, WriterId},
     partition::partition_of,
+    payload::PayloadType,
 };
 use runlog_tests::{
     agent::entry,
@@ -66,7 +67,7 @@ async fn a_write_that_something_else_answered_is_unknown_until_it_is_written_aga
     let page =
         deployment.connect().await.unwrap().records("proxied", &RecordFilter::default(), None, 1000).await.unwrap();
     let records = page.records.into_iter().map(|read| read.record.unwrap());
-    let turns = records.filter(|record| record.payload.payload_type() == "conversation_turn");
+    let turns = records.filter(|record| record.payload.payload_type() == PayloadType::ConversationTurn);
     assert_eq!(turns.map(|turn| turn.body.record_id.as_str().to_owned()).collect::<Vec<_>>(), ids, "each once");
 }
 

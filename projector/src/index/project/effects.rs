@@ -3,15 +3,17 @@
 use super::{Changes, RecordContext, RunRecord};
 use crate::index::store::{
     self, Rows,
-    effects::{EffectKind, EffectRow, EvidenceRow, PENDING, ended, pending},
+    effects::{EffectKind, EffectRow, EvidenceRow, ended, pending},
     tool_calls::{CallRow, key as call_key},
 };
 use runlog_schemas::{
     id::{RecordId, RunId},
     judge::{
         PendingEffect, Reason,
-        lifecycle::{Family, State, StateChange, StatusReport},
+        lifecycle::{Family, LifecycleStatus, State, StateChange, StatusReport},
     },
+    or_other::OrOther,
+    payload::PayloadType,
 };
 
 /// Projects a request, an attempt, a result or a decision. Runs after `tool_calls`, which numbers the occurrence.
@@ -20,7 +22,7 @@ pub fn applied<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if record.facts.payload_type == "tool_call_requested" {
+    if record.facts.payload_type == PayloadType::ToolCallRequested {
         return requested(record, at, changes);
     }
     let Some(id) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
@@ -38,16 +40,21 @@ fn answered<R: Rows>(record: RunRecord<'_, '_>, id: RecordId<&str>, mut row: Eff
     row.revision += 1;
     let key = pending(record.run_id, row.kind, id);
     let decision = record.facts.status.as_deref().unwrap_or_default();
-    let end = match (record.facts.payload_type.as_str(), decision) {
-        ("tool_call_completed", _) | ("effect_resolution", "done") => Some("completed".to_owned()),
-        ("tool_call_failed", _) | ("effect_resolution", "give_up") => Some("failed".to_owned()),
-        ("effect_resolution", "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
-        ("tool_call_attempt", _) => {
+    let Some(payload_type) = record.facts.payload_type.known() else { return };
+    let end = match (payload_type, decision) {
+        (PayloadType::ToolCallCompleted, _) | (PayloadType::EffectResolution, "done") => {
+            Some(LifecycleStatus::Completed.into())
+        }
+        (PayloadType::ToolCallFailed, _) | (PayloadType::EffectResolution, "give_up") => {
+            Some(LifecycleStatus::Failed.into())
+        }
+        (PayloadType::EffectResolution, "adopt") => row.adopted().map(|evidence| evidence.status.clone()),
+        (PayloadType::ToolCallAttempt, _) => {
             row.attempts += 1;
             row.cleared = false;
             None
         }
-        ("effect_resolution", "not_done") => {
+        (PayloadType::EffectResolution, "not_done") => {
             row.cleared = true;
             None
         }
@@ -73,7 +80,7 @@ fn requested<R: Rows>(
     let row = EffectRow {
         fingerprint: Some(call.fingerprint),
         occurrence: call.occurrence,
-        ..begun(EffectKind::ToolCall, call.tool_name, PENDING, record, at)
+        ..begun(EffectKind::ToolCall, call.tool_name, LifecycleStatus::Pending.into(), record, at)
     };
     changes.put(pending(record.run_id, EffectKind::ToolCall, record.record_id), &row);
     Ok(())
@@ -83,7 +90,7 @@ fn requested<R: Rows>(
 fn begun(
     kind: EffectKind,
     tool_name: String,
-    status: &str,
+    status: OrOther<LifecycleStatus>,
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
 ) -> EffectRow {
@@ -92,7 +99,7 @@ fn begun(
         tool_name,
         fingerprint: None,
         occurrence: 0,
-        status: status.to_owned(),
+        status,
         set_by: None,
         idempotency_key: record.idempotency_key.map(str::to_owned),
         has_key: record.idempotency_key.is_some() || record.dedupe_key.is_some(),
@@ -109,7 +116,7 @@ fn begun(
 /// Projects a record on a contract's effect, tool call or delivery.
 pub(super) fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
@@ -120,13 +127,13 @@ pub(super) fn stepped<R: Rows>(
         Some(row) => Some(row),
         None => changes.get(&over)?,
     };
-    let behind = step.change_from(before.as_ref().map(|row| row.status.as_str()));
+    let behind = step.change_from(before.as_ref().map(|row| &row.status));
     let tool_name = record.facts.tool_name.clone().unwrap_or_default();
-    let begins = || begun(kind, tool_name, step.status, record, at);
+    let begins = || begun(kind, tool_name, step.status.clone(), record, at);
     if behind == StateChange::Ended {
         let row = before.unwrap_or_else(begins);
         let row = EffectRow {
-            status: step.status.to_owned(),
+            status: step.status.clone(),
             set_by: Some(record.payload_hash()),
             revision: row.revision + 1,
             ..row
@@ -136,10 +143,10 @@ pub(super) fn stepped<R: Rows>(
         return Ok(());
     }
     let row = match before {
-        None if behind == StateChange::Open && step.family.may_have_happened(step.status) => begins(),
+        None if behind == StateChange::Open && step.family.may_have_happened(&step.status) => begins(),
         Some(row) if step.known() && changes.has(&open)? => EffectRow {
-            status: if behind == StateChange::Open { step.status.to_owned() } else { row.status },
-            attempts: row.attempts + u32::from(step.family.starts(step.status)),
+            status: if behind == StateChange::Open { step.status.clone() } else { row.status },
+            attempts: row.attempts + u32::from(step.family.starts(&step.status)),
             // A `not_done` decision asserted that the effect is not running. It has started again.
             cleared: false,
             revision: row.revision + 1,
@@ -180,17 +187,17 @@ pub(super) fn state<R: Rows>(
 }
 
 /// The result that a record reports: the effect's kind and id, and the status.
-fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, String)> {
-    let call = |status: &str| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.to_owned()));
-    match record.facts.payload_type.as_str() {
-        "tool_call_completed" => call("completed"),
-        "tool_call_failed" => call("failed"),
+fn result_of(record: RunRecord<'_, '_>) -> Option<(EffectKind, RecordId, OrOther<LifecycleStatus>)> {
+    let call = |status: LifecycleStatus| Some((EffectKind::ToolCall, record.facts.answers.clone()?, status.into()));
+    match record.facts.payload_type.known()? {
+        PayloadType::ToolCallCompleted => call(LifecycleStatus::Completed),
+        PayloadType::ToolCallFailed => call(LifecycleStatus::Failed),
         _ => {
             let step = StatusReport::of(&record)?;
             let kind = EffectKind::of(step.family)?;
             let ends = step.change_from(None) == StateChange::Ended;
             let id = RecordId::new(step.key.clone()).ok()?;
-            ends.then(|| (kind, id, step.status.to_owned()))
+            ends.then_some((kind, id, step.status))
         }
     }
 }

@@ -20,13 +20,13 @@ pub(super) fn index(family: Family) -> Option<Index> {
 pub(super) fn applied<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     said(index, record, step, at, changes);
     let before = row(index, record.run_id, &step.key, changes)?;
-    let has_ended = match step.change_from(before.as_ref().map(|row| row.state.status.as_str())) {
+    let has_ended = match step.change_from(before.as_ref().map(|row| &row.state.status)) {
         StateChange::Unchanged => return Ok(()),
         StateChange::Open => false,
         StateChange::Ended => true,
@@ -34,7 +34,7 @@ pub(super) fn applied<R: Rows>(
     let began = before.as_ref().map(|row| (row.journal_seq, row.began_offset, row.began_index));
     let (journal_seq, began_offset, began_index) = began.unwrap_or((record.journal_seq, at.offset, at.index));
     let state =
-        State { status: step.status.to_owned(), ended: has_ended, set_by: record.payload_hash(), has_evidence: false };
+        State { status: step.status.clone(), ended: has_ended, set_by: record.payload_hash(), has_evidence: false };
     let (offset, index_at) = (at.offset, at.index);
     let record_id = record.record_id.to_owned();
     let row = StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index: index_at };
@@ -46,12 +46,12 @@ pub(super) fn applied<R: Rows>(
 pub(super) fn said<R: Rows>(
     index: Index,
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) {
     let validity = facts::validity(&record);
-    let row = FactRow { status: step.status.to_owned(), validity, record_id: record.record_id.to_owned() };
+    let row = FactRow { status: step.status.to_string(), validity, record_id: record.record_id.to_owned() };
     changes.put(fact(index, record.run_id, &step.key, at.offset, at.index), &row);
 }
 

@@ -5,19 +5,19 @@ use crate::index::store::{
     self, Rows,
     pools::{INDEX, member},
 };
-use runlog_schemas::judge::lifecycle::StatusReport;
+use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport};
 
 /// Takes in what a record says of a pool.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
     evolving::applied(INDEX, record, step, at, changes)?;
-    match step.status {
-        "run_joined" => changes.mark(member(&step.key, record.run_id)),
-        "run_left" => changes.remove(member(&step.key, record.run_id)),
+    match step.status.known() {
+        Some(LifecycleStatus::RunJoined) => changes.mark(member(&step.key, record.run_id)),
+        Some(LifecycleStatus::RunLeft) => changes.remove(member(&step.key, record.run_id)),
         _ => {}
     }
     Ok(())

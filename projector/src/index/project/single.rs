@@ -11,6 +11,7 @@ use runlog_schemas::{
         self, Reason, Verdict,
         lifecycle::{Family, StatusReport},
     },
+    payload::PayloadType,
     record::RecordKind,
 };
 
@@ -70,14 +71,14 @@ fn indexed<R: Rows>(
         RecordKind::ToolCall | RecordKind::EffectResolution => {
             tool_calls::applied(record, at, changes)?;
             effects::applied(record, at, changes)?;
-            if record.facts.payload_type == "tool_call_requested" {
+            if record.facts.payload_type == PayloadType::ToolCallRequested {
                 keys::requested(record, at, changes);
             }
         }
         RecordKind::LoopCheckpoint | RecordKind::CheckpointPrune => checkpoints::applied(record, at, changes)?,
         RecordKind::ConversationTurn => turns::applied(record, at, changes),
         RecordKind::Retraction => facts::retracted(record, at, changes)?,
-        _ if record.facts.payload_type == "recovery" => markers::applied(record, at, changes),
+        _ if record.facts.payload_type == PayloadType::Recovery => markers::applied(record, at, changes),
         _ => match StatusReport::of(&record) {
             Some(step) => stepped(record, &step, at, changes)?,
             None => facts::repeated(record, at, changes)?,
@@ -89,7 +90,7 @@ fn indexed<R: Rows>(
 /// Updates the index of an object with a lifecycle.
 fn stepped<R: Rows>(
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {

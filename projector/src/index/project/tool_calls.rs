@@ -7,7 +7,11 @@ use crate::index::store::{
     facts,
     tool_calls::{CallRow, by_fingerprint, by_order, count, key},
 };
-use runlog_schemas::{id::RecordId, judge::CallStatus};
+use runlog_schemas::{
+    id::RecordId,
+    judge::{CallStatus, lifecycle::LifecycleStatus},
+    payload::PayloadType,
+};
 
 /// Takes in a request, a result, or a resolution that ends a call.
 pub fn applied<R: Rows>(
@@ -15,7 +19,7 @@ pub fn applied<R: Rows>(
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if record.facts.payload_type == "tool_call_requested" {
+    if record.facts.payload_type == PayloadType::ToolCallRequested {
         return requested(record, at, changes);
     }
     let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(()) };
@@ -71,16 +75,20 @@ pub fn ended_as<R: Rows>(
     record: RunRecord<'_, '_>,
     changes: &Changes<'_, R>,
 ) -> Result<Option<CallStatus>, store::Error> {
-    Ok(match (record.facts.payload_type.as_str(), record.facts.status.as_deref()) {
-        ("tool_call_completed", _) | ("effect_resolution", Some("done")) => Some(CallStatus::Completed),
-        ("tool_call_failed", _) | ("effect_resolution", Some("give_up")) => Some(CallStatus::Failed),
-        ("effect_resolution", Some("adopt")) => {
+    let Some(payload_type) = record.facts.payload_type.known() else { return Ok(None) };
+    Ok(match (payload_type, record.facts.status.as_deref()) {
+        (PayloadType::ToolCallCompleted, _) | (PayloadType::EffectResolution, Some("done")) => {
+            Some(CallStatus::Completed)
+        }
+        (PayloadType::ToolCallFailed, _) | (PayloadType::EffectResolution, Some("give_up")) => Some(CallStatus::Failed),
+        (PayloadType::EffectResolution, Some("adopt")) => {
             let Some(request) = record.facts.answers.as_ref().map(RecordId::borrow) else { return Ok(None) };
             let effect: Option<EffectRow> =
                 changes.get(&store::effects::pending(record.run_id, EffectKind::ToolCall, request))?;
             let evidence = effect.as_ref().and_then(EffectRow::adopted);
-            evidence
-                .map(|evidence| if evidence.status == "completed" { CallStatus::Completed } else { CallStatus::Failed })
+            evidence.map(|evidence| {
+                if evidence.status == LifecycleStatus::Completed { CallStatus::Completed } else { CallStatus::Failed }
+            })
         }
         _ => None,
     })

@@ -6,7 +6,7 @@ use crate::index::store::{
     evolving::StateRow,
     write_backs::{INDEX, open_of_number},
 };
-use runlog_schemas::judge::lifecycle::{StatusReport, write_back_of};
+use runlog_schemas::judge::lifecycle::{LifecycleStatus, StatusReport, write_back_of};
 
 /// Takes in what a record says of a transaction.
 ///
@@ -14,16 +14,16 @@ use runlog_schemas::judge::lifecycle::{StatusReport, write_back_of};
 /// successor gives up what a dead writer left. Where there is none it stands as evidence, for itself.
 pub fn applied<R: Rows>(
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     at: RecordContext<'_>,
     changes: &mut Changes<'_, R>,
 ) -> Result<(), store::Error> {
-    if step.status == "rejected"
+    if step.status == LifecycleStatus::Rejected
         && evolving::row(INDEX, record.run_id, &step.key, changes)?.is_none()
         && let Some((key, mut row)) = left(record, step, changes)?
     {
         evolving::said(INDEX, record, &StatusReport { key: key.clone(), ..step.clone() }, at, changes);
-        row.state.status = step.status.to_owned();
+        row.state.status = step.status.clone();
         row.state.ended = true;
         row.state.set_by = record.payload_hash();
         row.record_id = record.record_id.to_owned();
@@ -37,7 +37,7 @@ pub fn applied<R: Rows>(
 /// What an earlier epoch staged under the number that `step` names and left open: the newest.
 fn left<R: Rows>(
     record: RunRecord<'_, '_>,
-    step: &StatusReport<'_>,
+    step: &StatusReport,
     changes: &Changes<'_, R>,
 ) -> Result<Option<(String, StateRow)>, store::Error> {
     let Some((txn, _)) = write_back_of(&step.key) else { return Ok(None) };

@@ -16,7 +16,7 @@ use runlog_schemas::{
     id::{JournalSeq, Offset, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
-    payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload},
+    payload::{LOOP_CHECKPOINT_SCHEMA_VERSION, LoopCheckpoint, Payload, PayloadType},
 };
 use std::ops::ControlFlow;
 
@@ -96,7 +96,7 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
 }
 
 /// The payload type of checkpoints.
-const LOOP_CHECKPOINT: &str = "loop_checkpoint";
+const LOOP_CHECKPOINT: &str = PayloadType::LoopCheckpoint.as_str();
 
 /// The ids of up to `limit` checkpoints with undropped content, from a rank (inclusive) downwards.
 fn ids<R: Rows>(

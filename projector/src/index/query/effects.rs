@@ -5,13 +5,16 @@ use crate::index::{
     Error,
     store::{
         self, Parts, Rows,
-        effects::{EffectKind, EffectRow, EvidenceRow, PENDING, pending_of, prefix},
+        effects::{EffectKind, EffectRow, EvidenceRow, pending_of, prefix},
     },
 };
 use runlog_schemas::{
     answer::{Effect, EffectState, Evidence, OrOther, Pending},
     id::{RecordId, RunId},
-    judge::{Class, class, lifecycle::EffectStatus},
+    judge::{
+        Class, class,
+        lifecycle::{EffectStatus, LifecycleStatus},
+    },
 };
 use std::ops::ControlFlow;
 
@@ -61,10 +64,14 @@ pub fn any_unsafe<R: Rows>(rows: &R, run_id: RunId<&str>) -> Result<bool, Error>
 }
 
 /// The status of the effect that a decision on `id` is about: of the first kind that has the id. Two gets per kind.
-pub fn status<R: Rows>(rows: &R, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Option<String>, Error> {
+pub fn status<R: Rows>(
+    rows: &R,
+    run_id: RunId<&str>,
+    id: RecordId<&str>,
+) -> Result<Option<OrOther<LifecycleStatus>>, Error> {
     for kind in EffectKind::ALL {
         if rows.row(store::effects::pending(run_id, *kind, id).bytes())?.is_some() {
-            return Ok(Some(PENDING.to_owned()));
+            return Ok(Some(LifecycleStatus::Pending.into()));
         }
         if let Some(row) = rows.get::<EffectRow>(&store::effects::ended(run_id, *kind, id))? {
             return Ok(Some(row.status));
@@ -120,7 +127,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow
             tool_name: row.tool_name,
             fingerprint: row.fingerprint,
             occurrence: row.occurrence,
-            status: if pending { EffectStatus::Pending.into() } else { OrOther::of(&row.status) },
+            status: if pending { EffectStatus::Pending.into() } else { OrOther::of(row.status.as_str()) },
             class: pending.then(|| class.into()),
             reason: pending.then(|| reason.into()),
             evidence: row.evidence.iter().map(|row| evidence(place, row)).collect(),
@@ -132,7 +139,7 @@ fn answer(place: TopicPartition<'_>, run_id: RunId, id: RecordId, row: EffectRow
 fn evidence(place: TopicPartition<'_>, row: &EvidenceRow) -> Evidence {
     Evidence {
         record_id: row.record_id.clone(),
-        status: OrOther::of(&row.status),
+        status: OrOther::of(row.status.as_str()),
         reason: row.reason.into(),
         position: place.position(row.offset, row.index),
     }

@@ -12,24 +12,33 @@ use crate::index::{
 use runlog_schemas::{
     answer::{ErrorKind, Horizon},
     codec,
-    payload::Payload,
+    payload::PayloadType,
 };
 use std::ops::ControlFlow;
 
 /// Payload types without droppable content: judge and projection need their fields.
-const WITHOUT_CONTENT: [&str; 8] =
-    ["genesis", "skip", "retention_horizon", "run_claim", "checkpoint_prune", "batch", "stored_payload", "encrypted"];
+const WITHOUT_CONTENT: [PayloadType; 8] = [
+    PayloadType::Genesis,
+    PayloadType::Skip,
+    PayloadType::RetentionHorizon,
+    PayloadType::RunClaim,
+    PayloadType::CheckpointPrune,
+    PayloadType::Batch,
+    PayloadType::StoredPayload,
+    PayloadType::Encrypted,
+];
 
 /// Refuses an unknown payload type, and one without droppable content.
 ///
 /// Errors: `Invalid`.
 pub fn check(family: &str) -> Result<(), Error> {
-    if !Payload::TYPES.contains(&family) {
-        let types: Vec<_> = Payload::TYPES.iter().filter(|name| !WITHOUT_CONTENT.contains(name)).copied().collect();
+    let Ok(payload_type) = family.parse::<PayloadType>() else {
+        let with_content = PayloadType::ALL.iter().filter(|known| !WITHOUT_CONTENT.contains(known));
+        let types: Vec<_> = with_content.map(|known| known.as_str()).collect();
         let message = format!("{family:?} is not a payload type; payload types are {}", types.join(", "));
         return Err(Error::new(ErrorKind::Invalid, message));
-    }
-    if WITHOUT_CONTENT.contains(&family) {
+    };
+    if WITHOUT_CONTENT.contains(&payload_type) {
         let message = format!("records of type {family} have no content to delete");
         return Err(Error::new(ErrorKind::Invalid, message));
     }
@@ -83,7 +92,7 @@ pub fn count<R: Rows>(
         })();
         let row: RecordRow = store::decode(key, row)?;
         if let Some(offset) = offset.filter(|_| row.logged_at_millis < until_millis)
-            && codec::read(&row.framed.0).is_ok_and(|record| record.facts.payload_type == family)
+            && codec::read(&row.framed.0).is_ok_and(|record| record.facts.payload_type.as_str() == family)
             && horizons.dropped_by(family, offset, row.logged_at_millis).is_none()
         {
             count += 1;

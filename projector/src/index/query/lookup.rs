@@ -13,7 +13,7 @@ use crate::index::{
 use runlog_schemas::{
     answer::{CallError, Lookup, LookupStatus},
     id::{Fingerprint, Offset, RecordId, RunId},
-    payload::Payload,
+    payload::{Payload, PayloadType},
 };
 
 /// Occurrence `occurrence` (from 1; none: the last) of a fingerprint. Four gets, and one per record whose content is
@@ -94,7 +94,7 @@ impl<R: Rows> Fill<'_, R> {
         let Some(record) = self.record(ended)? else { return Ok(()) };
         let facts = &record.body.facts;
         // The facts name the decision even if its content was dropped.
-        if facts.payload_type == "effect_resolution" && facts.status.as_deref() == Some("adopt") {
+        if facts.payload_type == PayloadType::EffectResolution && facts.status.as_deref() == Some("adopt") {
             return self.adopted(answer);
         }
         if let Some(payload) = self.payload(record, ended, answer) {
@@ -140,7 +140,7 @@ impl<R: Rows> Fill<'_, R> {
         let at = (evidence.offset, evidence.index);
         let record = super::envelope(&evidence.framed.0)?;
         let payload_type = &record.facts.payload_type;
-        if let Some(by) = self.horizons.dropped_by(payload_type, at.0, evidence.logged_at_millis) {
+        if let Some(by) = self.horizons.dropped_by(payload_type.as_str(), at.0, evidence.logged_at_millis) {
             answer.dropped.push(super::dropped(self.place, record.record_id, payload_type, at, by));
             return Ok(());
         }

@@ -19,6 +19,7 @@ use runlog_schemas::{
     datum::hex,
     id::{JournalSeq, Offset, RecordId, RunId},
     judge::{CallStatus, RunStatus},
+    payload::PayloadType,
 };
 use std::{cmp::Ordering, ops::ControlFlow};
 
@@ -243,8 +244,8 @@ fn missing_content_of<R: Rows>(
         let mut parts = store::Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
         let family = &row.stored.payload_type;
-        let taken = horizons.dropped_by(family, offset, row.logged_at_millis).is_some();
-        Ok((family != "loop_checkpoint" && !taken).then_some((row, (offset, index))))
+        let taken = horizons.dropped_by(family.as_str(), offset, row.logged_at_millis).is_some();
+        Ok((*family != PayloadType::LoopCheckpoint && !taken).then_some((row, (offset, index))))
     })?;
     let named: Vec<_> = found
         .iter()

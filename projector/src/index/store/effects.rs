@@ -9,8 +9,9 @@ use runlog_schemas::{
     id::{Fingerprint, JournalSeq, Offset, RecordId, RunId},
     judge::{
         PendingEffect, Reason,
-        lifecycle::{EffectStatus, State},
+        lifecycle::{EffectStatus, LifecycleStatus, State},
     },
+    or_other::OrOther,
 };
 
 /// The index.
@@ -51,12 +52,9 @@ pub fn prefix(ended: bool) -> Key {
 pub const EVIDENCE_MAX: usize = 16;
 
 /// Whether a result says that the effect happened.
-fn happened(status: &str) -> bool {
-    status.parse().is_ok_and(EffectStatus::happened)
+fn happened(status: &OrOther<LifecycleStatus>) -> bool {
+    status.as_str().parse().is_ok_and(EffectStatus::happened)
 }
-
-/// The status of an effect that is pending, where nothing more is known of it.
-pub const PENDING: &str = EffectStatus::Pending.as_str();
 
 /// An effect.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -69,8 +67,8 @@ pub struct EffectRow {
     pub fingerprint: Option<Fingerprint>,
     /// Which request of the fingerprint, from 1; 0 for what has none.
     pub occurrence: u32,
-    /// Where it stands: `pending`, or the lifecycle's own word.
-    pub status: String,
+    /// Where it stands: `pending`, or the lifecycle's own state.
+    pub status: OrOther<LifecycleStatus>,
     /// The payload hash of the record that set the status; none for calls, whose rows have it.
     pub set_by: Option<Sha256>,
     /// The key that it was made with.
@@ -148,7 +146,7 @@ pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
     /// What it says of the effect.
-    pub status: String,
+    pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
     pub reason: Reason,
     /// Its offset.

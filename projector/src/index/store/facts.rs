@@ -1,7 +1,7 @@
 //! Evolving facts: what they are called, and which record states what. Their rows are those of their own indices: calls
 //! in `tool_calls`, turns in `turns`, proposals in `proposals`; a retraction has a row in the index of the fact.
 
-use runlog_schemas::{codec::Envelope, id::RecordId, record::Validity, symbols};
+use runlog_schemas::{codec::Envelope, id::RecordId, payload::PayloadType, record::Validity, symbols};
 
 symbols! {
     /// What evolving facts are about.
@@ -17,12 +17,12 @@ symbols! {
 pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
     let facts = &record.facts;
     let answers = || Some((Family::ToolCall, facts.answers.as_ref()?.as_str()));
-    match (facts.payload_type.as_str(), facts.status.as_deref()) {
-        ("tool_call_requested", _) => Some((Family::ToolCall, record.record_id.as_str())),
-        ("tool_call_completed" | "tool_call_failed", _) => answers(),
-        ("effect_resolution", Some("done" | "adopt" | "give_up")) => answers(),
-        ("conversation_turn", _) => Some((Family::ConversationTurn, facts.key.as_deref()?)),
-        ("code_edit_proposal", _) => {
+    match (facts.payload_type.known()?, facts.status.as_deref()) {
+        (PayloadType::ToolCallRequested, _) => Some((Family::ToolCall, record.record_id.as_str())),
+        (PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed, _) => answers(),
+        (PayloadType::EffectResolution, Some("done" | "adopt" | "give_up")) => answers(),
+        (PayloadType::ConversationTurn, _) => Some((Family::ConversationTurn, facts.key.as_deref()?)),
+        (PayloadType::CodeEditProposal, _) => {
             let key = facts.key.as_deref().filter(|key| RecordId::new(*key).is_ok())?;
             Some((Family::CodeEditProposal, key))
         }

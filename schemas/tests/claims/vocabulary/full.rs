@@ -8,8 +8,8 @@ use runlog_schemas::{
     json::Json,
     messages::MessageSpan,
     payload::{
-        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle, Skip,
-        StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
+        ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, PayloadType, RunClaim, RunLifecycle,
+        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
     },
     record::{Facts, JournalRecord, RecordKind, Sequencing, Validity},
     refs::{
@@ -29,7 +29,7 @@ pub(crate) fn records() -> Vec<(String, JournalRecord)> {
             records.extend(of_schema(index, tag));
             continue;
         };
-        assert_eq!(payload.payload_type(), *tag);
+        assert_eq!(payload.payload_type().as_str(), *tag);
         records.push(((*tag).to_owned(), record(payload)));
     }
     records
@@ -54,8 +54,8 @@ fn of_schema(index: usize, tag: &str) -> Vec<(String, JournalRecord)> {
         let records = payloads().into_iter().take(3).map(plain).collect();
         return vec![(tag.to_owned(), record(Batch { records }.into()))];
     }
-    if tag == Payload::STORED {
-        let stored = StoredPayload::of("tool_call_completed", &completed().to_bytes());
+    if tag == PayloadType::StoredPayload.as_str() {
+        let stored = StoredPayload::of(PayloadType::ToolCallCompleted, &completed().to_bytes());
         return vec![(tag.to_owned(), record(stored.into()))];
     }
     let mut records = Vec::new();
@@ -268,7 +268,8 @@ fn record(payload: Payload) -> JournalRecord {
     if matches!(record.payload, Payload::Encrypted(_)) {
         // What is hidden says nothing of itself.
         record.body.record_kind = RecordKind::Message;
-        record.body.facts = Facts { payload_type: "message".into(), key: some("message-1"), ..Facts::default() };
+        record.body.facts =
+            Facts { payload_type: PayloadType::Message.into(), key: some("message-1"), ..Facts::default() };
     }
     record.place = Sequencing {
         writer_id: id("writer-1"),

@@ -7,9 +7,11 @@ use runlog_schemas::{
     id::{ID_BYTES_MAX, OrEmpty, PrevHash, RunId},
     json::Json,
     messages::{self, MessageSpan},
+    or_other::OrOther,
     payload::{
-        CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, RunClaim, RunLifecycle,
-        Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested, wrapped::Batch,
+        CheckpointPrune, ConversationTurn, EffectResolution, Genesis, LoopCheckpoint, Payload, PayloadType, RunClaim,
+        RunLifecycle, Skip, StoredPayload, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested,
+        wrapped::Batch,
     },
     record::{Body, EventIndexProjection, Facts, JournalRecord, RecordKind, Sequencing, Validity},
     refs::{
@@ -146,7 +148,7 @@ prop_compose! {
         (spans, message_bytes) in (vec(span(), 0..3), vec(int(), 0..3)),
     ) -> Facts {
         Facts {
-            payload_type, status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
+            payload_type: OrOther::of(&payload_type), status, tool_name, fingerprint, answers, checkpoint_id, covers_journal_seq, checkpoint_seq,
             created_at_millis, base, key, spans, message_bytes, ..Facts::default()
         }
     }
@@ -320,7 +322,7 @@ fn payload_of(index: usize) -> BoxedStrategy<Payload> {
             .boxed(),
         "stored_payload" => (text(), any::<[u8; 32]>(), long())
             .prop_map(|(payload_type, sha256, bytes)| {
-                StoredPayload { payload_type, sha256: Sha256(sha256), bytes }.into()
+                StoredPayload { payload_type: OrOther::of(&payload_type), sha256: Sha256(sha256), bytes }.into()
             })
             .boxed(),
         "batch" => vec(plain(), 0..3).prop_map(|records| Batch { records }.into()).boxed(),
@@ -383,15 +385,17 @@ fn as_written(record: BoxedStrategy<JournalRecord>) -> BoxedStrategy<JournalReco
                 checkpoint.state_hash = checkpoint.content_hash();
                 checkpoint.into()
             }
-            Payload::StoredPayload(stored) => StoredPayload { payload_type: "message".into(), ..stored }.into(),
+            Payload::StoredPayload(stored) => {
+                StoredPayload { payload_type: PayloadType::Message.into(), ..stored }.into()
+            }
             other => other,
         };
         if matches!(payload, Payload::StoredPayload(_)) {
             // Kind and facts are what they were before the payload went elsewhere.
-            record.body.facts.payload_type = "message".into();
+            record.body.facts.payload_type = PayloadType::Message.into();
             record.body.record_kind = RecordKind::Message;
         } else if matches!(payload, Payload::Encrypted(_)) {
-            record.body.facts = Facts { payload_type: "message".into(), ..Facts::default() };
+            record.body.facts = Facts { payload_type: PayloadType::Message.into(), ..Facts::default() };
             record.body.record_kind = RecordKind::Message;
         } else {
             record.body.facts = Facts::of(&payload);

@@ -1,9 +1,10 @@
-//! A value that a newer server may know and this build does not.
+//! A value that a newer build may know and this one does not.
 
+use crate::datum::{Datum, Input, Malformed, put_bytes};
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A `T`, or the text of a value that this build does not know: a newer server may send one. It is kept, and serialized
+/// A `T`, or the text of a value that this build does not know: a newer build may write one. It is kept, and serialized
 /// unchanged.
 ///
 /// It compares with a `T`, and a value that is not known equals none. So decide by the values that allow something
@@ -40,6 +41,25 @@ impl<T: AsRef<str>> OrOther<T> {
     }
 }
 
+impl<T> Default for OrOther<T> {
+    fn default() -> Self {
+        Self::Other(String::new())
+    }
+}
+
+/// An Avro `string`, the text: a build that knows more values writes the same bytes.
+impl<T: AsRef<str> + FromStr> Datum for OrOther<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_str().as_bytes(), out);
+    }
+    fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        input.str().map(Self::of)
+    }
+    fn skip(input: &mut Input<'_>) -> Result<(), Malformed> {
+        input.str().map(drop)
+    }
+}
+
 impl<T> From<T> for OrOther<T> {
     fn from(value: T) -> Self {
         Self::Known(value)
@@ -68,7 +88,11 @@ impl<T: AsRef<str>> fmt::Display for OrOther<T> {
 #[cfg(test)]
 mod tests {
     use super::OrOther;
-    use crate::judge::{Class, RunStatus};
+    use crate::{
+        datum::Datum,
+        judge::{Class, RunStatus},
+        payload::PayloadType,
+    };
 
     #[test]
     fn a_value_of_a_newer_server_is_kept_and_equals_none_that_is_known() -> Result<(), serde_json::Error> {
@@ -81,6 +105,17 @@ mod tests {
         assert_eq!(serde_json::to_string(&class)?, "\"retry_safe\"");
         assert_eq!(serde_json::from_str::<Option<OrOther<Class>>>("null")?, None);
         Ok(())
+    }
+
+    #[test]
+    fn a_value_has_the_bytes_of_its_text_whether_it_is_known_or_not() {
+        for (text, known) in [("skip", Some(PayloadType::Skip)), ("of_tomorrow", None), ("", None)] {
+            let bytes = text.to_owned().to_bytes();
+            let value = OrOther::<PayloadType>::from_bytes(&bytes).unwrap();
+            assert_eq!((value.known().copied(), value.as_str()), (known, text));
+            assert_eq!(value.to_bytes(), bytes);
+            assert_eq!(PayloadType::ALL.iter().filter(|one| value == **one).count(), usize::from(known.is_some()));
+        }
     }
 
     #[test]

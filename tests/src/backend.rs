@@ -186,7 +186,7 @@ impl Backend {
         log.hold(projector.partition_of(id(run)));
     }
 
-    /// Ends [`Way::hold`].
+    /// Ends [`Backend::hold`].
     pub fn release(&self, run: &str) {
         if let Target::Embedded(projector, Some(log)) = &self.target {
             log.release(projector.partition_of(id(run)));

@@ -245,6 +245,8 @@ struct Deliveries {
 }
 
 impl Deliveries {
+    /// The outcome of one record. Every error leaves open whether the record landed: librdkafka reports the error of its
+    /// last try, and an earlier try, whose acknowledgement was lost, may have landed.
     fn answer(&self, partition: PartitionId, result: &DeliveryResult<'_>) -> Result<Offset, Error> {
         match result {
             Ok(message) => Offset::from_signed(message.offset()).map_err(|why| {
@@ -252,18 +254,22 @@ impl Deliveries {
                 Error::new(Kind::Unknown, &self.topic, what).at(partition).because(why)
             }),
             Err((error, _)) => {
-                let (kind, what) = match error.rdkafka_error_code() {
+                let what = match error.rdkafka_error_code() {
                     Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::MessageBatchTooLarge) => {
-                        (Kind::Invalid, "the brokers refuse a record of this size")
+                        "the brokers refuse a record of this size, and an earlier try may have landed"
                     }
-                    Some(RDKafkaErrorCode::InvalidRecord) => (Kind::Invalid, "the brokers refuse the record"),
-                    Some(code) if context::is_forbidden(code) => (Kind::Fatal, "the brokers do not allow appends"),
+                    Some(RDKafkaErrorCode::InvalidRecord) => {
+                        "the brokers refuse the record, and an earlier try may have landed"
+                    }
+                    Some(code) if context::is_forbidden(code) => {
+                        "the brokers do not allow appends, and an earlier try may have landed"
+                    }
                     Some(RDKafkaErrorCode::MessageTimedOut) => {
-                        (Kind::Unknown, "the append was not acknowledged in time and may have landed")
+                        "the append was not acknowledged in time and may have landed"
                     }
-                    _ => (Kind::Unknown, "the append failed and may have landed"),
+                    _ => "the append failed and may have landed",
                 };
-                Err(Error::new(kind, &self.topic, what).at(partition).because(error.clone()))
+                Err(Error::new(Kind::Unknown, &self.topic, what).at(partition).because(error.clone()))
             }
         }
     }
@@ -291,6 +297,44 @@ impl ProducerContext for Deliveries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Log, kafka::KafkaLog};
+    use rdkafka::{
+        mocking::MockCluster,
+        producer::DefaultProducerContext,
+        types::{RDKafkaApiKey, RDKafkaRespErr},
+    };
+
+    const TOPIC: &str = "t";
+
+    /// A broker within librdkafka, with a topic of one partition, and a log on it.
+    fn mocked() -> (MockCluster<'static, DefaultProducerContext>, KafkaLog) {
+        let brokers = MockCluster::new(1).unwrap();
+        brokers.create_topic(TOPIC, 1, 1).unwrap();
+        let log = KafkaLog::connect(KafkaConfig::new(brokers.bootstrap_servers(), TOPIC)).unwrap();
+        (brokers, log)
+    }
+
+    fn append(log: &KafkaLog) -> crate::Ack {
+        let entry = Entry { value: b"v".to_vec(), ..Entry::default() };
+        log.append(PartitionId::ZERO, vec![entry])
+    }
+
+    #[tokio::test]
+    async fn an_append_that_is_refused_after_a_lost_acknowledgement_is_unknown() {
+        let (brokers, log) = mocked();
+        for refusal in [
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_RECORD,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+        ] {
+            let lost = RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND;
+            brokers.request_errors(RDKafkaApiKey::Produce, &[lost, refusal]);
+            let error = append(&log).await.unwrap_err();
+            assert_eq!(error.kind(), Kind::Unknown, "{refusal:?}: {error}");
+        }
+    }
 
     fn error(kind: Kind) -> Error {
         Error::new(kind, "t", "it failed")

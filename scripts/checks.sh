@@ -21,6 +21,8 @@ step cargo clippy --workspace --all-targets --all-features -- -D warnings
 for port in agent-sdk-core bob-core codetether observability; do
   step cargo clippy --package runlog-ports --features "$port" -- -D warnings
 done
+# That workspace is compiled by `make test-ports-heavy` only; a stale lock would be noticed there, weeks later.
+step cargo update --workspace --locked --manifest-path ports/a3s-code-core/Cargo.toml
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
 step scripts/model-alone.sh
 

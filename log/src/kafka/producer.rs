@@ -1,10 +1,14 @@
 //! Appends: each batch goes to librdkafka's queue whole, and its acknowledgement resolves when the last record's does.
+//!
+//! librdkafka's idempotent producer can fail for good. The next append then replaces its client, once every record that
+//! the failed client had is answered: so appends stay in order, and what was in flight is unknown to its callers.
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
@@ -35,8 +39,12 @@ const FLUSH_WAIT: Duration = Duration::from_secs(5);
 
 type Outcome = Result<Vec<Offset>, Error>;
 
+type Client = ThreadedProducer<Deliveries>;
+
 pub(super) struct Producer {
-    client: ThreadedProducer<Deliveries>,
+    config: KafkaConfig,
+    /// Read while a batch is enqueued, written where a failed client is replaced.
+    client: RwLock<Client>,
     topic: String,
     under_way: Arc<UnderWay>,
     /// One per partition: keeps the records of a batch together.
@@ -45,12 +53,9 @@ pub(super) struct Producer {
 
 impl Producer {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
-        let topic = config.topic.clone();
         let under_way = Arc::<UnderWay>::default();
-        let deliveries = Deliveries { topic: topic.clone(), under_way: Arc::clone(&under_way) };
-        let client = config.client(Role::Producer)?.create_with_context(deliveries);
-        let client = client.map_err(|error| context::unmade(&topic, error))?;
-        Ok(Self { client, topic, under_way, turns: Vec::new() })
+        let client = RwLock::new(client(config, &under_way)?);
+        Ok(Self { config: config.clone(), client, topic: config.topic.clone(), under_way, turns: Vec::new() })
     }
 
     pub(super) fn with_partitions(self, partitions: u32) -> Self {
@@ -58,7 +63,8 @@ impl Producer {
     }
 
     pub(super) fn topic(&self, wait: Duration) -> Result<Topic, Error> {
-        context::topic(self.client.client(), &self.topic, wait)
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        context::topic(client.client(), &self.topic, wait)
     }
 
     /// Enqueues a batch that was checked and is not empty.
@@ -68,9 +74,25 @@ impl Producer {
         entries: &[Entry],
         bytes: usize,
     ) -> Result<oneshot::Receiver<Outcome>, Error> {
+        let _turn = self.turns[partition.index()].lock().expect("a sender panicked");
+        match self.enqueue(partition, entries, bytes) {
+            Err(error) if error.kind() == Kind::Fatal => {
+                self.replace_failed_client(partition, error)?;
+                self.enqueue(partition, entries, bytes)
+            }
+            enqueued => enqueued,
+        }
+    }
+
+    fn enqueue(
+        &self,
+        partition: PartitionId,
+        entries: &[Entry],
+        bytes: usize,
+    ) -> Result<oneshot::Receiver<Outcome>, Error> {
         let (batch, acked) = Batch::new(entries.len());
         let batch = Arc::new(batch);
-        let _turn = self.turns[partition.index()].lock().expect("a sender panicked");
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
         if !self.under_way.enter(entries.len(), bytes) {
             return Err(self.refusal(partition, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull)));
         }
@@ -79,7 +101,7 @@ impl Producer {
         for (index, entry) in entries.iter().enumerate() {
             let rest = if index == 0 { bytes - share * (entries.len() - 1) } else { share };
             let sent = Box::new(Sent { batch: Arc::clone(&batch), partition, index, bytes: rest });
-            let Err((error, record)) = self.client.send(record(&self.topic, partition, entry, sent)) else { continue };
+            let Err((error, record)) = client.send(record(&self.topic, partition, entry, sent)) else { continue };
             self.under_way.leave(1, record.delivery_opaque.bytes);
             self.under_way.leave(entries.len() - index - 1, share * (entries.len() - index - 1));
             if index == 0 {
@@ -91,9 +113,27 @@ impl Producer {
         Ok(acked)
     }
 
+    /// Takes a new client in place of one that has failed for good, as `cause` says.
+    ///
+    /// Errors: `Retry` while records of the failed client are not answered yet, which could land after those of a new one.
+    fn replace_failed_client(&self, partition: PartitionId, cause: Error) -> Result<(), Error> {
+        let mut current = self.client.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((code, reason)) = current.client().fatal_error() else { return Ok(()) };
+        if self.under_way.entries.load(Ordering::Acquire) > 0 {
+            let what = "the producer failed, and a new one waits for the answers to what is in flight";
+            return Err(Error::new(Kind::Retry, &self.topic, what).at(partition).because(cause));
+        }
+        tracing::error!(topic = self.topic, %code, reason, "the producer failed for good; a new one takes its place");
+        let failed = std::mem::replace(&mut *current, client(&self.config, &self.under_way)?);
+        // Dropping waits for the client's thread. Where there is no thread for that, it is dropped here.
+        let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(failed));
+        Ok(())
+    }
+
     /// Flushes within bounds, then ends the client; what is still under way is answered with `Kind::Unknown`.
     pub(super) fn close(self) {
-        if let Err(error) = self.client.flush(FLUSH_WAIT) {
+        let client = self.client.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = client.flush(FLUSH_WAIT) {
             tracing::warn!(topic = self.topic, %error, "appends are still under way at the end");
         }
     }
@@ -108,6 +148,12 @@ impl Producer {
         };
         Error::new(kind, &self.topic, what).at(partition).because(error)
     }
+}
+
+fn client(config: &KafkaConfig, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
+    let deliveries = Deliveries { topic: config.topic.clone(), under_way: Arc::clone(under_way) };
+    let client = config.client(Role::Producer)?.create_with_context(deliveries);
+    client.map_err(|error| context::unmade(&config.topic, error))
 }
 
 fn record<'a>(
@@ -158,7 +204,7 @@ impl UnderWay {
     }
 
     fn leave(&self, entries: usize, bytes: usize) {
-        self.entries.fetch_sub(entries, Ordering::Relaxed);
+        self.entries.fetch_sub(entries, Ordering::Release);
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
@@ -338,6 +384,33 @@ mod tests {
 
     fn error(kind: Kind) -> Error {
         Error::new(kind, "t", "it failed")
+    }
+
+    #[tokio::test]
+    async fn appends_go_on_after_the_producer_failed_for_good() {
+        let (brokers, log) = mocked();
+        let fatal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+        for expected in 0..3 {
+            brokers.request_errors(RDKafkaApiKey::Produce, &[fatal]);
+            let failed = append(&log).await.unwrap_err();
+            assert_eq!(failed.kind(), Kind::Unknown, "it was in flight: {failed}");
+            let offsets = append(&log).await.expect("a new producer");
+            assert_eq!(offsets.iter().map(|offset| offset.get()).collect::<Vec<_>>(), [expected]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_new_producer_waits_for_what_the_failed_one_has_in_flight() {
+        let (brokers, log) = mocked();
+        let fatal = RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+        brokers.request_errors(RDKafkaApiKey::Produce, &[fatal]);
+        append(&log).await.unwrap_err();
+        let producer = log.producer.as_ref().unwrap();
+        assert!(producer.under_way.enter(1, 1));
+        let refused = append(&log).await.unwrap_err();
+        assert_eq!(refused.kind(), Kind::Retry, "nothing happened: {refused}");
+        producer.under_way.leave(1, 1);
+        append(&log).await.unwrap();
     }
 
     #[tokio::test]

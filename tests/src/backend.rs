@@ -16,7 +16,7 @@ use runlog_producer::{Action, Config, Error, Journal, Json, LoopState, OpenOptio
 use runlog_projector::{Consistency, Projector, index::query, open};
 use runlog_schemas::{
     id::{Offset, RecordId, RunId},
-    payload::ConversationTurn,
+    payload::{ConversationTurn, EffectResolution, Payload},
     record::JournalRecord,
 };
 use serde_json::Value;
@@ -267,6 +267,25 @@ impl Backend {
                 appended.ok().context("a thread that appends")?
             }),
         }
+    }
+
+    /// Decides, as an operator, that the only pending effect of a run happened, with this result.
+    pub async fn decide_done(&self, run: &str, result: &Value) {
+        let recovery = self.runlog.recovery(run).await.expect("an answer").expect("a run");
+        let [pending] = &recovery.pending[..] else { panic!("not one pending effect: {:?}", recovery.pending) };
+        let resolution = EffectResolution {
+            request_record_id: pending.id.clone(),
+            decision: "done".into(),
+            result: Some(Json::from(result.clone())),
+            who: "operator".into(),
+            why: "asked the receiver".into(),
+        };
+        let record_id = RecordId::new(format!("decision-{run}")).expect("a record id");
+        let mut record = JournalRecord::new(id(run), record_id, "test", Payload::EffectResolution(resolution));
+        record.body.facts.revision = Some(pending.revision);
+        self.append(record).await.expect("appended");
+        let left = self.runlog.recovery(run).await.expect("an answer").expect("a run");
+        assert!(left.pending.is_empty(), "{:?}", left.pending);
     }
 
     /// Saves an empty checkpoint.

@@ -40,7 +40,7 @@ pub(crate) struct HeldResult {
 pub(crate) struct NeverStarted {
     /// The request.
     pub(crate) request: RecordId,
-    /// The call, unless only its record is known.
+    /// The call, unless it is among the recorded calls already: an attempt of it, whose append was unknown.
     pub(crate) call: Option<RecordedCall>,
     pub(crate) key: CallKey,
     /// The record of the intent, or of the attempt.

@@ -18,7 +18,7 @@ use super::{
     claim::{claim_lost, not_writer},
     outbox::NeverStarted,
     read_back::{refused, took_effect},
-    replay::{PendingCall, RecordedCall},
+    replay::{PendingCall, RecordedCall, Replay},
     state::{SessionState, ends_run},
 };
 use crate::{error::Error, metrics::metric, transport::run_without_records};
@@ -176,8 +176,7 @@ async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) ->
     match landed(state, &id, done).await? {
         Landed::Applied if intent => {
             state.appender.unacknowledged = None;
-            let request = sent.body.facts.answers.clone().unwrap_or_else(|| id.clone());
-            let intent = NeverStarted { request, call: None, key: None, record_id: id, position: None };
+            let intent = landed_intent(&mut state.replay, &sent);
             state.outbox.lock().never_started.push(intent);
         }
         Landed::Applied => take_effect(state, &sent),
@@ -191,6 +190,22 @@ async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) ->
         }
     }
     Ok(())
+}
+
+/// An intent, or an attempt, that is in the log after all. The request of an attempt is known already; another one is added
+/// to the recorded calls, so that the same call is answered by it, whatever became of it in the meantime.
+fn landed_intent(replay: &mut Replay, sent: &JournalRecord) -> NeverStarted {
+    let (record_id, facts) = (sent.body.record_id.clone(), &sent.body.facts);
+    let intent = NeverStarted { request: record_id.clone(), call: None, key: None, record_id, position: None };
+    if let Some(request) = facts.answers.clone() {
+        return NeverStarted { request, ..intent };
+    }
+    let (Some(tool), Some(fingerprint)) = (facts.tool_name.clone(), facts.fingerprint.clone()) else { return intent };
+    let key = sent.body.idempotency_key.as_deref();
+    let pending = PendingCall { retry_safe: true, reason: "its effect was never started".into(), attempts: 1 };
+    let call = RecordedCall { id: intent.request.clone(), fingerprint, pending: Some(pending) };
+    replay.add(sent.place.journal_seq, &tool, key, call.clone());
+    NeverStarted { call: Some(call), key: key.map(|key| (tool, key.to_owned())), ..intent }
 }
 
 /// Records the results of effects that ran.
@@ -249,6 +264,8 @@ async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &
             let found = appender.transport.landed(appender.run_id.borrow(), intent.request.borrow()).await?;
             if found.is_none_or(|found| !took_effect(&found.outcome)) {
                 state.replay.forget(&intent.request);
+            } else if let Some(call) = intent.call {
+                state.replay.restore(intent.key, RecordedCall { pending: None, ..call });
             }
             state.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
             continue;

@@ -311,6 +311,71 @@ pub async fn an_intent_that_never_started_is_recorded_as_not_done(backend: &Back
     }
 }
 
+/// Once an operator has decided it, the same call is answered by the decision. If it were taken for a new one, its effect could
+/// run twice.
+async fn is_answered_by_the_decision(run: &Run, key: Option<&str>, ran: &AtomicU32) {
+    let mut answer = book_seat(run, key, ran).await;
+    if answer.as_ref().is_err_and(|error| error.action() == Action::Reopen) {
+        // With a key it was safe to retry: the refusal of that attempt says that it was decided.
+        run.reopen().await.expect("reopened");
+        answer = book_seat(run, key, ran).await;
+    }
+    let answer = answer.expect("an answer");
+    let result = answer.result.as_ref().map(Json::to_value);
+    assert_eq!((answer.recorded, result, ran.load(Ordering::SeqCst)), (true, Some(json!("decided")), 0), "{key:?}");
+}
+
+async fn book_seat(run: &Run, key: Option<&str>, ran: &AtomicU32) -> Result<Answer, Error> {
+    let tool = run.tool("book", &json!({ "seat": 1 }));
+    let tool = if let Some(key) = key { tool.idempotency_key(key) } else { tool };
+    tool.once(|_| async { Ok(Json::from(json!(ran.fetch_add(1, Ordering::SeqCst)))) }).await
+}
+
+/// Its intent's acknowledgement was lost. A checkpoint of the handle lists the request as unanswered.
+pub async fn a_call_decided_before_its_handle_is_reopened_is_not_forgotten(backend: &Backend) {
+    for fault in backend.faults.iter().filter(|fault| **fault != Fault::AppendLost) {
+        for key in [None, Some("k")] {
+            let (ran, id) = (AtomicU32::new(0), format!("decided-{fault:?}-{}", key.is_some()));
+            let run = backend.open(&id).await;
+            if matches!(backend.run_with_fault(*fault, book_seat(&run, key, &ran)).await, FaultOutcome::Completed) {
+                continue;
+            }
+            if *fault == Fault::Cancelled && backend.count(&id, "tool_call_requested").await == 0 {
+                continue;
+            }
+            backend.decide_done(&id, &json!("decided")).await;
+            run.reopen().await.expect("reopened");
+            backend.checkpoint(&run).await;
+            is_answered_by_the_decision(&run, key, &ran).await;
+            let next = backend.open(&id).await;
+            is_answered_by_the_decision(&next, key, &ran).await;
+            assert_eq!(backend.count(&id, "tool_call_requested").await, 1, "{fault:?}, {key:?}");
+        }
+    }
+}
+
+/// On a log that holds back what was appended. The handle learns of the decision from its next record.
+pub async fn a_call_decided_after_it_was_cancelled_is_not_forgotten(backend: &Backend) {
+    for key in [None, Some("k")] {
+        for stopped in [false, true] {
+            let (ran, id) = (AtomicU32::new(0), format!("decided-{}-{stopped}", key.is_some()));
+            let run = backend.open(&id).await;
+            backend.hold(&id);
+            assert!(dropped_after(1, book_seat(&run, key, &ran)).await.is_none(), "it waits for its read-back");
+            backend.release(&id);
+            backend.decide_done(&id, &json!("decided")).await;
+            if stopped {
+                // It stops at this turn, and does not settle the call before it is reopened.
+                backend.inject(Fault::AckLost);
+            }
+            drop(run.turn("user", "next").await);
+            run.reopen().await.expect("reopened");
+            is_answered_by_the_decision(&run, key, &ran).await;
+            assert_eq!(backend.count(&id, "tool_call_requested").await, 1, "{key:?}");
+        }
+    }
+}
+
 fn message(number: usize) -> Json {
     Json::from(json!({ "number": number, "content": "x".repeat(500) }))
 }
@@ -418,6 +483,7 @@ macro_rules! reopen_claims {
             results_of_calls_that_outlive_their_run_are_evidence,
             a_call_cancelled_anywhere_runs_its_effect_once,
             an_intent_that_never_started_is_recorded_as_not_done,
+            a_call_decided_before_its_handle_is_reopened_is_not_forgotten,
             a_checkpoint_with_an_unknown_outcome_fails_no_loop,
             no_checkpoint_builds_on_one_that_was_refused,
             taken_calls_stay_taken_across_a_reopen,

@@ -56,6 +56,11 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_decided_after_it_was_cancelled_is_not_forgotten() {
+        Box::pin(reopen::a_call_decided_after_it_was_cancelled_is_not_forgotten(&backend().await)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
         Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&backend().await)).await;
     }

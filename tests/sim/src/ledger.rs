@@ -421,11 +421,6 @@ impl Ledger {
         Some((call.happened, call.results.first().cloned()))
     }
 
-    /// Whether the effect of this request has started.
-    pub(crate) fn has_started(&self, request: &str) -> bool {
-        self.effects.iter().any(|effect| effect.request == request)
-    }
-
     /// The first claim by another process after the last one of `life`; none where that has the run, `Err` where it never had.
     fn lost_to(&self, run: u32, life: u32) -> Result<Option<&Claim>, ()> {
         let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();

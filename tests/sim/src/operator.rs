@@ -60,8 +60,8 @@ impl Operator {
         for effect in pending.iter().filter(|effect| effect["class"] == "reconcile_required") {
             let Some(request) = effect["id"].as_str() else { continue };
             let phoned = self.stage.ledger().phone(request);
-            // About an effect that is under way, an impatient operator says how it counts, whatever comes of it.
-            let given_up = phoned.is_none() && self.stage.ledger().has_started(request) && dice.percent(30);
+            // About a call that is under way, an impatient operator says how it counts, whatever comes of it.
+            let given_up = phoned.is_none() && dice.percent(30);
             if phoned.is_none() && !given_up {
                 continue;
             }

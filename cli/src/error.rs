@@ -115,8 +115,7 @@ impl From<runlog_projector::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        let error = Self::new(runlog_projector::kind_of(source.kind()), "log append or read failed");
-        error.about(source.subject().clone()).because(source)
+        runlog_projector::Error::from(source).into()
     }
 }
 

@@ -224,9 +224,11 @@ impl Store {
             Ok(Err(failure @ Failure::NotFound { .. })) => {
                 Err(self.error(Kind::Missing, reference, "is not there").because(failure))
             }
-            Ok(Err(failure)) => Err(self.error(Kind::Unavailable, reference, "could not be had").because(failure)),
+            Ok(Err(failure)) => {
+                Err(self.error(Kind::Unavailable, reference, "cannot be read or written").because(failure))
+            }
             Err(_) => {
-                let what = format!("was not had within {:?}", self.deadline);
+                let what = format!("did not arrive within {} s", self.deadline.as_secs_f32());
                 Err(self.error(Kind::Unavailable, reference, &what))
             }
         }

@@ -70,6 +70,11 @@ impl Error {
         &self.subject
     }
 
+    /// Why it failed, for a caller's error that repeats the message: its cause then appears once in the chain.
+    pub fn into_source(self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
+        self.source
+    }
+
     /// What the caller can do about it.
     pub fn kind(&self) -> Kind {
         self.kind

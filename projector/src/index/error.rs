@@ -143,8 +143,8 @@ impl From<runlog_content::Error> for Error {
 
 impl From<runlog_log::Error> for Error {
     fn from(source: runlog_log::Error) -> Self {
-        let subject = source.subject().clone();
-        Self::new(kind_of(source.kind()), "log append or read failed").about(subject).because(source)
+        let error = Self::new(kind_of(source.kind()), source.to_string()).about(source.subject().clone());
+        Self { source: source.into_source(), ..error }
     }
 }
 

@@ -230,8 +230,9 @@ impl<'a> Tool<'a> {
         let mut guard = session.lock().await?;
         session.make_ready(&mut guard).await?;
         if guard.replay.unresolved().is_some() {
-            // An operator may have decided it in the meantime.
-            if let Some(now) = session.transport.pending_recovery(session.run_id.borrow()).await? {
+            // An operator may have decided it in the meantime. An older answer may lack it because it did not know it yet.
+            let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
+            if let Some(now) = now.filter(|now| guard.appender.check_current(now).is_ok()) {
                 guard.replay.refresh(&now);
             }
         }

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    claim::{Claim, Head, epoch_of, not_writer},
+    claim::{Claim, Head, epoch_of, not_writer, old_answer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
 };
@@ -132,6 +132,16 @@ impl RunAppender {
     /// Whether this handle is still the run's writer. `None` is a run without records.
     pub(crate) fn is_writer_in(&self, head: Option<&impl Head>) -> bool {
         head.map_or((None, Epoch::ZERO), Head::writer) == (self.writer_id.borrow(), self.epoch)
+    }
+
+    /// Checks that an answer is not older than this handle's claim and its acknowledged records. A server that reads from a
+    /// deposed leader gives such an answer: what is pending now may be missing from it.
+    pub(crate) fn check_current(&self, head: &impl Head) -> Result<(), Error> {
+        let ((_, epoch), (_, next, _)) = (head.writer(), head.next());
+        if (epoch, next) >= (self.epoch, self.next_journal_seq) {
+            return Ok(());
+        }
+        Err(old_answer(self.run_id.borrow(), (self.epoch, self.next_journal_seq), (epoch, next)))
     }
 
     /// Whether the writer that a read-back names is this handle, which wrote the run in `epoch`. From one of its epochs on,

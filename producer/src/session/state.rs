@@ -159,6 +159,7 @@ impl SessionState {
     pub(crate) async fn adopt_pending(&mut self) -> Result<(), Error> {
         let RunAppender { transport, run_id, .. } = &self.appender;
         if let Some(now) = transport.pending_recovery(run_id.borrow()).await? {
+            self.appender.check_current(&now)?;
             self.replay.refresh(&now);
             let outbox = self.outbox.lock();
             self.replay.adopt(&now, |id| outbox.running.contains(id) || outbox.holds_result_of(id));

@@ -7,7 +7,8 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_producer::{
-    Action, Config, Journal, JournalRecord, Json, RecordFilter, Runlog, SideEffect, Writer, payload::ConversationTurn,
+    Action, Config, Ended, Journal, JournalRecord, Json, RecordFilter, Runlog, SideEffect, Writer,
+    payload::ConversationTurn,
 };
 use runlog_schemas::{
     answer::ErrorKind,
@@ -107,6 +108,31 @@ async fn a_request_to_a_busy_server_is_retried_and_the_handle_stays_usable() {
     assert_eq!((found.epoch.get(), found.completed.len()), (1, 1), "it did not claim again");
 }
 
+/// The response to a question for a run's recovery, as it is now.
+async fn recovery_response(deployment: &Deployment, run: &str) -> String {
+    let client = runlog_tests::server::client().unwrap();
+    let url = format!("{}/v1/runs/{run}/recovery?full=true", deployment.server.url);
+    let answer = client.get(url).send().await.unwrap().text().await.unwrap();
+    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}", answer.len())
+}
+
+/// Nor does it know a call that was made since: that does not mean that the call was decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_older_than_a_pending_call_lets_no_new_effect_run() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
+    let run = deployment.connect_by(&proxy.url).await.unwrap().open("undecided").await.unwrap();
+    let old = recovery_response(&deployment, "undecided").await;
+    let booked = async |_| Ended::Unknown("the receiver did not answer".into());
+    let error = run.tool("book", &1).once_or_unknown(booked).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
+    for tool in ["mail", "book"] {
+        proxy.answer_next(&old, false);
+        let ran = run.tool(tool, &1).once(async |_| panic!("it runs")).await;
+        assert_eq!(ran.unwrap_err().kind(), ErrorKind::ReconcileRequired, "{tool}");
+    }
+}
+
 /// A server that reads an old state of the log does not know the handle's claim: that is no other process.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
@@ -114,10 +140,7 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
     let runlog = deployment.connect_by(&proxy.url).await.unwrap();
     runlog.open("old").await.unwrap();
-    let client = runlog_tests::server::client().unwrap();
-    let url = format!("{}/v1/runs/old/recovery?full=true", deployment.server.url);
-    let old = client.get(url).send().await.unwrap().text().await.unwrap();
-    let old = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{old}", old.len());
+    let old = recovery_response(&deployment, "old").await;
     // Opening: the run as it was, its state after the claim.
     proxy.skip(1);
     proxy.answer_next(&old, false);
@@ -125,8 +148,8 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
     assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{error}");
     let run = runlog.open("old").await.unwrap();
     let epoch = run.recovery().epoch.get();
-    for passes in 0..2 {
-        // Reopening: the same.
+    for passes in 0..3 {
+        // Reopening: the same, and what is pending once all is settled.
         assert!(dropped_after(1, run.turn("user", "cancelled")).await.is_none());
         proxy.skip(passes);
         proxy.answer_next(&old, false);
@@ -136,7 +159,11 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
         run.turn("user", "goes on").await.unwrap();
     }
     let found = deployment.connect().await.unwrap().recovery("old").await.unwrap().unwrap();
-    assert_eq!(found.epoch.get(), epoch + 2, "one claim for each reopening");
+    assert_eq!(
+        found.epoch.get(),
+        epoch + 4,
+        "one claim for each reopening, and one more after the last claim was applied"
+    );
 }
 
 /// What the server says to a request line as it is, which clients make another one of.

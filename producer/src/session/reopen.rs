@@ -119,7 +119,6 @@ async fn lose(state: &mut SessionState) -> Error {
 
 /// The handle's own record did end the run: results that came after it are evidence.
 async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
-    state.outbox.lock().never_started.clear();
     state.append_all_evidence().await?;
     state.end(status);
     Ok(())

@@ -122,7 +122,8 @@ impl SessionState {
         self.appender.append_evidence(record).await
     }
 
-    /// Appends all released results as evidence, and the unacknowledged record if it is a result.
+    /// Appends all released results as evidence, and the unacknowledged record if it is a result. If the run was not lost, also
+    /// records which intents never started: a process that resumed the run would look for an effect that may have happened.
     pub(crate) async fn append_all_evidence(&mut self) -> Result<(), Error> {
         if let Some(sent) = self.appender.unacknowledged.clone().filter(is_result)
             && !self.outbox.lock().release(&sent.body.record_id)
@@ -135,7 +136,23 @@ impl SessionState {
             let record_id = self.keep_evidence(record).await?;
             self.outbox.lock().remove(&record_id);
         }
-        Ok(())
+        self.append_not_done().await
+    }
+
+    /// Records after the run's end that the effects of intents never started. It changes nothing for a call that was decided
+    /// or has evidence: the journal refuses that record.
+    async fn append_not_done(&mut self) -> Result<(), Error> {
+        loop {
+            if self.appender.state.is_lost() {
+                self.outbox.lock().never_started.clear();
+            }
+            let Some(intent) = self.outbox.lock().never_started.first().cloned() else { return Ok(()) };
+            if intent.key.is_none() {
+                let record = self.not_done(&intent.request).await?;
+                self.appender.append_evidence(record).await?;
+            }
+            self.outbox.lock().never_started.retain(|other| other.record_id != intent.record_id);
+        }
     }
 
     /// Appends a result as evidence until it is kept; returns the id that it is kept under.

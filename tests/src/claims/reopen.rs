@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture, future::join_all};
 use runlog_producer::{Action, Answer, Call, Error, Json, LoopState, Outcome, Run, SideEffect};
-use runlog_schemas::answer::{ErrorKind, RunStatus};
+use runlog_schemas::answer::{Class, ErrorKind, RunStatus};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -197,6 +197,25 @@ pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &B
     held(&called);
     run.reopen().await.expect("reopened");
     all_evidence(backend, &desk, &run).await;
+}
+
+/// The end came after its intent and before its read-back: whoever looks at the run later need not find out whether it happened.
+pub async fn a_call_cancelled_after_the_end_counts_as_never_started(backend: &Backend) {
+    let (ran, id) = (AtomicU32::new(0), "never-started-at-the-end");
+    let run = backend.open(id).await;
+    backend.hold(id);
+    let mut call = Box::pin(book_seat(&run, None, &ran));
+    assert!(call.as_mut().now_or_never().is_none(), "it waits for its read-back");
+    backend.release(id);
+    run.end(Outcome::Completed).await.expect("ended");
+    drop(call);
+    let error = run.reopen().await.expect_err("it ended");
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Conflict, Action::FixTheInput), "{error}");
+    let recovery = backend.runlog.recovery(id).await.expect("an answer").expect("a run");
+    let classes: Vec<_> = recovery.pending.iter().map(|pending| pending.class.clone()).collect();
+    assert_eq!((classes, ran.load(Ordering::SeqCst)), (vec![Class::RetrySafe.into()], 0));
+    assert!(run.reopen().await.is_err(), "it ended");
+    assert_eq!(backend.count(id, "effect_resolution").await, 1, "said once");
 }
 
 /// Wherever that is, it can be called again.

@@ -61,6 +61,11 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_cancelled_after_the_end_counts_as_never_started() {
+        Box::pin(reopen::a_call_cancelled_after_the_end_counts_as_never_started(&backend().await)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
         Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&backend().await)).await;
     }

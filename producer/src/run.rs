@@ -210,8 +210,8 @@ impl Run {
     /// Records held results, and waits until the handle's last record is applied.
     ///
     /// Acknowledged records are in the log without this. It confirms that the handle still writes the run and that its
-    /// sequence numbers are right. Errors: as [`Run::reopen`] if the handle is stopped; `Conflict` or `Fenced` if the last
-    /// record was refused; `Stale` after `Config::read_back`. It may be called again, and changes nothing when cancelled.
+    /// sequence numbers are right. Errors: as [`Run::reopen`] if the handle is stopped; `ClaimLost` if another process has
+    /// the run; `Conflict` or `Fenced` if the last record was refused; `Stale` after `Config::read_back`. It may be called again, and changes nothing when cancelled.
     #[tracing::instrument(skip_all, fields(run = self.session.run_id.as_str()))]
     pub async fn flush(&self) -> Result<(), Error> {
         self.session.time_limited(self.session.flush()).await

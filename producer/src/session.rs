@@ -309,8 +309,12 @@ impl Session {
     pub(crate) async fn flush(&self) -> Result<(), Error> {
         let mut state = self.lock().await?;
         self.make_ready(&mut state).await?;
-        let Some(last) = state.appender.last_acked.clone() else { return Ok(()) };
-        state.appender.read_back(&last, self.config.read_back).await?;
+        let appender = &mut state.appender;
+        let Some(last) = appender.last_acked.clone() else { return appender.check_writer().await };
+        let answer = appender.read_back(&last, self.config.read_back).await?;
+        if !appender.is_writer_since(appender.epoch, &answer) {
+            return Err(appender.not_writer_in(answer.epoch));
+        }
         let base = &mut state.checkpoint_base;
         base.unconfirmed = base.unconfirmed.take().filter(|acked| acked.record_id != last.record_id);
         Ok(())

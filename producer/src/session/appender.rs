@@ -354,6 +354,19 @@ impl RunAppender {
         }
     }
 
+    /// The error of a handle that does not write the run according to an answer as of epoch `seen`. It is lost, unless the answer
+    /// is older than its own claim.
+    pub(crate) fn not_writer_in(&mut self, seen: Epoch) -> Error {
+        let error = not_writer(self.run_id.borrow(), self.epoch, seen);
+        if error.kind() == ErrorKind::ClaimLost { self.lose(error) } else { error }
+    }
+
+    /// Checks that this handle writes the run.
+    pub(crate) async fn check_writer(&mut self) -> Result<(), Error> {
+        let head = self.transport.run(self.run_id.borrow()).await?;
+        if self.is_writer_in(head.as_ref()) { Ok(()) } else { Err(self.not_writer_in(epoch_of(head.as_ref()))) }
+    }
+
     /// Reads the next numbers from the journal. If another process writes the run, the handle is lost.
     async fn sync_numbers(&mut self) -> Result<(), Error> {
         let head = self.transport.run(self.run_id.borrow()).await?;

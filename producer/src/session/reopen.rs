@@ -37,7 +37,8 @@ pub struct Reopened {
     pub landed: usize,
     /// Records that were appended, again or for the first time: those that were not in the log, and held results.
     pub appended: usize,
-    /// Record ids and reasons of records that were in the log and were refused for their content. They are not sent again.
+    /// Record ids and reasons of records that were in the log and were refused for their content. A result among
+    /// them that was refused because of its number is appended again under another id; nothing else is.
     pub refused: Vec<(RecordId, OrOther<Reason>)>,
     /// Intents whose effect never started: recorded as not done, and safe to ask for again.
     pub not_done: usize,

@@ -166,6 +166,24 @@ pub async fn a_flush_reports_refusals(backend: &Backend) {
     run.flush().await.expect("applied");
 }
 
+/// Also if its own records were applied before that, or if it has appended none.
+pub async fn a_flush_reports_that_another_process_has_the_run(backend: &Backend) {
+    for appends in [true, false] {
+        let id = format!("taken-{appends}");
+        let (first, run) = (backend.open(&id).await, backend.open(&id).await);
+        if appends {
+            run.turn("user", "one").await.expect("a turn");
+        }
+        run.flush().await.expect("it has the run");
+        let error = first.flush().await.expect_err("it lost the run");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::ClaimLost, Action::Stop), "{error}");
+        let other = backend.open(&id).await;
+        let error = run.flush().await.expect_err("it lost the run");
+        assert_eq!((error.kind(), error.action()), (ErrorKind::ClaimLost, Action::Stop), "{appends}: {error}");
+        other.flush().await.expect("it has the run");
+    }
+}
+
 /// The claims above, each as a test on the journal that `$backend` starts.
 #[macro_export]
 macro_rules! record_claims {
@@ -176,6 +194,7 @@ macro_rules! record_claims {
             a_call_above_the_limit_waits_and_is_refused_without_effect,
             a_record_waits_for_the_send_buffer_and_is_refused_unsent,
             a_flush_reports_refusals,
+            a_flush_reports_that_another_process_has_the_run,
         }
     };
 }

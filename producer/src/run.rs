@@ -96,6 +96,10 @@ impl Run {
     /// Pass the whole message list: only what the last checkpoint does not have is written, wherever it is in the list. Keep
     /// the [`Json`] values of messages that stay: they are recognised without being read.
     ///
+    /// Let no call be answered between taking `state` and the end of this method: the checkpoint covers every call that was
+    /// answered before it is numbered. If `state` does not have an answer, a process that resumes here does not have it either;
+    /// it asks for the call again, which looks new to it, and the effect runs twice. Calls that are not answered are safe.
+    ///
     /// An error here should not end the agent's loop. If the append failed or was cancelled, the next operation reopens the
     /// handle, which writes the checkpoint after all; if another process has the run, that operation says so. `TooLarge`: new
     /// messages and state do not fit a record, or the list exceeds [`MESSAGES_MAX`](runlog_schemas::messages::MESSAGES_MAX)

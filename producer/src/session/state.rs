@@ -36,8 +36,8 @@ impl SessionState {
         let (abandoned, returned) = self.outbox.lock().take_interrupted();
         // In reverse, because each goes to the front.
         for (recorded, key) in abandoned.into_iter().rev() {
-            self.replay.mark_uncertain(recorded.id.borrow(), key.is_some());
-            self.replay.put_back(key, recorded);
+            // It may be there already: reopening adopts what is pending in the journal.
+            self.replay.restore(key, recorded);
         }
         for recorded in returned.into_iter().rev() {
             self.replay.put_back(None, recorded);

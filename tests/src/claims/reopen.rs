@@ -199,6 +199,39 @@ pub async fn an_end_cancelled_while_it_is_read_back_stops_the_handle(backend: &B
     all_evidence(backend, &desk, &run).await;
 }
 
+/// Dropped in the middle of its effect while its handle is reopened, wherever that is, it answers one call and not two.
+pub async fn a_call_abandoned_during_a_reopen_answers_once(backend: &Backend) {
+    for polls in 0.. {
+        let (ran, id, began) = (AtomicU32::new(0), format!("abandoned-{polls}"), Semaphore::new(0));
+        let run = backend.open(&id).await;
+        let effect = |_| async {
+            began.add_permits(1);
+            std::future::pending().await
+        };
+        let mut call = Box::pin(run.tool("book", &json!({ "seat": 1 })).once(effect));
+        tokio::select! {
+            _ = &mut call => panic!("the effect has no end"),
+            began = began.acquire() => drop(began.expect("it is open")),
+        }
+        backend.stop_handle(Fault::AppendLost, &run).await;
+        let mut reopened = Box::pin(run.reopen());
+        let whole = dropped_after(polls, &mut reopened).await;
+        drop(call);
+        let ended = whole.is_some();
+        match whole {
+            Some(whole) => drop(whole.expect("reopened")),
+            None => drop(reopened.await.expect("reopened")),
+        }
+        backend.decide_done(&id, &json!("decided")).await;
+        is_answered_by_the_decision(&run, None, &ran).await;
+        let next = book_seat(&run, None, &ran).await.expect("an answer");
+        assert_eq!((next.recorded, ran.load(Ordering::SeqCst)), (false, 1), "{polls} polls: another call");
+        if ended {
+            return;
+        }
+    }
+}
+
 /// The end came after its intent and before its read-back: whoever looks at the run later need not find out whether it happened.
 pub async fn a_call_cancelled_after_the_end_counts_as_never_started(backend: &Backend) {
     let (ran, id) = (AtomicU32::new(0), "never-started-at-the-end");

@@ -66,6 +66,11 @@ mod memory {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_call_abandoned_during_a_reopen_answers_once() {
+        Box::pin(reopen::a_call_abandoned_during_a_reopen_answers_once(&backend().await)).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn an_end_cancelled_while_it_is_read_back_stops_the_handle() {
         Box::pin(reopen::an_end_cancelled_while_it_is_read_back_stops_the_handle(&backend().await)).await;
     }

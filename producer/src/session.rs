@@ -102,7 +102,11 @@ impl Session {
         }
         // A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
         let keyed = if recovery.checkpoint.is_some() {
-            read(RecoveryQuery { from_start: true, content: false }).await?.completed
+            let all = read(RecoveryQuery { from_start: true, content: false }).await?;
+            if !claim.is_held_in(&all) {
+                return Err(not_writer(run_id, claim.epoch(), all.epoch));
+            }
+            all.completed
         } else {
             Vec::new()
         };

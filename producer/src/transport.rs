@@ -8,7 +8,7 @@ use in_flight::{InFlightLimit, Permit};
 use request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
 use runlog_schemas::{
     answer::{Checkpoint, ErrorKind, Lines, Lookup, Position, ReadBack, Recovery, Run},
-    id::{JournalSeq, RecordId, RunId},
+    id::{Epoch, JournalSeq, RecordId, RunId},
     record::JournalRecord,
     trace::is_traceparent,
 };
@@ -160,6 +160,7 @@ impl Transport {
             && let Some(cursor) = recovery.next_cursor.take()
         {
             let Some(page) = self.recovery(run_id, query, Some(&cursor)).await? else { return Ok(None) };
+            check_page(&recovery, &page)?;
             recovery.pending.extend(page.pending);
             recovery.completed = page.completed;
             recovery.next_cursor = page.next_cursor;
@@ -177,6 +178,7 @@ impl Transport {
         while let Some(cursor) = recovery.next_cursor.take() {
             let page = self.recovery(run_id, query, Some(&cursor)).await?.ok_or_else(|| run_without_records(run_id))?;
             // All pages are of one state: after our claim, no other writer's record changes the run.
+            check_page(&recovery, &page)?;
             recovery.pending.extend(page.pending);
             recovery.completed.extend(page.completed);
             recovery.approvals.extend(page.approvals);
@@ -219,6 +221,23 @@ impl Transport {
         let answer = query!(self, backend => backend.call(run_id, id).await);
         answer.map_err(|error| error.about_run(run_id).about_record(id))
     }
+}
+
+/// Checks that a page of a recovery is not older than the first one: another server behind the same address may read an old
+/// state of the log.
+fn check_page(first: &Recovery, page: &Recovery) -> Result<(), Error> {
+    let state = |recovery: &Recovery| (recovery.epoch, recovery.next_journal_seq);
+    if state(page) >= state(first) { Ok(()) } else { Err(old_answer(first.run_id.borrow(), state(first), state(page))) }
+}
+
+/// The error for an answer as of the epoch and the next `journal_seq` in `seen`, if later ones are known.
+pub(crate) fn old_answer(run_id: RunId<&str>, known: (Epoch, JournalSeq), seen: (Epoch, JournalSeq)) -> Error {
+    let message = format!(
+        "an answer about run {run_id} is of epoch {} and next journal_seq {}, older than {} and {}, which are known: the \
+         server reads an old state of the log; try again",
+        seen.0, seen.1, known.0, known.1
+    );
+    Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
 }
 
 /// The index has no record of a run that must have some.

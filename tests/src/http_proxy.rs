@@ -1,6 +1,7 @@
 //! An HTTP proxy that injects faults: it truncates a response, drops a request, or responds in place of the server.
 
 use std::{
+    collections::VecDeque,
     io::{Read, Write},
     net::{Shutdown, TcpListener, TcpStream},
     sync::{
@@ -36,8 +37,8 @@ struct State {
     truncated: AtomicU32,
     /// Requests to pass on before the next fault.
     skips: AtomicU32,
-    /// The response to the next request, and whether the server receives that request.
-    substitute: Mutex<Option<(String, bool)>>,
+    /// The responses to the next requests, and whether the server receives those requests.
+    substitutes: Mutex<VecDeque<(String, bool)>>,
 }
 
 /// A fault in the next response of a connection.
@@ -60,7 +61,7 @@ impl HttpProxy {
             drops: AtomicU32::new(0),
             truncated: AtomicU32::new(0),
             skips: AtomicU32::new(0),
-            substitute: Mutex::default(),
+            substitutes: Mutex::default(),
         };
         let state = Arc::new(state);
         let shared = state.clone();
@@ -84,8 +85,9 @@ impl HttpProxy {
     }
 
     /// Responds to the next request with this text and closes the connection. The server receives the request only if `passed`.
+    /// Called again, it concerns the request after that.
     pub fn answer_next(&self, text: &str, passed: bool) {
-        *self.state.substitute.lock().unwrap_or_else(PoisonError::into_inner) = Some((text.to_owned(), passed));
+        self.state.substitutes.lock().unwrap_or_else(PoisonError::into_inner).push_back((text.to_owned(), passed));
     }
 
     /// Passes on this many more requests before the next fault.
@@ -135,7 +137,7 @@ fn serve(mut client: TcpStream, state: &State) -> Option<()> {
         } else if matches && state.drops.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
             break;
         }
-        let substitute = || state.substitute.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let substitute = || state.substitutes.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         match matches.then(substitute).flatten() {
             Some((text, true)) => {
                 drop(fault.lock().unwrap_or_else(PoisonError::into_inner).replace(ResponseFault::Replace(text)))

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{
-    claim::{Claim, Head, epoch_of, not_writer, old_answer},
+    claim::{Claim, Head, epoch_of, not_writer},
     numbering,
     read_back::{AckedRecord, outcome_of, read_back, refused, repeat_of, took_effect},
 };
@@ -16,7 +16,7 @@ use crate::{
     config::{Config, failpoint},
     error::{Action, Error, SideEffect},
     metrics::metric,
-    transport::Transport,
+    transport::{Transport, old_answer},
 };
 use runlog_schemas::{
     answer::{ErrorKind, OrOther, Outcome, Position, ReadBack},

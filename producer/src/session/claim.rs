@@ -92,16 +92,6 @@ pub(crate) fn not_writer(run_id: RunId<&str>, own: Epoch, seen: Epoch) -> Error 
     Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
 }
 
-/// The error for an answer as of the epoch and the next `journal_seq` in `seen`, older than those of this handle.
-pub(crate) fn old_answer(run_id: RunId<&str>, own: (Epoch, JournalSeq), seen: (Epoch, JournalSeq)) -> Error {
-    let message = format!(
-        "an answer about run {run_id} is of epoch {} and next journal_seq {}, older than this handle's {} and {}: the \
-         server reads an old state of the log; try again",
-        seen.0, seen.1, own.0, own.1
-    );
-    Error::new(ErrorKind::Stale, Action::Reopen, message).about_run(run_id)
-}
-
 pub(crate) fn claim_lost(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::ClaimLost, Action::Stop, format!("another process claimed run {run_id} first"))
 }

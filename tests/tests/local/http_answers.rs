@@ -7,7 +7,7 @@ use runlog_log::{
     local::{LocalConfig, LocalLog},
 };
 use runlog_producer::{
-    Action, Config, Ended, Journal, JournalRecord, Json, RecordFilter, Runlog, SideEffect, Writer,
+    Action, Config, Ended, Journal, JournalRecord, Json, LoopState, RecordFilter, Runlog, SideEffect, Writer,
     payload::ConversationTurn,
 };
 use runlog_schemas::{
@@ -110,10 +110,61 @@ async fn a_request_to_a_busy_server_is_retried_and_the_handle_stays_usable() {
 
 /// The response to a question for a run's recovery, as it is now.
 async fn recovery_response(deployment: &Deployment, run: &str) -> String {
+    response(&recovery(deployment, run).await)
+}
+
+async fn recovery(deployment: &Deployment, run: &str) -> Value {
     let client = runlog_tests::server::client().unwrap();
     let url = format!("{}/v1/runs/{run}/recovery?full=true", deployment.server.url);
-    let answer = client.get(url).send().await.unwrap().text().await.unwrap();
+    serde_json::from_str(&client.get(url).send().await.unwrap().text().await.unwrap()).unwrap()
+}
+
+fn response(answer: &Value) -> String {
+    let answer = answer.to_string();
     format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{answer}", answer.len())
+}
+
+/// A checkpoint covers a call with a key, which is read from the start of the run: an answer that is older than the handle's
+/// claim may lack it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_not_opened_with_keys_of_an_older_answer() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
+    let runlog = deployment.connect_by(&proxy.url).await.unwrap();
+    let run = runlog.open("keyed").await.unwrap();
+    let old = recovery_response(&deployment, "keyed").await;
+    let booked = async |_| Ok(Json::from(Value::from("booked")));
+    run.tool("book", &1).idempotency_key("k").once(booked).await.unwrap();
+    run.checkpoint(&LoopState::default()).await.unwrap();
+    // The run before the claim, from its checkpoint, and from its start.
+    proxy.skip(2);
+    proxy.answer_next(&old, false);
+    let error = runlog.open("keyed").await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Stale, Action::Reopen), "{error}");
+    let run = runlog.open("keyed").await.unwrap();
+    let answer = run.tool("book", &1).idempotency_key("k").once(async |_| panic!("it runs")).await.unwrap();
+    assert!(answer.recorded);
+}
+
+/// The pages of a recovery may come from several servers behind one address: the second one, of an older state, may lack
+/// pending calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_a_recovery_that_is_older_than_the_first_is_refused() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "/recovery").unwrap();
+    let run = deployment.connect_by(&proxy.url).await.unwrap().open("pages").await.unwrap();
+    let old = recovery_response(&deployment, "pages").await;
+    let unknown = async |_| Ended::Unknown("the receiver did not answer".into());
+    run.tool("book", &1).once_or_unknown(unknown).await.unwrap_err();
+    // The first page has no place for it.
+    let mut first = recovery(&deployment, "pages").await;
+    (first["pending"], first["next_cursor"]) = (Value::Array(Vec::new()), Value::from("next"));
+    proxy.answer_next(&response(&first), false);
+    proxy.answer_next(&old, false);
+    let error = run.tool("mail", &1).once(async |_| panic!("it runs")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+    let error = run.tool("mail", &1).once(async |_| panic!("it runs")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ReconcileRequired, "{error}");
 }
 
 /// Nor does it know a call that was made since: that does not mean that the call was decided.

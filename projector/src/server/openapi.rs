@@ -1,5 +1,5 @@
 //! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
-//! schema.
+//! schema, and for each operation requests that a server was sent, with its answers.
 
 use super::{App, Route, body::Text, fleet, health, horizons, routes, runs, skips};
 use crate::index::{changes::shown, store::facts::Family};
@@ -14,6 +14,7 @@ use schemars::{
     generate::SchemaSettings,
     transform::{RecursiveTransform, Transform},
 };
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -32,6 +33,21 @@ const WRITTEN: &str = concat!(
     include_str!("openapi/schemas.json"),
     "}}\n",
 );
+
+/// Requests and their answers, as the test `openapi_describes` recorded them.
+const EXAMPLES: &str = include_str!("openapi/examples.json");
+
+/// One of [`EXAMPLES`].
+#[derive(Deserialize)]
+struct Example {
+    method: String,
+    /// As in the document, with its parameters' names.
+    path: String,
+    /// What was asked: path and query.
+    url: String,
+    body: Option<Value>,
+    answer: Value,
+}
 
 static DOCUMENT: LazyLock<String> = LazyLock::new(|| written().to_string());
 
@@ -53,7 +69,30 @@ fn written() -> Value {
             take(&mut document, method, path, &name);
         }
     }
+    let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
+    for example in examples {
+        show(&mut document, example);
+    }
     document
+}
+
+/// Adds a request and its answer to the operation.
+fn show(document: &mut Value, example: Example) {
+    let Example { method, path, url, body, answer } = example;
+    let operation = &mut document["paths"][path][&method];
+    let request = format!("{} {url}", method.to_uppercase());
+    if let (Some(body), Some(content)) = (body, operation.pointer_mut("/requestBody/content")) {
+        add(content, &request, body);
+    }
+    add(&mut operation["responses"]["200"]["content"], &request, answer);
+}
+
+/// Adds an example to a content of one media type. Its key is its number, from 1.
+fn add(content: &mut Value, request: &str, value: Value) {
+    for media in content.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        let number = 1 + media["examples"].as_object().map_or(0, Map::len);
+        media["examples"][number.to_string()] = json!({ "summary": request, "value": value });
+    }
 }
 
 /// Names a parameter that an operation takes, and that it does not describe itself: one of those that several take. Of two

@@ -1,9 +1,10 @@
-//! The OpenAPI document describes every member of every answer.
+//! The OpenAPI document describes every member of every answer, and shows a request and its answer for each operation.
 
 use anyhow::{Context, ensure};
 use runlog_schemas::payload::Payload;
 use runlog_tests::{
     json_schema::violations,
+    programs::here,
     sample_journal::{self, CLAIMED, IMPORTED, RUN},
     server::{Launch, Server},
 };
@@ -68,18 +69,22 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
 /// What is done, likewise.
 fn deeds() -> Vec<(&'static str, String, Value)> {
     let turn = |id: &str| {
-        json!({ "run_id": "new", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
-            "kind": "user", "content": "hello" } })
+        json!({ "run_id": "trip-42", "record_id": id, "payload": { "type": "conversation_turn", "message_id": id,
+            "kind": "user", "content": "to London, please" } })
     };
+    let call = json!({ "run_id": "trip-42", "record_id": "trip-42-3", "agent_id": "travel-agent",
+        "idempotency_key": "booking-42", "payload": { "type": "tool_call_requested", "request_id": "response-1",
+            "call_id": "call_1", "tool_name": "book_flight", "arguments": { "to": "LHR", "seats": 2 } } });
+    let turns = json!([turn("trip-42-1"), turn("trip-42-2")]);
     let decision =
         json!({ "decision": "adopt", "revision": 2, "evidence": "late", "who": "jo", "why": "it was booked" });
     let horizon =
         json!({ "family": "tool_call_completed", "until": "2100-01-01T00:00:00Z", "who": "jo", "why": "policy" });
     let skip = json!({ "partition": 0, "offset": 1, "who": "jo", "why": "nobody can read it" });
     vec![
-        ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), turn("a")),
-        ("/v1/runs/{run}/records", "/v1/runs/new/records".to_owned(), json!([turn("a"), turn("b")])),
-        ("/v1/runs/{run}/claims", "/v1/runs/new/claims".to_owned(), json!({})),
+        ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), turns),
+        ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), call),
+        ("/v1/runs/{run}/claims", "/v1/runs/trip-42/claims".to_owned(), json!({ "claimed_by": "worker-7" })),
         ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
         ("/v1/horizons", "/v1/horizons".to_owned(), horizon),
         ("/v1/skips", "/v1/skips".to_owned(), skip),
@@ -209,6 +214,102 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
         }
     }
     server.terminate()?;
+    Ok(())
+}
+
+/// Where the document has its examples from.
+const EXAMPLES: &str = "../projector/src/server/openapi/examples.json";
+
+/// What a server answers to each of `questions` and `deeds`, of several questions of a path to the first; and to what is
+/// answered as text.
+fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
+    let texts = [
+        ("/v1/runs/{run}/tail", format!("/v1/runs/{IMPORTED}/tail?until_end=true")),
+        ("/v1/tail", "/v1/tail?until_end=true".to_owned()),
+        ("/v1/indices/{index}/changes", "/v1/indices/effects/changes?until_end=true".to_owned()),
+        ("/healthz", "/healthz".to_owned()),
+        ("/metrics", "/metrics".to_owned()),
+    ];
+    let (mut recorded, mut asked) = (Vec::new(), BTreeSet::new());
+    for (path, url) in questions(server)?.into_iter().chain(texts) {
+        if asked.insert(path) || path == "/v1/runs/{run}/lookup" {
+            let url = url.replace("limit=1000", "limit=2");
+            let (status, answer) = server.get(&url)?;
+            ensure!(status == 200, "{url}: {status} {answer}");
+            let answer = match path {
+                "/openapi.json" => json!({ "openapi": answer["openapi"] }),
+                _ if path.ends_with("/tail") || path.ends_with("/changes") => first_event(&answer),
+                _ => beginning(answer),
+            };
+            recorded.push(json!({ "method": "get", "path": path, "url": url, "answer": answer }));
+        }
+    }
+    for (path, url, body) in deeds() {
+        let (status, answer) = server.post(&url, &body)?;
+        ensure!(status == 200, "{url}: {status} {answer}");
+        let answer = beginning(answer);
+        recorded.push(json!({ "method": "post", "path": path, "url": url, "body": body, "answer": answer }));
+    }
+    Ok(recorded)
+}
+
+/// The fields of a stream's first event.
+fn first_event(stream: &Value) -> Value {
+    let lines = stream.as_str().unwrap_or_default().lines().take_while(|line| !line.is_empty());
+    lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+}
+
+/// A value with no list of more than two objects; the first eight lines of a text.
+fn beginning(value: Value) -> Value {
+    match value {
+        Value::Array(items) if items.iter().any(Value::is_object) => items.into_iter().take(2).map(beginning).collect(),
+        Value::Array(items) => items.into(),
+        Value::Object(members) => members.into_iter().map(|(name, value)| (name, beginning(value))).collect(),
+        Value::String(text) => text.lines().take(8).collect::<Vec<_>>().join("\n").into(),
+        other => other,
+    }
+}
+
+/// What was asked, and the names of the answer's members.
+fn outline(example: &Value) -> Value {
+    let answer = example["answer"].as_object().map(|members| members.keys().collect::<Vec<_>>());
+    json!([example["method"], example["path"], example["url"], example["body"], answer])
+}
+
+/// After a change of what is asked or answered, `RUNLOG_RECORD_EXAMPLES=1` writes the examples anew.
+#[test]
+fn every_operation_shows_a_request_and_the_answer_that_a_server_gives() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = sample_journal::start(folder.path())?;
+    let (_, document) = server.get("/openapi.json")?;
+    let recorded = recorded(&server)?;
+    server.terminate()?;
+    let file = here(EXAMPLES);
+    if std::env::var_os("RUNLOG_RECORD_EXAMPLES").is_some() {
+        let text = serde_json::to_string_pretty(&recorded)?;
+        let data = folder.path().to_str().context("a path")?;
+        std::fs::write(&file, text.replace(data, "/var/lib/runlog") + "\n")?;
+    }
+    let examples: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(&file)?)?;
+    let outlines = |examples: &[Value]| examples.iter().map(outline).collect::<Vec<_>>();
+    let (kept, now) = (outlines(&examples), outlines(&recorded));
+    for (kept, now) in kept.iter().zip(&now) {
+        ensure!(kept == now, "kept {kept}, a server answers {now}");
+    }
+    ensure!(kept.len() == now.len(), "{} are kept of {}", kept.len(), now.len());
+    for (method, path) in runlog_projector::server::operations() {
+        let operation = &document["paths"][path][method];
+        let answer = &operation["responses"]["200"]["content"];
+        for content in [Some(answer), operation["requestBody"].get("content")].into_iter().flatten() {
+            for media in content.as_object().with_context(|| format!("{method} {path} has no content"))?.values() {
+                let shown = media["examples"].as_object().with_context(|| format!("{method} {path} shows nothing"))?;
+                for example in shown.values() {
+                    let violations = violations(&document, &media["schema"], &example["value"]);
+                    ensure!(violations.is_empty(), "{method} {path}: {violations:#?}");
+                }
+            }
+        }
+    }
     Ok(())
 }
 

@@ -1,22 +1,22 @@
-//! Where the store is, and what goes there.
+//! Where the store is, and which payloads go there.
 
 use crate::{Error, Kind};
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 
-/// The longest payload that stays in its record when nobody says otherwise, bytes.
+/// The default for the longest payload that stays in its record, bytes.
 pub const INLINE_BYTES_MAX: usize = 256 << 10;
-/// What can be asked for instead: a record has 1 MiB, and its envelope needs some of it.
+/// The most that can be configured instead: a record has 1 MiB, and its envelope needs part of it.
 pub const INLINE_BYTES_RANGE: RangeInclusive<usize> = 1 << 10..=768 << 10;
 
-/// What a store is opened with.
+/// The options that a store is opened with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// `file:DIR`, or `s3://BUCKET/PREFIX`.
     pub url: String,
-    /// For S3, over what the environment's `AWS_…` variables say: `endpoint`, `region`, `access_key_id`,
-    /// `secret_access_key` and whatever else object_store takes. Default none.
+    /// For S3: `endpoint`, `region`, `access_key_id`, `secret_access_key` and any other option of object_store. They
+    /// override the environment's `AWS_…` variables. Default none.
     pub options: BTreeMap<String, String>,
-    /// A payload whose encoding is longer goes to the store, bytes. Default [`INLINE_BYTES_MAX`].
+    /// A payload with a longer encoding goes to the store, bytes. Default [`INLINE_BYTES_MAX`].
     pub inline_bytes_max: usize,
     /// How long a call on the store may take, its retries included. Default 30 s.
     pub deadline: Duration,

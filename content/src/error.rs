@@ -43,7 +43,7 @@ impl Error {
         self.kind
     }
 
-    /// The kind as servers and commands name it.
+    /// The kind's name in HTTP problems and in the commands' errors.
     pub fn error_kind(&self) -> ErrorKind {
         match self.kind {
             Kind::Unavailable => ErrorKind::Unavailable,

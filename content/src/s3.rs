@@ -1,4 +1,4 @@
-//! Whatever speaks S3: by `object_store`, over a connection of ours.
+//! Object stores that speak S3, by `object_store` over a connection of our own.
 
 use crate::{Config, Error, Kind};
 use http_body_util::BodyExt;
@@ -17,11 +17,11 @@ use object_store::{
 };
 use std::{pin::Pin, sync::Arc, time::Duration};
 
-/// How long a connection may take to be made.
+/// The connect timeout.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// How long one attempt may take to be answered: a store that hangs leaves time for another attempt.
+/// The timeout of one attempt, short enough to leave time for another one if the store hangs.
 const ATTEMPT_WAIT: Duration = Duration::from_secs(15);
-/// Attempts behind the first one.
+/// Retries after the first attempt.
 const RETRIES_MAX: usize = 5;
 
 /// The bucket, as environment and options say. An option wins over the environment.
@@ -60,7 +60,7 @@ impl HttpConnector for Connector {
         let tls = match builder()?.with_native_roots() {
             Ok(rooted) => rooted.with_no_client_auth(),
             Err(error) => {
-                // A store in the same network may do without.
+                // A store in the same network may be used without TLS.
                 tracing::warn!("the system has no certificates, so that no content store is trusted over TLS: {error}");
                 builder()?.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
             }
@@ -96,7 +96,7 @@ impl HttpService for Connection {
     }
 }
 
-/// What object_store may try again: all but a request that was answered by something that is no HTTP.
+/// The errors that object_store may retry: all but an answer that is not HTTP.
 fn kind(error: &ClientError) -> HttpErrorKind {
     if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Interrupted }
 }

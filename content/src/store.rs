@@ -14,14 +14,14 @@ use runlog_schemas::{
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Semaphore;
 
-/// The longest content, bytes: it is held in memory whole, by whoever writes and by whoever reads it.
+/// The longest content, bytes: writers and readers hold it in memory whole.
 pub const CONTENT_BYTES_MAX: usize = 64 << 20;
-/// Contents on their way at the same time, all callers together: with the limit above, it bounds their memory.
+/// Contents in transfer at the same time, over all callers: with the limit above, it bounds their memory.
 const TRANSFERS_MAX: usize = 4;
-/// Questions about objects at the same time, all callers together.
+/// Existence checks at the same time, over all callers.
 const QUESTIONS_MAX: usize = 32;
 
-/// What names an object: its content's hash, and how long it is.
+/// The reference to an object: its content's hash and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// SHA-256 of the content.
@@ -56,7 +56,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store; a folder is made where it is missing. Nothing is asked of S3 yet.
+    /// Opens the store; creates a missing folder. Sends no request to S3 yet.
     pub fn open(config: &Config) -> Result<Self, Error> {
         let (objects, prefix): (Arc<dyn ObjectStore>, _) = match config.place()? {
             Place::Folder(dir) => {
@@ -66,7 +66,8 @@ impl Store {
                 };
                 std::fs::create_dir_all(&dir).map_err(|error| failed(error.into()))?;
                 let folder = LocalFileSystem::new_with_prefix(&dir).map_err(|error| failed(error.into()))?;
-                // The log's records are durable when they are acknowledged; what they name has to be before.
+                // The log's records are durable when they are acknowledged; the objects that they name must be durable
+                // before.
                 (Arc::new(folder.with_fsync(true)), String::new())
             }
             Place::S3 { bucket, prefix } => (s3::open(&bucket, config)?, prefix),
@@ -93,10 +94,11 @@ impl Store {
         Self { deadline: self.deadline.min(deadline), ..self.clone() }
     }
 
-    /// Stores content, and is content with it being there already. An object of another length is replaced: it is not what
-    /// its name says.
+    /// Stores content; succeeds if it is already stored. An object of another length is replaced: it is not what its
+    /// name says.
     ///
-    /// Errors: `TooLarge` over [`CONTENT_BYTES_MAX`]; `Unavailable` otherwise. Cancelled, it may have stored the object.
+    /// Errors: `TooLarge` over [`CONTENT_BYTES_MAX`]; `Unavailable` otherwise. If cancelled, it may have stored the
+    /// object.
     pub async fn put(&self, content: impl Into<Bytes>) -> Result<Reference, Error> {
         let content = content.into();
         if content.len() > CONTENT_BYTES_MAX {
@@ -119,13 +121,13 @@ impl Store {
             let create = mode == PutMode::Create;
             match self.objects.put_opts(&path, PutPayload::from(content.clone()), mode.into()).await {
                 Ok(_) => return Ok(()),
-                // Somebody else was faster, or an attempt of this call whose answer was lost.
+                // Another writer was faster, or the answer to an earlier attempt of this call was lost.
                 Err(Failure::AlreadyExists { .. } | Failure::Precondition { .. }) if create => {
                     if self.length(&path).await? == Some(reference.bytes) {
                         return Ok(());
                     }
                 }
-                // Not every store knows conditions; the same content over the same content harms nothing.
+                // Not every store supports conditional writes; writing the same content again does no harm.
                 Err(Failure::NotImplemented { .. } | Failure::NotSupported { .. }) if create => {}
                 Err(failure) => return Err(failure),
             }
@@ -133,7 +135,7 @@ impl Store {
         }
     }
 
-    /// The content, proven to be what was named. No more is read than the reference says.
+    /// Reads the content and verifies length and hash. Reads no more bytes than the reference says.
     ///
     /// Errors: `Missing`, `Corrupt` (another length or hash), `TooLarge`, `Unavailable`.
     pub async fn get(&self, reference: &Reference) -> Result<Bytes, Error> {
@@ -146,7 +148,7 @@ impl Store {
         Err(self.error(Kind::Corrupt, reference, "is not what was stored").because(why))
     }
 
-    /// The object as it is, which is of the right length.
+    /// The object, unverified but of the right length.
     async fn download(&self, reference: &Reference) -> Result<Bytes, Error> {
         if reference.bytes > CONTENT_BYTES_MAX as u64 {
             return Err(self.error(Kind::TooLarge, reference, "is over the limit"));
@@ -161,9 +163,9 @@ impl Store {
         self.bounded(reference, &self.transfers, download).await?.map_err(|length| self.other_length(reference, length))
     }
 
-    /// Whether the object is there. Only its length is looked at: what else is wrong with it, `get` finds.
+    /// Whether the object exists. Only its length is checked; `get` finds any other damage.
     ///
-    /// Errors: `Corrupt` where it has another length, `Unavailable`.
+    /// Errors: `Corrupt` if it has another length, `Unavailable`.
     pub async fn has(&self, reference: &Reference) -> Result<bool, Error> {
         let length = async { self.length(&self.path(reference)?).await };
         match self.bounded(reference, &self.questions, length).await? {
@@ -172,10 +174,10 @@ impl Store {
         }
     }
 
-    /// Takes a payload that is too long for a record out of it, once it is in the store. Kind, facts and content hash
-    /// remain. A record whose payload is short, or has to stay, comes back as it was.
+    /// Uploads a payload that is too long for its record and replaces it by a claim check. Kind, facts and content hash
+    /// stay the same. A record whose payload is short, or must stay inline, is returned unchanged.
     ///
-    /// Errors: those of [`Store::put`]; nothing but the store was touched.
+    /// Errors: those of [`Store::put`]; only the store was changed.
     pub async fn stow(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
         if let Some(content) = record.detach(self.inline_bytes_max) {
             self.put(content).await?;
@@ -183,9 +185,9 @@ impl Store {
         Ok(record)
     }
 
-    /// Brings back what a claim check stands for, proven to be what was named.
+    /// Reads the payload of a claim check and verifies length, hash and type.
     ///
-    /// Errors: those of [`Store::get`]; `Corrupt` too for content that is no payload of that type.
+    /// Errors: those of [`Store::get`]; `Corrupt` too for content that is not a payload of that type.
     pub async fn resolve(&self, stored: &StoredPayload) -> Result<Payload, Error> {
         let reference = Reference::from(stored);
         let content = self.download(&reference).await?;
@@ -194,7 +196,7 @@ impl Store {
             .map_err(|error| self.error(Kind::Corrupt, &reference, "is not what was stored").because(error))
     }
 
-    /// `sha256/ab/abcd…`: two digits apart, so that no folder holds them all.
+    /// `sha256/ab/abcd…`: the first two digits name a folder, so that no folder holds all objects.
     fn path(&self, reference: &Reference) -> Result<ObjectPath, Failure> {
         let name = reference.sha256.to_string();
         Ok(ObjectPath::parse(format!("{}/sha256/{}/{name}", self.prefix, &name[..2]).trim_start_matches('/'))?)
@@ -208,7 +210,7 @@ impl Store {
         }
     }
 
-    /// Waits for a turn, then for the answer, both within the deadline.
+    /// Waits for a permit, then for the answer, both within the deadline.
     async fn bounded<T>(
         &self,
         reference: &Reference,

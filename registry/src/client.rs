@@ -16,7 +16,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// How often a request is sent at the most.
+/// The most attempts at a request.
 const ATTEMPTS_MAX: u32 = 4;
 /// What is waited before the second time; doubled each time.
 const BACKOFF: Duration = Duration::from_millis(100);

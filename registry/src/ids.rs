@@ -185,7 +185,7 @@ impl Inner {
             Err(error) if error.kind() == Kind::NotFound => self.client.register(version.text).await?,
             found => found?,
         };
-        // Whoever trusted a wrong id here would write records that nobody can read.
+        // A writer that trusted a wrong id would write records that cannot be read.
         let text = self.client.schema(id).await?;
         let known = meaning(id, &text);
         if !names(&known, version) {
@@ -242,7 +242,7 @@ impl Schemas for Registry {
             state.ids.retain(|_, known| matches!(known, Id::Names(..) | Id::Asking { .. }));
         }
         let failing = match state.ids.insert(id, self.inner.asking()) {
-            // What failed goes on being reported until there is an answer.
+            // A failure is reported until there is an answer.
             Some(Id::Paused { why, .. }) => Some(why),
             _ => None,
         };

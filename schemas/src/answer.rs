@@ -50,7 +50,7 @@ pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters}
 pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
 
-/// A place in the log. `index` counts within an atomic batch and is 0 otherwise.
+/// A position in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Position {
@@ -65,7 +65,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The position as what an error is about.
+    /// The position, as the subject of an error.
     pub fn subject(&self) -> Subject {
         let Self { topic, partition, offset, .. } = self;
         Subject { topic: Some(topic.clone()), partition: Some(*partition), offset: Some(*offset), ..Subject::default() }
@@ -73,12 +73,12 @@ impl Position {
 }
 
 symbols! {
-    /// What became of an appended record. A repeat is a record that was judged before, with the same content: it has no
+    /// The outcome of an appended record. A repeat is a record that was judged before, with the same content: it has no
     /// effect of its own.
     Disposition { Applied = "applied", Repeat = "repeat", Refused = "refused" }
 }
 
-/// What became of an appended record.
+/// The outcome of an appended record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Outcome {
@@ -91,7 +91,7 @@ pub struct Outcome {
     /// The record's id.
     #[serde(default)]
     pub record_id: OrEmpty<RecordId>,
-    /// On a repeat of what was applied: the number of the record at `position`, 0 where its kind has none. Otherwise
+    /// For a repeat of an applied record: the number of the record at `position`, 0 if its kind has none. Otherwise
     /// null.
     #[serde(default)]
     pub journal_seq: Option<JournalSeq>,
@@ -138,19 +138,19 @@ pub struct Line {
     /// The writer's clock, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub timestamp: String,
-    /// The payload; content is masked by privacy class unless raw was asked for. One in the content store is shown as
-    /// its claim check, `stored_payload`, unless raw was asked for. Where a retention horizon took it away it is
-    /// `{"dropped": POSITION}` alone, the horizon's; where it nests too deep to be shown, `{"unreadable": WHY}` alone.
+    /// The payload. Its content is masked by privacy class, and a payload in the content store is shown as its claim
+    /// check, `stored_payload`, unless raw was asked for. If a retention horizon deleted it, it is `{"dropped":
+    /// POSITION}` alone, the horizon's position; if it nests too deep to be shown, `{"unreadable": WHY}` alone.
     #[cfg_attr(feature = "openapi", schemars(with = "form::LinePayload"))]
     pub payload: Json,
-    /// Raw was asked for, and the payload could not be had: its claim check is shown.
+    /// Set if raw was asked for and the payload could not be read: its claim check is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing_content: Option<MissingContent>,
-    /// Why the record cannot be shown: it nests deeper than its writer would be let today.
+    /// Why the record cannot be shown: it nests deeper than a writer may nest today.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
-    /// The whole record was asked for: as whoever wrote it gave it, with its place, in the form in which it is
-    /// appended. Absent where its content could not be had, was taken away or cannot be shown.
+    /// If the whole record was asked for: the record as its writer gave it, with its sequence numbers, in the form in
+    /// which it is appended. Absent if its content could not be read, was deleted or cannot be shown.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<form::Record>"))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Json>,
@@ -167,8 +167,8 @@ pub struct Lines {
 }
 
 symbols! {
-    /// Why content could not be had: the store does not have it, it has something else under its name, or it did not
-    /// say (retry).
+    /// Why content could not be read: the store does not have it, has something else under its name, or did
+    /// not answer (retry).
     ContentLoss { Missing = "missing", Corrupt = "corrupt", Unavailable = "unavailable" }
 }
 

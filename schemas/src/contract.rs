@@ -56,7 +56,7 @@ impl Form {
         }
     }
 
-    /// What is kept of a variant that nobody here knows.
+    /// The part of an unknown variant that is kept.
     pub fn keep<E: serde::de::Error>(
         self,
         variant: String,

@@ -1,4 +1,5 @@
-//! Message lists of checkpoints: what one is made of, and what has to be written of one that follows another.
+//! Message lists of checkpoints: what a list consists of, and what a checkpoint has to record of a list that follows
+//! another.
 //!
 //! ```text
 //!   base    a b c d e f          (an applied checkpoint's list)
@@ -7,33 +8,33 @@
 //!   list    a b X d e f Y        (c became X, Y was added)
 //! ```
 //!
-//! A message is brought by the first checkpoint that has it and named by the others, so that a run's checkpoints cost
-//! what its messages cost, and a few bytes per part.
+//! The first checkpoint that has a message carries it and later ones refer to it, so that a run's checkpoints take the
+//! size of its messages and a few bytes per part.
 
 use crate::{datum, datum::Sha256, json::Json};
 use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, ops::Range};
 
-/// Messages of one list at the most.
+/// The most messages of one list.
 pub const MESSAGES_MAX: u64 = 1 << 16;
-/// Bytes of one list's messages at the most.
+/// The most bytes of one list's messages.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
 /// A part of a message list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageSpan {
-    /// Of the base's list; otherwise of the record's own messages.
+    /// Whether it is a part of the base's list; otherwise of the record's own messages.
     pub from_base: bool,
-    /// The first one's index; 0 is the first of the list.
+    /// The index of the first message, from 0.
     #[serde(default)]
     pub from: u64,
-    /// How many; at least 1.
+    /// The number of messages; at least 1.
     pub count: u64,
 }
 datum!(MessageSpan { from_base, from, count });
 
 impl MessageSpan {
-    /// The part of `list` that this names; nothing where it is not within.
+    /// The part of `list` that this span names; none if it exceeds the list.
     pub fn of<'a, T>(&self, list: &'a [T]) -> &'a [T] {
         let index = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         list.get(index(self.from)..index(self.from.saturating_add(self.count))).unwrap_or_default()
@@ -45,8 +46,8 @@ pub fn hash(message: &Json) -> Sha256 {
     Sha256::of(message.as_str().as_bytes())
 }
 
-/// The parts of a list, each within what it is of, for a base with `base` messages (0 where there is none) and a record
-/// that brings `own`. None where a span is empty or not within, or where the list is longer than [`MESSAGES_MAX`].
+/// The parts of a list, for a base with `base` messages (0 without a base) and a record with `own` messages. None if a
+/// span is empty or exceeds its list, or if the list is longer than [`MESSAGES_MAX`].
 pub fn resolve(base: u64, own: u64, spans: &[MessageSpan]) -> Option<Vec<MessageSpan>> {
     let spans = if spans.is_empty() {
         let whole = [(true, base), (false, own)];
@@ -76,23 +77,23 @@ pub struct MessageList {
 /// What a checkpoint record carries of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Whether it builds on the list that came before. Where it does not, `messages` are the whole list.
+    /// Whether it builds on the previous list. If not, `messages` is the whole list.
     pub on_base: bool,
     /// `LoopCheckpoint::messages`.
     pub messages: Vec<Json>,
     /// `LoopCheckpoint::spans`.
     pub spans: Vec<MessageSpan>,
-    /// The list itself, to build the next one on.
+    /// The list itself: the base of the next one.
     pub list: MessageList,
 }
 
-/// What a span costs at the most where lists are at their longest, in payload and facts together, bytes.
+/// The most bytes that a span takes in payload and facts together, for lists of the greatest length.
 const SPAN_BYTES: usize = 16;
-/// What naming a base costs, likewise.
+/// The same for naming a base.
 const BASE_BYTES: usize = 80;
 
 impl MessageList {
-    /// A list whose messages are all hashed now.
+    /// A list; hashes all messages now.
     pub fn new(messages: Vec<Json>) -> Self {
         let hashes = messages.iter().map(hash).collect();
         Self { messages, hashes }
@@ -108,12 +109,12 @@ impl MessageList {
         &self.hashes
     }
 
-    /// How many messages.
+    /// The number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -123,9 +124,9 @@ impl MessageList {
         size(&self.messages)
     }
 
-    /// How `next` follows this list: messages kept at both ends, then, for what is between, messages found again by
-    /// content, in one pass. Linear in the lengths of both; the text of a message is looked at only where `next` does
-    /// not share it with this list, and hashed only where it is new or moved.
+    /// How `next` follows from this list: first the messages kept at both ends, then, between them, messages found
+    /// again by content, in one pass. Linear in the lengths of both. A message's text is read only if `next` does not
+    /// share it with this list, and hashed only if it is new or moved.
     pub fn change(&self, next: &[Json]) -> Change {
         let prefix = self.messages.iter().zip(next).take_while(|(old, new)| old == new).count();
         let most = self.len().min(next.len()) - prefix;
@@ -153,7 +154,7 @@ fn size(messages: &[Json]) -> usize {
     messages.iter().map(|message| message.as_str().len()).sum()
 }
 
-/// The part of a list in which messages are looked for, by where their text is and by hash.
+/// The part of a list in which messages are searched, by the address of their text and by hash.
 struct Middle<'a> {
     list: &'a MessageList,
     range: Range<usize>,
@@ -165,14 +166,14 @@ impl<'a> Middle<'a> {
     fn of(list: &'a MessageList, range: Range<usize>) -> Self {
         let (mut by_text, mut by_hash) = (HashMap::new(), HashMap::new());
         for at in range.clone() {
-            // The texts are alive while the list is: what is at the same place is the same.
+            // The texts live as long as the list: equal addresses mean equal texts.
             by_text.entry(list.messages[at].as_str().as_ptr()).or_insert(at);
             by_hash.entry(list.hashes[at]).or_insert(at);
         }
         Self { list, range, by_text, by_hash }
     }
 
-    /// Where the message is, `behind` first, which keeps repeated messages in their order; or its hash.
+    /// The message's index, `behind` if it matches there, which keeps repeated messages in order; otherwise its hash.
     fn find(&self, message: &Json, behind: usize) -> Result<usize, Sha256> {
         if self.range.contains(&behind) && self.list.messages[behind] == *message {
             return Ok(behind);
@@ -185,7 +186,7 @@ impl<'a> Middle<'a> {
     }
 }
 
-/// A change in the making.
+/// A list's change while it is computed.
 struct Draft<'a> {
     base: &'a MessageList,
     messages: Vec<Json>,

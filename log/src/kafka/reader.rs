@@ -37,7 +37,7 @@ pub(super) struct KafkaReader {
     topic: String,
     partitions: u32,
     places: BTreeMap<PartitionId, Offset>,
-    /// An error that came behind records that were returned.
+    /// An error that was reported after records that were returned.
     late: Option<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! Where each partition ends for its readers: behind the last acknowledged record. Readers wait here for more.
+//! Each partition's end offset for its readers: after the last acknowledged record. Readers wait here for more.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard},

@@ -17,7 +17,7 @@ const _: () = assert!(ENTRIES_MAX >= BATCH_ENTRIES_MAX && BYTES_MAX >= BATCH_BYT
 /// Where the writer closes a group.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
-/// One append, on its way.
+/// One append in progress.
 pub(super) struct Pending {
     pub(super) partition: PartitionId,
     pub(super) entries: Vec<Entry>,

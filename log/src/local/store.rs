@@ -20,7 +20,7 @@ use crate::{Delivery, Error, Kind, Offset, PartitionId};
 
 const MEMTABLES_BYTES_MAX: usize = 32 << 20;
 const MEMTABLE_BYTES_MAX: usize = 16 << 20;
-/// What a restart reads again at the most.
+/// The most that a restart reads again.
 const WAL_BYTES_MAX: u64 = 96 << 20;
 const BLOCK_CACHE_BYTES: usize = 8 << 20;
 const BLOCK_BYTES: usize = 32 << 10;
@@ -215,7 +215,7 @@ impl Store {
     }
 }
 
-/// Opens the database; once more where only the end of what was being written was in the way.
+/// Opens the database; a second time if only the unfinished end of a write failed the first.
 fn open_database(dir: &Path, topic: &str) -> Result<DB, Error> {
     match try_open(dir, topic) {
         Err(damaged) if damaged.kind() == Kind::Damaged => match wal::cut_torn_end(dir) {
@@ -284,7 +284,7 @@ fn error(topic: &str, what: impl Into<String>, source: rocksdb::Error) -> Error 
     let (kind, advice) = match source.kind() {
         ErrorKind::Corruption => (Kind::Damaged, DAMAGED),
         ErrorKind::NotSupported | ErrorKind::InvalidArgument => (Kind::Fatal, ""),
-        // RocksDB's own kind for this is lost on its way through C: the system's words are not.
+        // RocksDB's kind for this is lost in the C API; the system's message is not.
         ErrorKind::IOError if source.as_ref().contains(NO_SPACE) => (Kind::Retry, FULL),
         _ => (Kind::Retry, ""),
     };

@@ -43,7 +43,7 @@ pub(super) fn cut_torn_end(dir: &Path) -> io::Result<Option<(PathBuf, u64)>> {
     Ok(Some((newest, (bytes.len() - at) as u64)))
 }
 
-/// Where the record begins that is broken, if no record begins behind it.
+/// The start of the broken record, if no record begins after it.
 fn torn_at(bytes: &[u8]) -> Option<usize> {
     // Where the record begins that the next fragment belongs to.
     let (mut at, mut begin) = (0, 0);

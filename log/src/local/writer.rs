@@ -39,7 +39,7 @@ impl Writer {
     }
 
     pub(super) fn run(mut self) {
-        // However this thread ends, nobody enqueues for it any more.
+        // However this thread ends, nothing enqueues for it any more.
         let shared = Arc::clone(&self.shared);
         let _closing = Closing(&shared);
         while let Some(group) = self.shared.queue.take_group() {

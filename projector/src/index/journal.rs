@@ -1,8 +1,8 @@
 //! Which journal a topic holds: its genesis.
 //!
-//! The first genesis in partition 0 decides. The server that finds partition 0 empty appends one, reads back what
-//! stands there first (another server may have been faster), and copies that into the partitions that are empty. Where
-//! the log's start has moved past it, what was built from it still knows.
+//! The first genesis record in partition 0 decides. A server that finds partition 0 empty appends one, reads back the
+//! first record (another server may have been faster), and copies that into the empty partitions. If the log's start
+//! has moved past the genesis, the indices built from it still hold its id.
 
 use crate::index::{
     Config, Error,
@@ -26,17 +26,17 @@ use tokio::time::Instant;
 
 /// How long opening waits for each answer of the log.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// How long at a time the registry is waited for.
+/// How long one wait for the schema registry lasts.
 const SCHEMA_LOOK: Duration = Duration::from_millis(200);
 /// Memory to read one row of an index with, bytes.
 const READ_BYTES: usize = 1 << 20;
 /// Records read to find the first one that a partition delivers.
 const FIRST_RECORDS: usize = 1;
 
-/// Finds the journal of `log`, or makes one where the log is empty.
+/// Finds the journal of `log`, or creates one if the log is empty.
 ///
-/// Errors: `Invalid` where `config.partitions` is not the journal's count, where the topic has fewer partitions than
-/// its genesis says, or where it holds something else.
+/// Errors: `Invalid` if `config.partitions` is not the journal's count, if the topic has fewer partitions than its
+/// genesis says, or if it holds something else.
 pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let live = log.partitions();
     let differs = |what: &str, count: u32, wanted: u32| {
@@ -59,7 +59,8 @@ pub async fn open(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error>
     if let Some(wanted) = config.partitions.filter(|wanted| *wanted != count) {
         return Err(differs(&format!("the journal in topic {}", log.topic()), count, wanted));
     }
-    // One that grew keeps serving: a run's partition follows from the genesis, and what others are for nobody knows.
+    // A topic that gained partitions keeps serving: a run's partition follows from the genesis, and the additional
+    // partitions are ignored.
     if live < count {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -92,8 +93,8 @@ async fn append(
     Ok(())
 }
 
-/// The journal whose partition 0 no longer begins with its genesis: the one that an index is of, or that another
-/// partition still begins with.
+/// The journal of a log whose partition 0 no longer starts with its genesis: that of an existing index, or of another
+/// partition that still starts with it.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
     let (index, partitions) = (config.dir.join("index"), log.partitions());
     let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
@@ -164,7 +165,7 @@ async fn first(log: &Arc<dyn Log>, partition: PartitionId, config: &Config) -> R
     }
 }
 
-/// Restates a record, waiting for the registry where it has to say what the id names.
+/// Reframes a record, waiting for the registry if it has to resolve the schema id.
 async fn resolved(value: Vec<u8>, config: &Config) -> Result<Result<Vec<u8>, Unreadable>, Error> {
     let schemas = config.schemas.clone();
     let reframed = config.executor.run(move || {

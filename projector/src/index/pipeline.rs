@@ -4,9 +4,9 @@
 //!   Reader::poll ─▶ by partition ─▶ Fold::take (judge, project, one write batch) ─▶ progress ─▶ waiting queries
 //! ```
 //!
-//! A partition that stops keeps its place; the loop goes on reading it for one thing, the skip that voids the record in
-//! the way. A partition whose store fails is tried again from its committed offset. A record whose fold panics stops
-//! its own partition. The loop itself begins again after a panic, and with a new reader where the log's has failed.
+//! A stopped partition keeps its position; the loop reads on in it only to find the skip that voids the blocking
+//! record. A partition whose store fails is retried from its committed offset. A record whose fold panics stops its own
+//! partition. The loop itself restarts after a panic, and with a new reader after the old one has failed.
 
 use crate::index::{
     executor::Executor,
@@ -26,20 +26,20 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Records taken by one poll; with the log's own bound on bytes it bounds the loop's memory.
+/// Records per poll; together with the log's own limit on bytes it bounds the loop's memory.
 const POLL_RECORDS_MAX: usize = 4096;
 /// How long the check of a partition's last record waits for the log.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
-/// Fewer records than this are folded faster than threads are started.
+/// Folding fewer records than this is faster than starting threads.
 const PARALLEL_RECORDS_MIN: usize = 256;
 /// How long a poll waits for records.
 const POLL_WAIT: Duration = Duration::from_millis(200);
-/// How long a partition whose store failed is left alone.
+/// The pause before a partition whose store failed is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long a partition is left alone that waits for a schema, which mostly takes milliseconds.
+/// The pause of a partition that waits for a schema, which takes milliseconds as a rule.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
 
-/// One partition's fold, and why it does not go on, if it does not.
+/// One partition's fold, and why it cannot continue, if it cannot.
 struct PartitionWorker {
     fold: Fold,
     stopped: Option<Stop>,
@@ -47,8 +47,8 @@ struct PartitionWorker {
 }
 
 impl PartitionWorker {
-    /// Folds a share until something is in the way. What is not taken is delivered again, after a seek, or passed over
-    /// while the partition stands still.
+    /// Folds a share up to the first record that blocks it. What is not folded is delivered again after a seek, or
+    /// passed over while the partition is stopped.
     fn take<'d>(&mut self, share: Vec<&'d [Delivery]>) -> Result<StepOutcome<'d>, store::Error> {
         if self.retry_at.is_some() {
             return Ok(StepOutcome::Applied);
@@ -71,8 +71,8 @@ impl PartitionWorker {
 }
 
 impl PartitionWorker {
-    /// Folds a chunk. Where that panics, folds its records one by one and stops at the one that panics: nothing of it
-    /// is committed, and the other partitions go on.
+    /// Folds a chunk. If that panics, folds its records one by one and stops at the one that panics: nothing of that
+    /// record is committed, and the other partitions continue.
     fn take_caught(&mut self, chunk: &[Delivery]) -> Result<Step, store::Error> {
         if let Ok(step) = caught(|| self.fold.take(chunk)) {
             return step;
@@ -94,9 +94,9 @@ impl PartitionWorker {
     }
 }
 
-/// Runs `work`; a panic's message where it panics.
+/// Runs `work` and returns the message of its panic as an error.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    // A fold changes itself and its store only after a batch is whole, so that nothing is left half done.
+    // Sound to catch: a fold changes itself and its store only after a batch is complete.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
@@ -107,11 +107,11 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 enum StepOutcome<'d> {
     /// All of it was folded, or the partition waits for its retry.
     Applied,
-    /// The partition stands still; `rest` begins with the chunk that holds the record in the way, or comes after it.
+    /// The partition is stopped; `rest` begins with or after the chunk that holds the blocking record.
     Stopped { stop: Stop, rest: Vec<&'d [Delivery]> },
     /// As [`Step::Waiting`].
     Waiting(Option<Stop>),
-    /// As [`Step::Rebuild`]; `rest` as of a stop, which it is where the log cannot be read again.
+    /// As [`Step::Rebuild`]; `rest` as for a stop, which it becomes if the log cannot be read from its start.
     Rebuild { at: Offset, offset: Offset, row: store::meta::SkipRow, rest: Vec<&'d [Delivery]> },
 }
 
@@ -126,7 +126,7 @@ fn shares(batch: &[Delivery]) -> BTreeMap<PartitionId, Vec<&[Delivery]>> {
 
 type Folded<'d> = Vec<(PartitionId, Result<StepOutcome<'d>, store::Error>)>;
 
-/// Folds every share, by as many threads as there are cores where that pays. Returns when all are done.
+/// Folds every share, on as many threads as there are cores if that pays. Returns when all are done.
 fn fold_all<'d>(
     executor: &Executor,
     workers: &mut BTreeMap<PartitionId, PartitionWorker>,
@@ -145,7 +145,7 @@ fn fold_all<'d>(
     let work = || {
         let mut done = Vec::new();
         loop {
-            // Taken in a statement of its own: the lock must not be held while folding.
+            // A statement of its own: the lock must not be held while folding.
             let job = jobs.lock().expect("a fold panicked").next();
             let Some((partition, worker, share)) = job else { return done };
             done.push((partition, worker.take(share)));
@@ -159,7 +159,7 @@ fn fold_all<'d>(
     })
 }
 
-/// Why a fold cannot go on: the log no longer has the last record that it applied.
+/// The reason for a fold that cannot continue: the log no longer has the last record that it applied.
 fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, runlog_log::Error> {
     let progress: Option<store::meta::Progress> = fold.store.get(&store::meta::progress()).unwrap_or_default();
     let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
@@ -194,7 +194,7 @@ impl std::fmt::Debug for Pipeline {
 }
 
 impl Pipeline {
-    /// A loop over `folds`, each of which goes on where it is. A partition with a stop is not read.
+    /// A loop over `folds`, each of which continues at its position. A partition with a stop is not read.
     pub fn new(shared: Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Self, runlog_log::Error> {
         let from: Vec<_> =
             folds.iter().filter(|(_, stop)| stop.is_none()).map(|(fold, _)| (fold.partition, fold.next)).collect();
@@ -208,14 +208,14 @@ impl Pipeline {
         Ok(Self { shared, reader, workers, lost: false })
     }
 
-    /// Runs until the service ends. After a panic every partition is read again from what it has committed.
+    /// Runs until the service ends. After a panic every partition is read again from its committed offset.
     pub fn run(mut self) {
         while !self.shared.is_ending() {
             self.turn(POLL_RECORDS_MAX);
         }
     }
 
-    /// Applies the next records, at most `records_max`, and says how many it read.
+    /// Applies the next records, at most `records_max`, and returns how many it read.
     pub(crate) fn turn(&mut self, records_max: usize) -> usize {
         caught(|| self.turn_uncaught(records_max)).unwrap_or_else(|why| {
             tracing::error!("the projection loop panicked and begins again: {why}");
@@ -243,8 +243,8 @@ impl Pipeline {
         read
     }
 
-    /// Reports every partition that is not stopped. Each that is read, stopped or not, is read again later from what is
-    /// committed.
+    /// Reports an error on every partition that is not stopped. Every partition that is read, stopped or not, is read
+    /// again later from its committed offset.
     fn all_again(&mut self, kind: StopKind, error: &str) {
         for (partition, worker) in &mut self.workers {
             if worker.stopped.is_none() {
@@ -257,8 +257,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes a new reader in place of one that has failed for good. Where there is none yet, the partitions stay
-    /// reported.
+    /// Replaces a reader that has failed for good. Until a new one can be opened, the partitions keep reporting the
+    /// error.
     fn reconnect(&mut self) {
         self.shared.config.executor.block(RETRY_AFTER);
         match self.shared.log.reader(&[]) {
@@ -270,17 +270,17 @@ impl Pipeline {
         }
     }
 
-    /// Hands each partition its share, in order, and settles what came of it. Partitions have nothing in common, so the
-    /// cores share them.
+    /// Hands each partition its share, in order, and acts on the outcome. Partitions are independent, so the cores
+    /// share them.
     fn route(&mut self, batch: &[Delivery]) {
         for (partition, outcome) in fold_all(&self.shared.config.executor, &mut self.workers, shares(batch)) {
             self.settle(partition, outcome);
         }
         for (partition, worker) in &mut self.workers {
-            // A store that is being rebuilt is behind the one that answers: nothing to report until it takes over.
+            // A store that is being rebuilt does not answer yet: nothing to report until it takes over.
             let live = Arc::ptr_eq(&self.shared.store(*partition), &worker.fold.store);
             if live && worker.stopped.is_none() && worker.retry_at.is_none() {
-                // The reader steps over what is never delivered, so its position may be ahead of the last record.
+                // The reader skips offsets that are never delivered, so its position may be ahead of the last record.
                 let position = self.reader.position(*partition).unwrap_or(worker.fold.next);
                 self.shared.report(*partition, position.max(worker.fold.next), None);
             }
@@ -293,15 +293,15 @@ impl Pipeline {
             Ok(StepOutcome::Applied) => rebuild::caught_up(&self.shared, &mut worker.fold),
             Ok(StepOutcome::Stopped { stop, rest }) => {
                 let offset = stop.offset;
-                // What was delivered behind the stop may hold the skip already: then nobody needs to hear of the stop.
+                // The records after the stop may include the skip: then the stop need not be reported.
                 let found =
                     rest.iter().find_map(|chunk| fold::skip_for(offset, chunk, &*worker.fold.schemas).transpose());
                 let Some(Ok(row)) = found else {
                     if found.is_some() {
-                        // It could be the skip: the partition is read again from where it stopped.
+                        // It may be the skip: the partition is read again from where it stopped.
                         worker.retry_at = Some(Instant::now() + RETRY_AFTER);
                     }
-                    // A rebuild that comes to stand still has what it will have.
+                    // A rebuild that stops takes over with what it has.
                     rebuild::caught_up(&self.shared, &mut worker.fold);
                     return self.stop(partition, stop);
                 };
@@ -322,7 +322,7 @@ impl Pipeline {
             }
             Ok(StepOutcome::Rebuild { at, offset, row, rest }) => {
                 if let Some(stop) = self.rebuild(partition, at, offset, &row) {
-                    // Among the rest may be the skip of this one.
+                    // The skip of this partition's blocking record may be among the rest.
                     self.settle(partition, Ok(StepOutcome::Stopped { stop, rest }));
                 }
             }
@@ -330,8 +330,8 @@ impl Pipeline {
         }
     }
 
-    /// Begins a rebuild with the record at `offset` voided by the skip at `at`. Where the log does not begin at its
-    /// beginning any more, the partition is to stop at the skip, with all that it has.
+    /// Begins a rebuild in which the skip at `at` voids the record at `offset`. If the log no longer starts at offset
+    /// 0, the partition stops at the skip instead and keeps its rows.
     fn rebuild(
         &mut self,
         partition: PartitionId,
@@ -358,7 +358,7 @@ impl Pipeline {
         None
     }
 
-    /// Stands still, and says so once.
+    /// Stops the partition, and reports that once.
     fn stop(&mut self, partition: PartitionId, stop: Stop) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
         if worker.stopped.as_ref() != Some(&stop) {
@@ -369,7 +369,7 @@ impl Pipeline {
         }
     }
 
-    /// Reads the partition again from what is committed.
+    /// Reads the partition again from its committed offset.
     fn seek_back(&mut self, partition: PartitionId) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
         if let Err(error) = self.reader.seek(partition, worker.fold.next) {
@@ -377,7 +377,7 @@ impl Pipeline {
         }
     }
 
-    /// The partition is tried again later from what is committed.
+    /// Retries the partition after a pause, from its committed offset.
     fn unread(&mut self, partition: PartitionId, error: &runlog_log::Error) {
         let Some(worker) = self.workers.get_mut(&partition) else { return };
         let stop = Stop { offset: worker.fold.next, kind: StopKind::Log, error: error.to_string() };
@@ -411,7 +411,7 @@ impl Pipeline {
         }
     }
 
-    /// Stops the partition that the log names. Where it names none, those whose last record is no longer in the log.
+    /// Stops the partition that the log names. If it names none, stops those whose last record is no longer in the log.
     fn log_failed(&mut self, error: runlog_log::Error) {
         let at = error.subject().partition;
         match error.kind() {
@@ -455,7 +455,7 @@ impl Pipeline {
                     self.reader.release(partition).ok();
                     self.stop(partition, stop);
                 }
-                // It is not known yet: the question is asked again where the partition is read again.
+                // Unknown for now: asked again when the partition is read again.
                 Err(error) => self.unread(partition, &error),
             }
         }

@@ -1,4 +1,4 @@
-//! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers.
+//! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers queries.
 
 use crate::index::{
     config::Config,
@@ -38,7 +38,7 @@ const RUN_LOCKS: usize = 64;
 /// How fresh an answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consistency {
-    /// Whatever is applied.
+    /// Whatever has been applied.
     Eventual,
     /// Everything up to this offset of this partition, inclusive.
     AtLeast(PartitionId, Offset),
@@ -71,7 +71,7 @@ enum Runner {
     Nobody,
 }
 
-/// A running projector. Dropping it ends the loop; what it had committed stays.
+/// A running projector. Dropping it ends the loop; what it has committed remains.
 #[derive(Debug)]
 pub struct Projector {
     pub(crate) shared: Arc<Shared>,
@@ -85,8 +85,8 @@ pub struct Projector {
 impl Projector {
     /// Opens the journal and its indices, checks each against the log, and starts the loop.
     ///
-    /// A partition whose index does not fit the log (truncated, diverged, another journal) stops alone; its state is
-    /// kept and answers at `eventual`.
+    /// A partition whose index does not match the log (truncated, diverged, another journal) stops alone; its rows are
+    /// kept and answer at `eventual`.
     pub async fn start(config: Config, log: Arc<dyn Log>) -> Result<Self, Error> {
         let journal = journal::open(&log, &config).await?;
         let budget = Budget::new(config.memory_bytes);
@@ -110,7 +110,7 @@ impl Projector {
         Ok(Self { shared, runner, run_locks, appends })
     }
 
-    /// Ends the loop behind its current batch and waits for it; at most a poll's wait and a commit.
+    /// Ends the loop after its current batch and waits for it: at most the wait of a poll and a commit.
     pub fn end(&self) {
         self.shared.ending.store(true, Ordering::Release);
         let runner = std::mem::replace(&mut *self.runner(), Runner::Nobody);
@@ -121,13 +121,13 @@ impl Projector {
         }
     }
 
-    /// Runs one turn of the loop on this thread, for a caller that runs the projector itself ([`Executor::Caller`]):
-    /// reads at most `records_max` records that are in the log, applies and commits them, and lets those go on that
-    /// wait for them. Waits for nothing. Partitions that failed for now are tried again in the first turn after their
-    /// pause.
+    /// Runs one iteration of the loop on this thread, for a caller that runs the projector itself
+    /// ([`Executor::Caller`]): reads at most `records_max` records that are in the log, applies and commits them, and
+    /// wakes the queries that wait for them. Waits for nothing. Partitions with a temporary failure are retried in the
+    /// first iteration after their pause.
     ///
-    /// Returns how many records it read; 0 where there are none, where the log failed, and where no loop runs or a
-    /// thread runs it.
+    /// Returns how many records it read; 0 if there are none, if the log failed, and if no loop runs or a thread runs
+    /// it.
     pub fn step(&self, records_max: usize) -> usize {
         match &mut *self.runner() {
             Runner::Caller(pipeline) if !self.shared.is_ending() => pipeline.turn(records_max),
@@ -149,14 +149,14 @@ impl Projector {
         &self.shared.journal
     }
 
-    /// The log's time now, milliseconds since the Unix epoch: by its own clock, or by the projector's where the log
-    /// stamps its records elsewhere.
+    /// The log's time now, milliseconds since the Unix epoch: by the log's own clock, or by the projector's if another
+    /// machine timestamps the log's records.
     pub fn log_now(&self) -> i64 {
         let own = || i64::try_from((self.shared.config.clock)()).unwrap_or(i64::MAX);
         self.shared.log.clock_millis().unwrap_or_else(own)
     }
 
-    /// Who runs its reads.
+    /// The executor of its reads.
     pub fn executor(&self) -> &Executor {
         &self.shared.config.executor
     }
@@ -166,12 +166,12 @@ impl Projector {
         self.shared.config.paused
     }
 
-    /// Where payloads are that are too large for a record.
+    /// The store of payloads that are too large for a record.
     pub fn content(&self) -> Option<&runlog_content::Store> {
         self.shared.config.content.as_ref()
     }
 
-    /// The content for one query, which may wait for it so long.
+    /// Access to the content for one query, which may wait this long for it.
     pub fn contents(&self, wait: Duration) -> Contents {
         Contents::new(self.content().cloned(), wait)
     }
@@ -199,18 +199,18 @@ impl Projector {
         })
     }
 
-    /// Where `partition` is.
+    /// The progress of `partition`.
     pub fn progress(&self, partition: PartitionId) -> Progress {
         self.shared.progress(partition)
     }
 
-    /// Waits until the progress of `partition` is as `reached` says, and returns it. Without an end where it never is.
-    /// All that wait for a partition go on in the order in which they began to wait.
+    /// Waits until `reached` holds for the progress of `partition`, and returns that progress. Never returns if it
+    /// never holds. Those who wait for one partition are woken in the order in which they began to wait.
     pub async fn wait_until(&self, partition: PartitionId, reached: impl Fn(&Progress) -> bool) -> Progress {
         self.shared.wait_until(partition, reached).await
     }
 
-    /// The store that answers for `partition`. Its views are of one log position each.
+    /// The store that answers for `partition`. Each view of it is of one log position.
     pub fn store(&self, partition: PartitionId) -> Arc<Store> {
         self.shared.store(partition)
     }
@@ -225,10 +225,11 @@ impl Projector {
         Ok(self.shared.log.bounds(partition, deadline).await?)
     }
 
-    /// Waits until `partition` is as fresh as `consistency` asks: `eventual` only for an index that is built anew and
-    /// knows less than an older version's did. `latest` asks the log for its end after this call began. After the
-    /// deadline the error is `Stale` with the lag; on a stopped partition it is `PartitionStopped` at once, even where
-    /// the index is that far: it may have been built from another log than the one that was asked.
+    /// Waits until `partition` is as fresh as `consistency` asks. An index that is being rebuilt and has not yet
+    /// reached an older version's progress waits even at `eventual`. `latest` asks the log for its end offset after
+    /// this call began. After the deadline the error is `Stale` with the lag. On a stopped partition it is
+    /// `PartitionStopped` at once, even if the index is far enough: it may have been built from another log than the
+    /// one that was asked.
     pub async fn wait(
         &self,
         partition: PartitionId,
@@ -239,7 +240,7 @@ impl Projector {
         let (partition, target) = match consistency {
             Consistency::Eventual => match self.shared.older(partition) {
                 None => return Ok(()),
-                // Less than the index of the older layout knew would be a wrong "not done yet".
+                // An answer from less than the older layout's index knew would be a wrong "not done yet".
                 Some(until) => (partition, until),
             },
             Consistency::AtLeast(partition, offset) => {
@@ -295,8 +296,8 @@ impl Drop for Projector {
     }
 }
 
-/// The partition's store. One of an older layout stays beside a new one that is built from the log, and is left as it
-/// is where that cannot be.
+/// Opens the partition's store. A store of an older layout remains beside a new one that is built from the log; if the
+/// log cannot rebuild it, it is left unchanged.
 async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budget: &Budget) -> Result<Store, Error> {
     let index = config.dir.join("index");
     let older = match rebuild::open(&index, partition, budget)? {
@@ -315,7 +316,7 @@ async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budge
     Ok(rebuild::beside(&index, partition, &older, budget)?)
 }
 
-/// What to say of a log whose end lies before what was applied from it.
+/// The message for a log whose end offset is below what was applied from it.
 pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -> String {
     format!(
         "the log of partition {partition} ends at offset {end}, and records up to {applied} were applied from it: a deposed \
@@ -337,7 +338,7 @@ fn runner(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Runn
 /// How long the first read of a partition may take at start.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
-/// Why a fold cannot go on against this log, if it cannot.
+/// Why a fold cannot continue against this log, if it cannot.
 ///
 /// Errors: `Unavailable` if the log did not answer in time, which says nothing about its records.
 async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold, executor: &Executor) -> Result<Option<Stop>, Error> {
@@ -375,7 +376,7 @@ async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold, executor: &Executor)
     let read = executor.run(move || {
         let mut reader = log.reader(&[(partition, last.offset)])?;
         let found = reader.poll(1, wait)?.into_iter().next();
-        // An empty poll either stepped over offsets without a record, or ran out of time.
+        // An empty poll either passed offsets without a record, or timed out.
         let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
         Ok::<_, runlog_log::Error>((found, is_read))
     });

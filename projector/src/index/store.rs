@@ -99,24 +99,24 @@ pub fn index_of(key: &[u8]) -> Option<Index> {
 /// Why the indices could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The disk is full. What was committed stays, and RocksDB goes on by itself some seconds after there is room for a
-    /// memtable.
+    /// The disk is full. What was committed remains, and RocksDB resumes by itself some seconds after there is room for
+    /// a memtable.
     #[error("the disk under the index store in {dir} is full; make room, more than 16 MiB, and it goes on by itself")]
     Full {
         /// The database's folder.
         dir: PathBuf,
-        /// RocksDB's own words.
+        /// RocksDB's message.
         #[source]
         source: rocksdb::Error,
     },
-    /// Files are not what was written.
+    /// Files differ from what was written.
     #[error(
         "the index store in {dir} is damaged; stop the server, delete this folder, and start again: it is built from the log"
     )]
     Torn {
         /// The database's folder.
         dir: PathBuf,
-        /// RocksDB's own words.
+        /// RocksDB's message.
         #[source]
         source: rocksdb::Error,
     },
@@ -125,7 +125,7 @@ pub enum Error {
     Rocks {
         /// The database's folder.
         dir: PathBuf,
-        /// RocksDB's own words.
+        /// RocksDB's message.
         #[source]
         source: rocksdb::Error,
     },
@@ -153,7 +153,7 @@ pub enum Error {
         /// The layout that this version writes.
         expected: u32,
     },
-    /// The index has an older layout and cannot be built anew here. It is left as it is.
+    /// The index has an older layout and cannot be rebuilt here. It is left unchanged.
     #[error(
         "the index in {dir} has the older layout {found}, this version writes {expected}, and {why}; nothing was changed: start \
          the version that wrote it"
@@ -165,12 +165,12 @@ pub enum Error {
         found: u32,
         /// The layout that this version writes.
         expected: u32,
-        /// Why no other can be built.
+        /// Why it cannot be rebuilt.
         why: String,
     },
 }
 
-/// The system's words for a disk that is full: RocksDB's own kind for it is lost on its way through C.
+/// The system's message for a full disk: RocksDB's own kind for it is lost in the C API.
 const NO_SPACE: &str = "No space left on device";
 
 impl Error {
@@ -183,13 +183,13 @@ impl Error {
         }
     }
 
-    /// Whether it is built anew from the log, and nothing else helps.
+    /// Whether only a rebuild from the log helps.
     pub fn damaged(&self) -> bool {
         matches!(self, Self::Torn { .. } | Self::Damaged { .. })
     }
 }
 
-/// How a store is written.
+/// The durability of a store's writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The write-ahead log is on: a crash loses nothing that was committed.
@@ -210,7 +210,7 @@ pub struct Store {
     removal: Removal,
 }
 
-/// Removes a store's folder when it is dropped, if it was told to.
+/// Removes a store's folder when it is dropped, if asked to.
 struct Removal {
     dir: PathBuf,
     wanted: AtomicBool,
@@ -230,7 +230,7 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// What is done with each row of a scan: key and row.
+/// A visitor of a scan's rows: key and row.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Error> + 'a;
 
 /// Reads of rows, by a store or by a snapshot of one.
@@ -259,7 +259,7 @@ pub trait Rows {
 
 /// Rows that can be written.
 pub trait Commit: Rows {
-    /// Writes rows (and removes those without a value), all or none.
+    /// Writes rows (and deletes those without a value), all or none.
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error>;
 }
 
@@ -268,13 +268,13 @@ pub fn decode<T: Datum>(key: &[u8], row: &[u8]) -> Result<T, Error> {
     T::from_bytes(row).map_err(|source| damaged(key, source))
 }
 
-/// The error for a row that is not what is written there.
+/// The error for a row that does not decode.
 pub fn damaged(key: &[u8], source: Malformed) -> Error {
     Error::Damaged { index: index_of(key).unwrap_or(meta::INDEX).name, key: runlog_schemas::datum::hex(key), source }
 }
 
-/// What became of the first record of an id: among those applied, else among those refused for their content. Two gets
-/// at the most, by whatever reads rows.
+/// The judgement of the first record of an id: of an applied record, else of one refused for its content. At most two
+/// gets.
 pub fn seen(
     run_id: RunId<&str>,
     record_id: RecordId<&str>,
@@ -287,7 +287,7 @@ pub fn seen(
 }
 
 impl Store {
-    /// Opens or creates the database in `dir`. Errors: `Layout`, `Outgrown` for one of another layout.
+    /// Opens or creates the database in `dir`. Errors: `Layout` or `Outgrown` if it has another layout.
     pub fn open(dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
         let store = Self::open_with(&options::of(budget, mode), dir, budget, mode)?;
         match store.layout()? {
@@ -296,8 +296,8 @@ impl Store {
         }
     }
 
-    /// Opens or creates the database in `dir`, whichever layout up to [`meta::LAYOUT`] it has. Of an older one nothing
-    /// but the rows of [`meta`] may be read.
+    /// Opens or creates the database in `dir`, with any layout up to [`meta::LAYOUT`]. Of an older one only the rows of
+    /// [`meta`] may be read.
     pub fn open_any(dir: &Path, budget: &Budget) -> Result<Self, Error> {
         Self::open_with(&options::of(budget, Mode::Live), dir, budget, Mode::Live)
     }
@@ -318,7 +318,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Removes the folder when the last holder lets go of the store: tables are opened lazily, so that a query in
+    /// Removes the folder when the last reference to the store is dropped: tables are opened lazily, so that a query in
     /// progress may still need any of its files.
     pub fn remove_when_unused(&self) {
         self.removal.wanted.store(true, Ordering::Release);
@@ -329,7 +329,7 @@ impl Store {
         Ok(self.get(&meta::layout())?.unwrap_or(meta::LAYOUT))
     }
 
-    /// That this store of an older layout stays as it is, because of `why`.
+    /// Marks this store of an older layout as kept because of `why`.
     pub fn outgrown(&self, why: impl Into<String>) -> Result<Error, Error> {
         let (dir, found) = (self.dir.clone(), self.layout()?);
         Ok(Error::Outgrown { dir, found, expected: meta::LAYOUT, why: why.into() })
@@ -349,7 +349,7 @@ impl Store {
         self.rotate_memtable(&mut self.memtable(), true)
     }
 
-    /// Has all that was committed on disk.
+    /// Syncs everything that was committed to disk.
     pub fn sync(&self) -> Result<(), Error> {
         self.db.flush_wal(true).map_err(|source| self.rocks(source))
     }
@@ -377,7 +377,7 @@ impl Store {
         self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
-    /// A view of this moment: every read through it is of one log position.
+    /// A snapshot: every read through it is of one log position.
     pub fn view(&self) -> View<'_> {
         View { snapshot: self.db.snapshot(), dir: &self.dir }
     }
@@ -393,8 +393,8 @@ impl Commit for Store {
             }
         }
         let mut options = rocksdb::WriteOptions::default();
-        // Not synced: what a power cut takes from the end of the write-ahead log goes together with its offset, and the
-        // log has it. `rotate_memtable` ensures that it takes nothing but the end.
+        // Not synced: whatever a power cut loses from the end of the write-ahead log is lost together with its offset,
+        // and the log has it. `rotate_memtable` ensures that only the end can be lost.
         options.disable_wal(self.mode == Mode::Bulk);
         let mut memtable = self.memtable();
         if memtable.is_past_full() {
@@ -403,8 +403,8 @@ impl Commit for Store {
         self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
         memtable.set(self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
         let under_way = || self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
-        // Behind a write that went well: a sync that fails, or a log that cannot be made, takes RocksDB for good where
-        // it has another error already, and it has not.
+        // Only after a successful write: if the sync fails or the new log cannot be created, RocksDB stops for good
+        // when it already has another error, and here it has none.
         if (memtable.is_full() || memtable.all_are_full() && !under_way())
             && let Err(error) = self.rotate_memtable(&mut memtable, false)
         {

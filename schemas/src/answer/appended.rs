@@ -1,4 +1,4 @@
-//! The answer to an append over HTTP: the outcome, and what a client needs to go on or to correct itself.
+//! The answer to an append over HTTP: the outcome, and what a client needs to continue or to correct the record.
 
 use super::{Disposition, OrOther, Outcome};
 use crate::{
@@ -7,25 +7,25 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// What became of a record that was posted.
+/// The outcome of a posted record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Appended {
-    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 where its kind has none; null where the
-    /// record was refused.
+    /// The outcome. Its `journal_seq` is that of the record at `position`, 0 if its kind has none; null if the record
+    /// was refused.
     #[serde(flatten)]
     pub outcome: Outcome,
     /// Whether the journal has applied this record, now or before.
     #[serde(default)]
     pub applied: bool,
-    /// A sentence for people: why it was refused and what to do; null where it was applied now.
+    /// A sentence for people: why it was refused and what to do; null if it was applied now.
     #[serde(default)]
     pub detail: Option<String>,
-    /// Who may write to the run, once this record was judged.
+    /// The run's writer after this record was judged.
     #[cfg_attr(feature = "openapi", schemars(with = "CurrentWriter"))]
     #[serde(default)]
     pub writer: Option<CurrentWriter>,
-    /// Members, statuses and kinds of the record that have no effect, because nobody knows them.
+    /// Unknown members, statuses and kinds of the record, which have no effect.
     #[serde(default)]
     pub warnings: Vec<Warning>,
 }
@@ -34,13 +34,13 @@ pub struct Appended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct CurrentWriter {
-    /// Its id; empty where the run was never claimed.
+    /// Its id; empty if the run was never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// The run's epoch; 0 where it was never claimed.
+    /// The run's epoch; 0 if it was never claimed.
     pub epoch: Epoch,
 }
 
-/// Something in a record that was taken and has no effect.
+/// A part of a record that was stored and has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Warning {

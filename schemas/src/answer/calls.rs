@@ -48,7 +48,7 @@ pub struct Lookup {
     /// Which request of the fingerprint, from 1.
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     pub occurrence: Option<u32>,
-    /// How many requests of the fingerprint the run has.
+    /// The number of requests of the fingerprint that the run has.
     pub occurrences: u32,
     /// The tool.
     pub tool_name: Option<String>,
@@ -100,7 +100,7 @@ pub struct Done {
 pub struct Evidence {
     /// The refused record.
     pub record_id: RecordId,
-    /// The status that it says: that of an effect that ended.
+    /// The status that it reports, which is one of an ended effect.
     #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
     /// Why it was refused.
@@ -113,11 +113,11 @@ pub struct Evidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Pending {
-    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
+    /// `tool_call` for Runlog's own calls; `effect`, `tool` or `output_delivery` for the contract's.
     pub kind: OrOther<EffectKind>,
-    /// The request's record id; the contract's effect id, tool call id, delivery id.
+    /// The request's record id; or the contract's effect id, tool call id or delivery id.
     pub id: RecordId,
-    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
+    /// The tool; the kind of a contract's `effect`; empty for a delivery.
     pub tool_name: String,
     /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
@@ -125,18 +125,18 @@ pub struct Pending {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
-    /// Whether it may run again without a decision. Where it is not known, it may not.
+    /// Whether it may run again without a decision. If that is unknown, it may not.
     pub class: OrOther<Class>,
-    /// Why that class.
+    /// Why it has that class.
     pub reason: String,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,
-    /// How many records were applied to it or kept as its evidence: what a decision says that it was made at. 0 from a
-    /// server that does not know revisions.
+    /// Number of records applied to it or stored as its evidence: a decision names it. 0 from a server that does not
+    /// know revisions.
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default)]
     pub revision: u64,
-    /// How often the effect was started.
+    /// How many times the effect was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
@@ -146,8 +146,8 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// The evidence that a decision to adopt adopts, and must name; so must a decision that the effect did not happen,
-    /// if this says that it did.
+    /// The evidence that a decision to adopt adopts, and must name. A decision that the effect did not happen must name
+    /// it too, if it says that the effect happened.
     pub fn adoptable(&self) -> Option<&Evidence> {
         let happened = |evidence: &&Evidence| evidence.happened();
         self.evidence.iter().rfind(happened).or_else(|| self.evidence.last())
@@ -178,11 +178,11 @@ pub struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct EffectState {
-    /// `tool_call`; of the contract's own: `effect`, `tool`, `output_delivery`.
+    /// `tool_call` for Runlog's own calls; `effect`, `tool` or `output_delivery` for the contract's.
     pub kind: OrOther<EffectKind>,
-    /// The request's record id; the contract's effect id, tool call id, delivery id.
+    /// The request's record id; or the contract's effect id, tool call id or delivery id.
     pub id: RecordId,
-    /// The tool; of a contract's `effect` the kind of effect, empty for a delivery.
+    /// The tool; the kind of a contract's `effect`; empty for a delivery.
     pub tool_name: String,
     /// The fingerprint; null unless it is one of Runlog's own tool calls.
     pub fingerprint: Option<Fingerprint>,
@@ -190,12 +190,12 @@ pub struct EffectState {
     #[cfg_attr(feature = "openapi", schemars(with = "Option<std::num::NonZeroU32>"))]
     #[serde(with = "absent")]
     pub occurrence: u32,
-    /// `pending`, `completed`, `failed`; of the contract's own also its other terminal statuses.
+    /// `pending`, `completed`, `failed`; for the contract's effects also its other terminal statuses.
     #[cfg_attr(feature = "openapi", schemars(with = "String"))]
     pub status: OrOther<EffectStatus>,
     /// While pending: whether it may run again without a decision.
     pub class: Option<OrOther<Class>>,
-    /// Why that class.
+    /// Why it has that class.
     pub reason: Option<String>,
     /// Refused results, oldest first.
     pub evidence: Vec<Evidence>,

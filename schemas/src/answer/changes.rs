@@ -26,7 +26,7 @@ pub struct Change {
     pub operation: OrOther<Operation>,
     /// The record's run; null for a record that belongs to a partition.
     pub run_id: Option<RunId>,
-    /// The row's key, by its parts; `rows` says of which rows of the index.
+    /// The row's key, by its parts; `rows` names the row family.
     #[cfg_attr(feature = "openapi", schemars(with = "form::RowKey"))]
     pub key: Json,
     /// The row before the change; null if there was none.

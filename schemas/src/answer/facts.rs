@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Fact {
-    /// What it is about: `tool_call`, `conversation_turn`, `code_edit_proposal`.
+    /// The family: `tool_call`, `conversation_turn` or `code_edit_proposal`.
     #[cfg_attr(feature = "openapi", schemars(with = "form::FactFamily"))]
     pub family: String,
     /// Its key within the run: the request's record id, the message id, the proposal's request id.
@@ -23,7 +23,7 @@ pub struct Fact {
     pub at: String,
     /// The same time in milliseconds since the Unix epoch, as the writer gave it.
     pub at_millis: i64,
-    /// What the record says of it: `requested`, `completed`, `failed`, a decision, a proposal's status; null for turns.
+    /// The stated status: `requested`, `completed`, `failed`, a decision, or a proposal's status; null for turns.
     pub status: Option<String>,
     /// The record's position.
     pub position: Position,

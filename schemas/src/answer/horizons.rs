@@ -42,8 +42,8 @@ pub struct Horizon {
     pub position: Position,
 }
 
-/// A page of horizons: by partition, there by family and in log order. One that takes away nothing that another one
-/// does not is not among them.
+/// A page of horizons: by partition, then by family and in log order. A horizon whose deletions another one covers is
+/// left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Horizons {
@@ -56,10 +56,10 @@ pub struct Horizons {
     pub next_cursor: Option<String>,
 }
 
-/// What was appended to several partitions.
+/// Records that were appended to several partitions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Outcomes {
-    /// One each, by partition.
+    /// One per partition, by partition.
     pub outcomes: Vec<Outcome>,
 }

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 symbols! {
     /// What a server understands beyond the first version of this interface. A client checks it before it sends a
-    /// request that an older server would understand as another one.
+    /// request that an older server would misunderstand.
     ///
-    /// * `Revisions`: pending effects have a `revision`; a decision may say what it was made at (`revision`, `evidence`,
-    ///   `epoch`, `principal`), and the journal refuses one that is out of date.
+    /// * `Revisions`: pending effects have a `revision`; a decision may name what it was based on (`revision`,
+    /// `evidence`, `epoch`, `principal`), and the journal refuses one that is out of date.
     /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` appends nothing.
     /// * `Force`: a skip of a record that can be read is refused without `force=true`.
     /// * `Strict`: `strict=true` of an append refuses records that otherwise get a warning.
@@ -30,12 +30,12 @@ pub struct Journal {
     pub partitions: u32,
     /// Fingerprints of the schemas that this server reads, hexadecimal as on the wire.
     pub schemas: Vec<String>,
-    /// The ids that the journal's schema registry gave, by fingerprint; empty without a registry. A producer whose
+    /// The ids that the journal's schema registry assigned, by fingerprint; empty without a registry. A producer whose
     /// schema is among them frames its records with the id.
     #[serde(default)]
     pub schema_ids: BTreeMap<String, u32>,
-    /// The longest payload that is taken, bytes of its Avro encoding: what a record holds, or where there is a content
-    /// store what that holds.
+    /// The longest accepted payload, bytes of its Avro encoding: the limit of a record, or of the content store if
+    /// there is one.
     #[cfg_attr(feature = "openapi", schemars(range(min = 1)))]
     #[serde(default = "inline_only")]
     pub payload_bytes_max: u64,

@@ -11,8 +11,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 symbols! {
-    /// What stands where a skip points: bytes that cannot be read, a record that its partition stopped at, or a record
-    /// that can be read, which is skipped only by force.
+    /// What a skip points at: bytes that cannot be read, a record at which its partition stopped, or a record that can
+    /// be read, which is skipped only by force.
     SkipTarget { Unreadable = "unreadable", Stop = "stop", Readable = "readable" }
 }
 
@@ -20,11 +20,11 @@ symbols! {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct SkipPlan {
-    /// Always true: nothing happened.
+    /// Always true: nothing was changed.
     pub dry_run: bool,
-    /// Where it points.
+    /// The position to skip.
     pub position: Position,
-    /// What stands there.
+    /// What is at that position.
     pub target: OrOther<SkipTarget>,
     /// Why it cannot be read, or why the partition stopped.
     pub detail: Option<String>,
@@ -40,18 +40,18 @@ pub struct SkipPlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct RetentionPlan {
-    /// Always true: nothing happened.
+    /// Always true: nothing was changed.
     pub dry_run: bool,
     /// The payload type.
     pub family: String,
-    /// The log received what it deletes before this time, RFC 3339.
+    /// It deletes the content of records with a log timestamp before this time, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub until: String,
     /// Each partition.
     pub partitions: Vec<RetentionOfPartition>,
     /// Records of all partitions whose content would be deleted.
     pub records: u64,
-    /// Whether all records were counted within the deadline; otherwise there are at least so many.
+    /// Whether all records were counted within the deadline; otherwise the counts are lower bounds.
     pub complete: bool,
 }
 

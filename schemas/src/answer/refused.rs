@@ -1,4 +1,4 @@
-//! What had no effect: refused records, and bytes that are no record.
+//! Records without effect: refused records and dead letters.
 
 use super::{OrOther, Position};
 use crate::{

@@ -33,11 +33,11 @@ pub struct Run {
     pub epoch: Epoch,
     /// The epoch's writer; empty when never claimed.
     pub writer_id: OrEmpty<WriterId>,
-    /// When the log took its last record, RFC 3339.
+    /// The log's timestamp of its last record, RFC 3339.
     #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
     pub updated_at: String,
-    /// How long ago that was when this was answered: by the clock that stamps the log, where who answers has it,
-    /// otherwise by its own.
+    /// The age of that record when this was answered: by the clock that timestamps the log if the server has it,
+    /// otherwise by the server's own.
     #[serde(default)]
     pub age_millis: Option<u64>,
     /// Its last applied record.
@@ -123,9 +123,9 @@ pub struct Recovery {
     /// Write-backs that are staged and neither committed nor rejected, by transaction.
     pub write_backs: Vec<Standing>,
     /// Content of the run that is missing, as far as this page looked. Checkpoints older than the one above are not
-    /// looked at: nobody needs them to go on.
+    /// checked: resuming does not need them.
     pub missing_content: Vec<MissingContent>,
-    /// Completed calls behind the checkpoint that nobody asked for again, as far as the log tells.
+    /// Completed calls after the checkpoint that were not requested again, as far as the log tells.
     pub unclaimed: u64,
     /// The next `journal_seq`.
     pub next_journal_seq: JournalSeq,
@@ -144,6 +144,6 @@ pub struct Recovery {
     pub resumable: bool,
     /// Why it is not resumable.
     pub reason: Option<String>,
-    /// Where the next page starts: of `completed`, of the four lists of what stands open, then of `missing_content`.
+    /// Where the next page starts: of `completed`, of the four lists of open items, then of `missing_content`.
     pub next_cursor: Option<String>,
 }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Standing {
-    /// Its id within the run; of a write-back the transaction.
+    /// Its id within the run; the transaction of a write-back.
     pub id: String,
-    /// Of a write-back: the epoch that staged it.
+    /// The epoch that staged a write-back.
     pub epoch: Option<Epoch>,
-    /// The state, as the record that set it says.
+    /// The state, as the record that set it has it.
     pub status: OrOther<LifecycleStatus>,
-    /// The first record's `journal_seq`; 0 where it is not numbered.
+    /// The first record's `journal_seq`; 0 if it is not numbered.
     pub journal_seq: JournalSeq,
     /// The position of its first record.
     pub since: Position,

@@ -1,7 +1,7 @@
-//! The JSON grammar (RFC 8259), once over the text: tokens are slices of it, nothing is copied or converted.
+//! The JSON grammar (RFC 8259) in one pass over the text: tokens are slices of it, nothing is copied or converted.
 //!
-//! What a token *means* (escapes, ranges, repetitions) is the taker's business: it may refuse one, and the scanner adds
-//! where.
+//! The meaning of a token (escapes, ranges, repetitions) is up to the visitor: it may refuse a token, and the scanner
+//! adds the position.
 
 use super::{DEPTH_MAX, Error, Problem};
 
@@ -46,7 +46,7 @@ pub(super) fn scan<'a>(json: &'a str, take: impl FnMut(Token<'a>) -> Result<(), 
     done.map_err(|problem| Error { pointer: pointer(&scanner.path), problem })
 }
 
-/// The way down to the value being read. Left as it is when the scan fails: that is where.
+/// The path to the value being read. If the scan fails it is left as it is, to tell where.
 enum Step<'a> {
     Key(&'a str),
     Index(usize),
@@ -56,14 +56,14 @@ fn pointer(path: &[Step<'_>]) -> String {
     path.iter().fold(String::new(), |out, step| match step {
         Step::Index(index) => format!("{out}/{index}"),
         Step::Key(raw) => {
-            // A key with a lone surrogate has no better name than its spelling.
+            // A key with a lone surrogate is named by its escaped spelling.
             let key = unescape(raw).unwrap_or_else(|_| raw[1..raw.len() - 1].into());
             format!("{out}/{}", key.replace('~', "~0").replace('/', "~1"))
         }
     })
 }
 
-/// The value of a raw string token. The grammar was checked, so only a lone surrogate can be wrong with it.
+/// The value of a raw string token. The grammar was checked, so only a lone surrogate can be invalid.
 pub(super) fn unescape(raw: &str) -> Result<std::borrow::Cow<'_, str>, Problem> {
     if raw.contains('\\') {
         serde_json::from_str(raw).map(std::borrow::Cow::Owned).map_err(|_| Problem::LoneSurrogate)
@@ -143,7 +143,7 @@ impl<'a, F: FnMut(Token<'a>) -> Result<(), Problem>> Scanner<'a, F> {
     }
 
     fn open(&mut self, token: Token<'a>) -> Result<(), Problem> {
-        // Each step of the path is one open array or object.
+        // Each element of the path is one open array or object.
         if self.path.len() == DEPTH_MAX {
             return Err(Problem::TooDeep);
         }
@@ -192,7 +192,7 @@ impl<'a, F: FnMut(Token<'a>) -> Result<(), Problem>> Scanner<'a, F> {
     fn number(&mut self) -> Result<&'a str, Problem> {
         let start = self.at;
         self.skip(b'-');
-        // A leading zero stands alone: in `01` the 1 is where something else was expected.
+        // A leading zero must be the only digit: in `01` the 1 is unexpected.
         if !self.skip(b'0') {
             self.digits()?;
         }

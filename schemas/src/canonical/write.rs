@@ -1,4 +1,4 @@
-//! The canonical form out of tokens: objects are sorted as they close, and the tree is written at the end.
+//! Writes the canonical form from tokens: objects are sorted as they close, and the tree is written at the end.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -63,7 +63,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The text; its length is expected to be about `capacity`.
+    /// The canonical text; its length is expected to be about `capacity`.
     pub(super) fn finish(self, capacity: usize) -> String {
         let mut out = String::with_capacity(capacity);
         if let Some(root) = &self.root {

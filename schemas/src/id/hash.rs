@@ -1,4 +1,4 @@
-//! Hashes by what they are of. All are SHA-256; the plain type stands for hashes of a record's or a payload's bytes.
+//! Hashes by what they cover. All are SHA-256; the plain type is for hashes of a record's or a payload's bytes.
 
 use crate::datum::{Datum, Input, Malformed, Sha256};
 use std::fmt;
@@ -28,13 +28,13 @@ macro_rules! hashes {
 }
 
 hashes! {
-    /// Of a record without its place: over the body and the payload's own hash, wherever the payload is held. What
-    /// makes a record that is sent again the same one.
+    /// Of a record without its sequencing: over the body and the payload's own hash, wherever the payload is stored.
+    /// Two records with this hash are the same record sent twice.
     ContentHash;
-    /// Of a run's applied records, one after another. Zero before any.
+    /// Of a run's applied records, chained. Zero before the first.
     RunHash;
-    /// What a record follows: its writer's previous record by content hash, or for the first one behind a claim the run
-    /// as it was behind that claim. Which of the two, its `writer_seq` says.
+    /// The predecessor of a record: the content hash of its writer's previous record, or for the first record after a
+    /// claim the run hash as of that claim. `writer_seq` tells which.
     PrevHash;
 }
 
@@ -48,7 +48,7 @@ impl ContentHash {
 }
 
 impl RunHash {
-    /// The hash behind one more record: SHA-256(self ‖ the record's own hash).
+    /// The chained hash after one more record: SHA-256(self ‖ the record's own hash).
     #[must_use]
     pub fn behind(self, record: &Sha256) -> Self {
         Self(self.0.chain(record))

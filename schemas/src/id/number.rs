@@ -11,12 +11,12 @@ macro_rules! numbers {
         pub struct $name($number);
 
         impl $name {
-            /// The least.
+            /// The smallest.
             pub const ZERO: Self = Self(0);
-            /// The greatest: the schema's number is signed.
+            /// The largest: the schema's number is signed.
             pub const MAX: Self = Self(<$avro>::MAX.cast_unsigned());
 
-            /// The number, unless the schema has no room for it.
+            /// The number, unless it exceeds the schema's range.
             pub fn new(number: $number) -> Result<Self, Illegal> {
                 if number <= Self::MAX.0 {
                     return Ok(Self(number));
@@ -29,35 +29,35 @@ macro_rules! numbers {
                 self.0
             }
 
-            /// The same as a schema and as Kafka count: signed.
+            /// The number as the Avro schema and Kafka have it: signed.
             pub fn signed(self) -> $avro {
                 self.0.cast_signed()
             }
 
-            /// Reads a number of theirs, unless it is negative: with that they say that there is none.
+            /// From a signed number. An error if negative, which Kafka and the schema use for no number.
             pub fn from_signed(number: $avro) -> Result<Self, Illegal> {
                 let negative = |_| Illegal::NotANumber { what: $what, max: Self::MAX.0.into(), text: number.to_string() };
                 <$number>::try_from(number).map(Self).map_err(negative)
             }
 
-            /// The one behind it; none behind the last one.
+            /// The next number; none after the largest.
             pub fn next(self) -> Option<Self> {
                 Self::new(self.0 + 1).ok()
             }
 
-            /// So many further, at most the last one: nothing is numbered beyond it.
+            /// The number `count` further, at most the largest.
             #[must_use]
             pub fn saturating_add(self, count: $number) -> Self {
                 Self(self.0.saturating_add(count).min(Self::MAX.0))
             }
 
-            /// So many back, at least 0.
+            /// The number `count` lower, at least 0.
             #[must_use]
             pub fn saturating_sub(self, count: $number) -> Self {
                 Self(self.0.saturating_sub(count))
             }
 
-            /// How far it is behind `earlier`; 0 where it is not.
+            /// The distance from `earlier`; 0 if `earlier` is greater.
             pub fn since(self, earlier: Self) -> $number {
                 self.0.saturating_sub(earlier.0)
             }
@@ -122,20 +122,20 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// A run's claims, counted; 0 before any.
+    /// A run's claims, counted from 1; 0 before any.
     Epoch(u64 as i64, any u32) = "writer epoch";
     /// A writer's records within its epoch: 1, 2, 3 …; 0 for claims and for records that need none.
     WriterSeq(u64 as i64, any u32) = "writer_seq";
     /// A run's numbered records: 1, 2, 3 …; 0 for those of kinds that are not numbered.
     JournalSeq(u64 as i64, any u32) = "journal_seq";
-    /// A record's place in its partition: growing, with gaps allowed.
+    /// A record's position in its partition: increasing, with gaps allowed.
     Offset(u64 as i64, any u32) = "offset";
     /// A partition, from 0.
     PartitionId(u32 as i32, any u16) = "partition";
 }
 
 impl PartitionId {
-    /// The one of `count` that a key with this hash is in, by Kafka's default partitioner.
+    /// The partition, of `count`, of a key with this hash, as Kafka's default partitioner assigns it.
     pub(crate) fn of_hash(hash: u32, count: u32) -> Self {
         Self((hash & Self::MAX.0) % count.max(1))
     }
@@ -145,7 +145,7 @@ impl PartitionId {
         (0..count.min(Self::MAX.0)).map(Self)
     }
 
-    /// Its place among the partitions.
+    /// As an index into a list of the partitions.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -1,4 +1,5 @@
-//! Ids that are text. Each is generic over what holds the text, so that an envelope borrows its ids from its bytes.
+//! Ids that are text. Each is generic over the type that holds the text, so that an envelope borrows its ids from its
+//! bytes.
 
 use super::{FINGERPRINT_BYTES_MAX, ID_BYTES_MAX, Illegal};
 use crate::{
@@ -7,15 +8,15 @@ use crate::{
 };
 use std::{borrow::Borrow, cmp, fmt, hash, ops::Deref, str::FromStr};
 
-/// What the owned ids have in common, for [`OrEmpty`].
+/// The common part of the owned ids, for [`OrEmpty`].
 pub trait Text: Sized {
-    /// The id of a text, unless that is illegal.
+    /// The id of a text, unless the text is not a valid id.
     fn parse(text: String) -> Result<Self, Illegal>;
     /// The text.
     fn text(&self) -> &str;
-    /// The same for an id off the wire, where it is known which one.
+    /// The same for an id read from a record at byte `at`, which the error names.
     fn take(text: &str, at: usize) -> Result<Self, Malformed>;
-    /// Refuses what [`Text::take`] refuses, and allocates nothing.
+    /// Refuses the texts that [`Text::take`] refuses, without allocating.
     fn check(text: &str, at: usize) -> Result<(), Malformed>;
 }
 
@@ -57,7 +58,7 @@ macro_rules! texts {
         }
 
         impl<'a> $name<&'a str> {
-            /// One of ours, which is legal.
+            /// An id made by Runlog, known to be valid.
             #[allow(dead_code, reason = "not every id has a value of our own")]
             pub(crate) const fn ours(text: &'a str) -> Self {
                 Self(text)
@@ -268,7 +269,7 @@ texts! {
     RecordId = "record id", at most ID_BYTES_MAX;
     /// A writer: random per open.
     WriterId = "writer id", at most ID_BYTES_MAX;
-    /// What a tool call is recognised by: [`Fingerprint::of_call`], or a host's own, as it gave it.
+    /// The identity of a tool call: [`Fingerprint::of_call`], or a host's own, unchanged.
     Fingerprint = "fingerprint", at most FINGERPRINT_BYTES_MAX;
 }
 
@@ -293,7 +294,7 @@ impl Fingerprint {
 
 /// An id, or none: the empty string in Avro and in JSON, where null is none, too.
 ///
-/// A record that belongs to a partition has no run; before any claim nobody needs a writer id.
+/// A record about a partition has no run, and before a run's first claim records need no writer id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OrEmpty<T>(pub Option<T>);
 

@@ -1,5 +1,5 @@
-//! `anomalies`: what was refused, by place, by run, and by record id for what was refused for its content; and repeats
-//! of that, by place.
+//! `anomalies`: refused records, by position, by run, and (those refused for their content) by record id; and repeats
+//! of refused records, by position.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -24,7 +24,7 @@ pub const INDEX: Index = Index::new(
     ],
 );
 
-/// An anomaly by place.
+/// An anomaly by position.
 pub fn key(offset: Offset, index: u32) -> Key {
     Key::new(INDEX, 0).offset(offset).u32(index)
 }
@@ -34,7 +34,7 @@ pub fn prefix() -> Key {
     Key::new(INDEX, 0)
 }
 
-/// An anomaly of a run by place; the row is empty.
+/// An anomaly of a run by position; the row is empty.
 pub fn of_run(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
     run_prefix(run_id).offset(offset).u32(index)
 }
@@ -44,18 +44,18 @@ pub fn run_prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id)
 }
 
-/// What is remembered of a record id whose first content was refused (`judge::FirstJudgement`).
+/// The first judgement of a record id whose content was refused (`judge::FirstJudgement`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id).text(record_id)
 }
 
-/// What is remembered of other content under an id that is known, refused for that (`judge::FirstJudgement`).
+/// The first judgement of other content under a known id, which was refused (`judge::FirstJudgement`).
 pub fn by_content(run_id: RunId<&str>, record_id: RecordId<&str>, content: ContentHash) -> Key {
     Key::new(INDEX, 3).text(run_id).text(record_id).hash(&content.0)
 }
 
-/// What the record at a place repeats, where that was refused (`judge::FirstJudgement`): by its id alone nobody could
-/// tell which of several contents it repeats.
+/// The refused record that the record at a position repeats (`judge::FirstJudgement`). The record id alone would not
+/// say which of several contents it repeats.
 pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
     Key::new(INDEX, 4).text(run_id).offset(offset)
 }
@@ -65,7 +65,7 @@ pub fn repeat(run_id: RunId<&str>, offset: Offset) -> Key {
 pub struct AnomalyRow {
     /// The run that the record names.
     pub run_id: RunId,
-    /// The record.
+    /// The record's id.
     pub record_id: RecordId,
     /// Why it was refused.
     pub reason: Reason,

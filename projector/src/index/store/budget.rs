@@ -1,9 +1,9 @@
-//! Memory that the stores of one process share, and when one of them turns to a new memtable.
+//! Memory that the stores of one process share, and when one of them switches to a new memtable.
 //!
-//! RocksDB would turn to one by itself, and to a new write-ahead log with it, while the end of the old one is not on
-//! disk yet. A power cut that keeps the new log and takes the end of the old one leaves a hole that no recovery mode
-//! notices: what was read back without it would be taken for everything. So stores turn themselves, a little earlier,
-//! and have the old log on disk first ([`super::Store`]); here is only told when.
+//! Left alone, RocksDB switches memtables itself, and with them the write-ahead log, while the end of the old log may
+//! not be on disk yet. If a power cut then keeps the new log but loses the end of the old one, no recovery mode notices
+//! the gap, and the store would answer as if it were complete. So a store switches a little earlier than RocksDB would,
+//! after syncing the old log ([`super::Store`]). This module only says when.
 
 use std::{
     fmt,
@@ -13,23 +13,23 @@ use std::{
     },
 };
 
-/// At this size RocksDB takes a memtable for full.
+/// The size at which RocksDB counts a memtable as full.
 pub(super) const WRITE_BUFFER_BYTES: usize = 16 << 20;
 
-/// At this size a store turns to a new one. What a single commit adds may go beyond both: RocksDB turns at the next
-/// write at the earliest, and the store in front of that.
+/// The size at which a store switches to a new memtable. A single commit may exceed both: RocksDB switches at the next
+/// write at the earliest, and the store switches before that write.
 const FULL_BYTES: usize = WRITE_BUFFER_BYTES / 8 * 7;
 
-/// From this size on nothing is written before it has: RocksDB may turn from 15.6 MiB on
+/// From this size on, nothing is written before the switch: RocksDB may switch from 15.6 MiB on
 /// (`MemTable::ShouldFlushNow`, which allows for the last block).
 const LAST_BYTES: usize = WRITE_BUFFER_BYTES / 16 * 15;
 
-/// Of what all memtables may have, the part below which one of them is left as it is: else many idle ones, each of
-/// which has a bloom filter and a first block, would have the others turn at every commit.
+/// The fraction of all memtables' budget below which a single memtable is left as it is. Without it, many idle
+/// memtables, each with a bloom filter and a first block, would make the others switch at every commit.
 const SMALL_PART: usize = 32;
 
-/// The cache's shards, as a power of two. What is larger than its shard is never kept: few, so that a shard of a small
-/// budget still holds a memtable's charge and blocks of every sort.
+/// The cache's shards, as a power of two. A block larger than its shard is never cached, so there are few shards: one
+/// of a small budget still holds a memtable's charge and blocks of every kind.
 const SHARD_BITS: i32 = 4;
 
 /// One value of RocksDB's memory, shared by every partition: a block cache, and memtables charged to it.
@@ -37,9 +37,9 @@ const SHARD_BITS: i32 = 4;
 pub struct Budget {
     pub(super) cache: rocksdb::Cache,
     pub(super) buffers: rocksdb::WriteBufferManager,
-    /// What memtables may have, bytes.
+    /// The memtables' share, bytes.
     memtables_max: usize,
-    /// Bytes of all memtables that are written to.
+    /// Bytes of all active memtables.
     active: Arc<AtomicUsize>,
 }
 
@@ -50,41 +50,41 @@ impl fmt::Debug for Budget {
 }
 
 impl Budget {
-    /// `bytes` for cache and memtables together. Memtables take about half, and where there are many, a 64th of `bytes`
-    /// each.
+    /// `bytes` for cache and memtables together. Memtables get about half; where there are many, each gets a 64th of
+    /// `bytes`.
     pub fn new(bytes: usize) -> Self {
         let mut options = rocksdb::LruCacheOptions::default();
         options.set_capacity(bytes);
         options.set_num_shard_bits(SHARD_BITS);
         let cache = rocksdb::Cache::new_lru_cache_opts(&options);
-        // No limit: it charges memtables to the cache, and does not turn to new ones.
+        // No limit: the manager charges memtables to the cache and never switches them.
         let buffers = rocksdb::WriteBufferManager::new_write_buffer_manager_with_cache(0, false, cache.clone());
         Self { cache, buffers, memtables_max: bytes / 2, active: Arc::default() }
     }
 
-    /// Bytes that are in use: of the cache, which includes the memtables, and of the memtables alone.
+    /// Bytes in use: of the cache, memtables included, and of the memtables alone.
     pub(crate) fn in_use(&self) -> (usize, usize) {
         (self.cache.get_usage(), self.buffers.get_usage())
     }
 
-    /// Nothing yet.
+    /// An empty memtable.
     pub(super) fn share(&self) -> Share {
         Share { budget: self.clone(), bytes: 0 }
     }
 }
 
-/// The memtable that a store writes to.
+/// A store's active memtable.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Budget,
-    /// Its bytes, 0 where nothing was written to it.
+    /// Its bytes; 0 if nothing was written to it.
     bytes: usize,
 }
 
 impl Share {
-    /// It has so many bytes now; 0 for a new one.
+    /// Sets its bytes; 0 for a new memtable.
     pub(super) fn set(&mut self, bytes: usize) {
-        // One step, which may well be a subtraction: others read the sum.
+        // One atomic step, which may be a subtraction: others read the sum.
         self.budget.active.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
     }
@@ -94,13 +94,14 @@ impl Share {
         self.bytes >= FULL_BYTES
     }
 
-    /// Whether it must not be written to any more.
+    /// Whether nothing more may be written to it.
     pub(super) fn is_past_full(&self) -> bool {
         self.bytes >= LAST_BYTES
     }
 
-    /// Whether all together are, and this one is not too small to help. The shares are RocksDB's own, of its
-    /// `WriteBufferManager::ShouldFlush`: once more than half is on its way to disk, more of it would not help.
+    /// Whether the memtables together are full, and this one is large enough to help. The fractions are those of
+    /// RocksDB's `WriteBufferManager::ShouldFlush`: while more than half is already being flushed, flushing more does
+    /// not help.
     pub(super) fn all_are_full(&self) -> bool {
         let (max, active) = (self.budget.memtables_max, self.budget.active.load(Ordering::Relaxed));
         let all_full = active > max / 8 * 7 || active >= max / 2 && self.budget.buffers.get_usage() >= max;

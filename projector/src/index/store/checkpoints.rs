@@ -1,5 +1,5 @@
-//! `checkpoints`: by what they cover, and by id; and the message lists that they stand for. The latest is one seek from
-//! the end; each invalid one costs a step more.
+//! `checkpoints`: checkpoints by what they cover and by id, and their message lists. The latest checkpoint is one seek
+//! from the end; each invalid one adds a step.
 //!
 //! ```text
 //!   rank ──▶ checkpoint ──▶ list: pages, then a tail of ranges
@@ -45,7 +45,7 @@ pub const INDEX: Index = Index::new(
     ],
 );
 
-/// A checkpoint that is not pruned, by its rank: covered `journal_seq`, number, time, then place.
+/// A checkpoint that is not pruned, by its rank: covered `journal_seq`, number, time, then position.
 pub fn key(run_id: RunId<&str>, row: &CheckpointRow) -> Key {
     prefix(run_id)
         .u64(row.covers_journal_seq.get())
@@ -65,7 +65,7 @@ pub fn by_id(run_id: RunId<&str>, checkpoint_id: &str) -> Key {
     Key::new(INDEX, 1).text(run_id).text(checkpoint_id)
 }
 
-/// How far a run's array is.
+/// The length of a run's array.
 pub fn array(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 2).text(run_id)
 }
@@ -85,12 +85,12 @@ pub fn page(run_id: RunId<&str>, number: u64) -> Key {
     Key::new(INDEX, 4).text(run_id).u64(number)
 }
 
-/// A checkpoint's place in the order.
+/// A checkpoint's position in the order.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct RankRow {
     /// Its id.
     pub checkpoint_id: String,
-    /// Whether it was taken behind the run's end.
+    /// Whether it was taken after the run's end.
     pub terminal: bool,
 }
 datum!(RankRow { checkpoint_id, terminal });
@@ -110,13 +110,13 @@ pub struct CheckpointRow {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
-    /// When the log took it, milliseconds since the Unix epoch.
+    /// The log's timestamp of its record, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// Records of the run applied up to it, itself included.
+    /// Records of the run applied up to and including it.
     pub records: u64,
     /// Whether a prune hides it.
     pub pruned: bool,
-    /// The number that the first of its own messages has in the array.
+    /// The array number of the first of its own messages.
     pub own_from: u64,
     /// Its message list.
     pub list: List,
@@ -142,7 +142,7 @@ pub struct List {
     pub messages: u64,
     /// Bytes of its messages.
     pub bytes: u64,
-    /// Its first ranges, by the page.
+    /// Its first ranges, by page.
     pub pages: Vec<PageRef>,
     /// Its last ranges.
     pub tail: Vec<Range>,
@@ -154,33 +154,33 @@ datum!(List { messages, bytes, pages, tail });
 pub struct PageRef {
     /// The page's number within the run.
     pub page: u64,
-    /// How many messages its ranges have together.
+    /// Number of messages in its ranges.
     pub messages: u64,
-    /// Bytes of those.
+    /// Bytes of those messages.
     pub bytes: u64,
 }
 datum!(PageRef { page, messages, bytes });
 
-/// Neighbours in a run's array.
+/// Consecutive messages of a run's array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Range {
-    /// The first one's number.
+    /// Number of the first one.
     pub from: u64,
-    /// How many.
+    /// Number of messages.
     pub count: u64,
     /// Bytes of these messages.
     pub bytes: u64,
 }
 datum!(Range { from, count, bytes });
 
-/// How far a run's array is.
+/// The length of a run's array.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ArrayRow {
-    /// The next message's number.
+    /// Number of the next message.
     pub messages: u64,
     /// Bytes of all messages.
     pub bytes: u64,
-    /// The next page's number.
+    /// Number of the next page.
     pub pages: u64,
 }
 datum!(ArrayRow { messages, bytes, pages });
@@ -190,14 +190,14 @@ datum!(ArrayRow { messages, bytes, pages });
 pub struct MessageRow {
     /// Bytes of the messages before it in the array.
     pub bytes_before: u64,
-    /// Its text; none where it is held, or where the record did not carry what its facts said.
+    /// Its text; none if it is in the content store, or if the record did not carry what its facts said.
     #[serde(skip)]
     pub text: Option<Json>,
-    /// Where its text is otherwise: the record's payload is in the content store.
+    /// Set if the record's payload, and so this text, is in the content store.
     pub held: Option<HeldAt>,
     /// The offset of the record that brought it.
     pub offset: Offset,
-    /// When the log took that, milliseconds since the Unix epoch.
+    /// The log's timestamp of that record, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
 }
 datum!(MessageRow { bytes_before, text, held, offset, logged_at_millis });

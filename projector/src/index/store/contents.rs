@@ -1,5 +1,5 @@
-//! `contents`: what the records of a run name in the content store, in log order per run. A page is one seek and a step
-//! each; nothing here says whether the content is there.
+//! `contents`: the content store objects that a run's records name, in log order per run. A page is one seek and a step
+//! each. Nothing here says whether an object exists.
 
 use super::{
     Index, Key, RowFamily,
@@ -15,7 +15,7 @@ use runlog_schemas::{
 pub const INDEX: Index =
     Index::new(8, "contents", &[RowFamily::of::<ContentRow>(0, "contents", &[RUN, OFFSET, RECORD_INDEX])]);
 
-/// The content of the record at a place.
+/// The content named by the record at a position.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
     prefix(run_id).offset(offset).u32(index)
 }
@@ -30,9 +30,9 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
 pub struct ContentRow {
     /// The record.
     pub record_id: RecordId,
-    /// What it names.
+    /// The object that it names.
     pub stored: StoredPayload,
-    /// When the log took the record, milliseconds since the Unix epoch.
+    /// The log's timestamp of the record, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
 }
 datum!(ContentRow { record_id, stored, logged_at_millis });

@@ -1,4 +1,4 @@
-//! `dead_letters`: bytes that nobody can read, by offset. Their bytes stay in the log.
+//! `dead_letters`: records that do not decode, by offset. Their bytes stay in the log.
 
 use super::{Index, Key, RowFamily, index::OFFSET};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
@@ -21,11 +21,11 @@ pub fn prefix() -> Key {
 pub struct DeadLetterRow {
     /// `not_framed`, `undecodable`, `too_large`.
     pub reason: String,
-    /// Of the bytes.
+    /// SHA-256 of the bytes.
     pub sha256: Sha256,
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// What does not decode, for people.
+    /// Why it does not decode, as text for people.
     pub detail: String,
 }
 datum!(DeadLetterRow { reason, sha256, bytes, detail });

@@ -1,5 +1,5 @@
-//! `effects`: what may have happened outside, pending apart from ended. All pending effects of the partition are one
-//! seek and a step each, however many runs there are.
+//! `effects`: side effects, pending and ended ones apart. All pending effects of the partition are one seek and a step
+//! each, whatever the number of runs.
 
 use super::{Index, Key, KeyPart, RowFamily, index::RUN};
 pub use runlog_schemas::judge::lifecycle::EffectKind;
@@ -27,7 +27,7 @@ fn kind(byte: u8) -> Option<&'static str> {
     EffectKind::ALL.get(usize::from(byte)).map(|kind| kind.as_str())
 }
 
-/// An effect that has not ended. Its id is unique within its kind: a request's record id, the contract's effect id,
+/// An effect that has not ended. Its id is unique within its kind: a request's record id, or the contract's effect id,
 /// tool call id or delivery id.
 pub fn pending(run_id: RunId<&str>, kind: EffectKind, id: RecordId<&str>) -> Key {
     pending_of(run_id).u8(kind as u8).text(id)
@@ -48,7 +48,7 @@ pub fn prefix(ended: bool) -> Key {
     Key::new(INDEX, u8::from(ended))
 }
 
-/// Evidence kept per effect.
+/// The most evidence stored per effect.
 pub const EVIDENCE_MAX: usize = 16;
 
 /// Whether a result says that the effect happened.
@@ -61,23 +61,23 @@ fn happened(status: &OrOther<LifecycleStatus>) -> bool {
 pub struct EffectRow {
     /// What it is.
     pub kind: EffectKind,
-    /// The tool; of a contract's effect the kind of it, and empty for a delivery.
+    /// The tool; the kind of a contract's effect; empty for a delivery.
     pub tool_name: String,
-    /// The call's fingerprint; none for what is no call of Runlog's.
+    /// The call's fingerprint; none for an effect that is not a Runlog tool call.
     pub fingerprint: Option<Fingerprint>,
-    /// Which request of the fingerprint, from 1; 0 for what has none.
+    /// Which request of the fingerprint, from 1; 0 without a fingerprint.
     pub occurrence: u32,
-    /// Where it stands: `pending`, or the lifecycle's own state.
+    /// Its status: `pending`, or the state of its lifecycle.
     pub status: OrOther<LifecycleStatus>,
-    /// The payload hash of the record that set the status; none for calls, whose rows have it.
+    /// The payload hash of the record that set the status; none for calls, whose own rows have it.
     pub set_by: Option<Sha256>,
-    /// The key that it was made with.
+    /// The idempotency or dedupe key of its request.
     pub idempotency_key: Option<String>,
     /// Whether it has an idempotency or dedupe key.
     pub has_key: bool,
-    /// Whether somebody said that it did not happen, since it was last started.
+    /// Whether a record said, since the effect was last started, that it did not happen.
     pub cleared: bool,
-    /// How often it was started.
+    /// How many times it was started.
     pub attempts: u32,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
@@ -87,8 +87,8 @@ pub struct EffectRow {
     pub index: u32,
     /// Refused results, oldest first.
     pub evidence: Vec<EvidenceRow>,
-    /// How many records were applied to it, its request and decisions included, or kept as its evidence, evicted ones
-    /// included. A decision that was made at a smaller revision is refused.
+    /// Number of records applied to it (its request and decisions included) or stored as its evidence (evicted evidence
+    /// included). A decision made at a smaller revision is refused.
     pub revision: u64,
 }
 datum!(EffectRow {
@@ -110,8 +110,8 @@ datum!(EffectRow {
 });
 
 impl EffectRow {
-    /// Takes out what is beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest,
-    /// where all do. So what [`Self::adopted`] tells is the same as of all of it.
+    /// Evicts evidence beyond [`EVIDENCE_MAX`]: the oldest that does not say that the effect happened, or the oldest of
+    /// all if every one says so. [`Self::adopted`] so returns the same as over all evidence.
     pub fn make_room(&mut self) -> Option<EvidenceRow> {
         if self.evidence.len() <= EVIDENCE_MAX {
             return None;
@@ -120,14 +120,14 @@ impl EffectRow {
         Some(self.evidence.remove(least.unwrap_or(0)))
     }
 
-    /// What a decision to adopt the evidence adopts: where refused results contradict one another, that the effect
-    /// happened, whatever came of a later try; among equals the last.
+    /// The evidence that a decision to adopt it adopts. Where refused results contradict one another, one that says
+    /// that the effect happened wins over any later failure; among equals the last wins.
     pub fn adopted(&self) -> Option<&EvidenceRow> {
         let happened = self.evidence.iter().rev().find(|evidence| happened(&evidence.status));
         happened.or_else(|| self.evidence.last())
     }
 
-    /// What a decision on it is judged by, while it is pending.
+    /// What the judge needs for a decision on it, while it is pending.
     pub fn pending(&self) -> PendingEffect {
         let adoptable = self.adopted().map(|evidence| (evidence.record_id.clone(), happened(&evidence.status)));
         PendingEffect { revision: self.revision, adoptable }
@@ -140,12 +140,12 @@ impl EffectRow {
     }
 }
 
-/// A refused result. Its content is kept here, since no other index has it.
+/// A refused result. Its content is stored here, since no other index has it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct EvidenceRow {
     /// The refused record.
     pub record_id: RecordId,
-    /// What it says of the effect.
+    /// Its statement about the effect.
     pub status: OrOther<LifecycleStatus>,
     /// Why it was refused.
     pub reason: Reason,
@@ -153,9 +153,9 @@ pub struct EvidenceRow {
     pub offset: Offset,
     /// Its index.
     pub index: u32,
-    /// When the log took it, milliseconds since the Unix epoch.
+    /// The log's timestamp of the record, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
-    /// Its bytes, framed.
+    /// The record's bytes, framed.
     #[serde(skip)]
     pub framed: super::records::Bytes,
 }

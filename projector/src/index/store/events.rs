@@ -1,9 +1,9 @@
-//! `events`: applied records by the summary that they bring for event streams. Rows name the record's run and nothing
+//! `events`: applied records by the summary that they carry for event streams. A row holds the record's run and nothing
 //! else: a page is one seek, then a step and a get per record.
 //!
-//! A record has one row for its family and kind, one for its subject unless that is its own run (whose records are in
-//! `records`), and one for each related reference, correlation entry and tag, [`EACH_MAX`] of each at the most. What is
-//! longer than [`TEXT_BYTES_MAX`] is not found by it.
+//! A record has one row for its family and kind, one for its subject (unless that is its own run, whose records are in
+//! `records`), and one for each related reference, correlation entry and tag, at most [`EACH_MAX`] of each. Texts
+//! longer than [`TEXT_BYTES_MAX`] are not indexed.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -31,7 +31,7 @@ pub const INDEX: Index = Index::new(
     ],
 );
 
-/// Rows of a record for its related references; likewise for correlation entries, and for tags.
+/// The most rows of a record for its related references; likewise for correlation entries and for tags.
 pub const EACH_MAX: usize = 64;
 
 /// The longest text that is indexed, bytes.
@@ -47,12 +47,12 @@ pub fn of_kind(family: &str, kind: &str) -> Key {
     of_family(family).text(kind)
 }
 
-/// Events about something, in log order.
+/// Events about a subject, in log order.
 pub fn of_subject(kind: EntityKind, id: &str) -> Key {
     Key::new(INDEX, 1).text(kind.as_str()).text(id)
 }
 
-/// Events that touch something, in log order.
+/// Events with a related reference, in log order.
 pub fn of_related(kind: EntityKind, id: &str) -> Key {
     Key::new(INDEX, 2).text(kind.as_str()).text(id)
 }
@@ -67,7 +67,7 @@ pub fn of_tag(tag: &str) -> Key {
     Key::new(INDEX, 4).text(tag)
 }
 
-/// The row of the record at a place, under one of the above; it holds the run's id.
+/// The row of the record at a position, under one of the prefixes above; it holds the run's id.
 pub fn at(of: Key, offset: Offset, index: u32) -> Key {
     of.offset(offset).u32(index)
 }

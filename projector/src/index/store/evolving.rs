@@ -1,5 +1,5 @@
-//! The rows of what goes from state to state, as several indices have them: what is open, what has ended, and every
-//! fact that was recorded of it.
+//! The rows of objects with a lifecycle, as several indices have them: open objects, ended objects, and every statement
+//! recorded about one.
 //!
 //! ```text
 //!   0  open    run, key                  ──▶ its state            one seek, a step each: of a run, or of all runs
@@ -30,11 +30,11 @@ pub const PROPOSALS: Index = index(16, "proposals", Family::Proposal, &[OPEN, EN
 
 const KEY: KeyPart = KeyPart::Text("key");
 
-/// What is open, by run and key.
+/// Open objects, by run and key.
 pub const OPEN: RowFamily = RowFamily::of::<StateRow>(0, "open", &[RUN, KEY]);
-/// What has ended, by run and key.
+/// Ended objects, by run and key.
 pub const ENDED: RowFamily = RowFamily::of::<StateRow>(1, "ended", &[RUN, KEY]);
-/// What each record said, by run, key and position.
+/// Each record's statement, by run, key and position.
 pub const FACTS: RowFamily = RowFamily::of::<FactRow>(2, "facts", &[RUN, KEY, OFFSET, RECORD_INDEX]);
 
 /// An index of the states of a lifecycle.
@@ -42,53 +42,53 @@ pub const fn index(byte: u8, name: &'static str, lifecycle: Family, families: &'
     Index { byte, name, families, lifecycle: Some(lifecycle) }
 }
 
-/// What is open, by run and key.
+/// An open object, by run and key.
 pub fn open(index: Index, run_id: RunId<&str>, key: &str) -> Key {
     open_of(index, run_id).text(key)
 }
 
-/// What is open of a run.
+/// A run's open objects.
 pub fn open_of(index: Index, run_id: RunId<&str>) -> Key {
     all(index, false).text(run_id)
 }
 
-/// What has ended, by run and key.
+/// An ended object, by run and key.
 pub fn ended(index: Index, run_id: RunId<&str>, key: &str) -> Key {
     ended_of(index, run_id).text(key)
 }
 
-/// What has ended of a run.
+/// A run's ended objects.
 pub fn ended_of(index: Index, run_id: RunId<&str>) -> Key {
     all(index, true).text(run_id)
 }
 
-/// What is open (`false`) or has ended (`true`), of all runs.
+/// Open (`false`) or ended (`true`) objects of all runs.
 pub fn all(index: Index, ended: bool) -> Key {
     Key::new(index, u8::from(ended))
 }
 
-/// What the record at a place said.
+/// The statement of the record at a position.
 pub fn fact(index: Index, run_id: RunId<&str>, key: &str, offset: Offset, at: u32) -> Key {
     facts_of(index, run_id, key).offset(offset).u32(at)
 }
 
-/// What was said of a key, in log order.
+/// All statements about a key, in log order.
 pub fn facts_of(index: Index, run_id: RunId<&str>, key: &str) -> Key {
     Key::new(index, 2).text(run_id).text(key)
 }
 
-/// Where something stands.
+/// The current state of an object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct StateRow {
     /// The state.
     pub state: State,
-    /// The `journal_seq` of the first record of it; 0 where it is not numbered.
+    /// The `journal_seq` of its first record; 0 if that is not numbered.
     pub journal_seq: JournalSeq,
     /// The first record's offset.
     pub began_offset: Offset,
     /// Its index.
     pub began_index: u32,
-    /// The record that set the state.
+    /// The id of the record that set the state.
     pub record_id: RecordId,
     /// Its offset.
     pub offset: Offset,
@@ -97,14 +97,14 @@ pub struct StateRow {
 }
 datum!(StateRow { state, journal_seq, began_offset, began_index, record_id, offset, index });
 
-/// What a record said.
+/// A record's statement about an object.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct FactRow {
-    /// The state; `retracted` of a retraction.
+    /// The state; `retracted` for a retraction.
     pub status: String,
-    /// From when on that holds, or does not.
+    /// The valid time from which the state holds, or no longer holds.
     pub validity: Validity,
-    /// The record.
+    /// The record's id.
     pub record_id: RecordId,
 }
 datum!(FactRow { status, validity, record_id });

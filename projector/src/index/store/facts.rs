@@ -1,19 +1,21 @@
-//! Evolving facts: what they are called, and which record states what. Their rows are those of their own indices: calls
-//! in `tool_calls`, turns in `turns`, proposals in `proposals`; a retraction has a row in the index of the fact.
+//! Evolving facts: their families, and which record states which fact. Their rows are in the index of each family:
+//! calls in `tool_calls`, turns in `turns`, proposals in `proposals`. A retraction has a row in the index of the fact
+//! that it retracts.
 
 use runlog_schemas::{codec::Envelope, id::RecordId, payload::PayloadType, record::Validity, symbols};
 
 symbols! {
-    /// What evolving facts are about.
+    /// The families of evolving facts.
     Family {
         ToolCall = "tool_call", ConversationTurn = "conversation_turn", CodeEditProposal = "code_edit_proposal",
     }
 }
 
-/// The fact that an applied record states something of, and its key within the run: the request's record id, the
-/// message id, the proposal's request id. What is hidden is told by the facts alone.
+/// The fact that an applied record states something about, and its key within the run: the request's record id, the
+/// message id, or the proposal's request id. For a hidden payload it follows from the record's `facts` alone.
 ///
-/// A decision is about a call where the run has that call, otherwise about another effect: that is not told here.
+/// A decision is about a call if the run has that call, otherwise about another effect; this function does not tell
+/// which.
 pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
     let facts = &record.facts;
     let answers = || Some((Family::ToolCall, facts.answers.as_ref()?.as_str()));
@@ -30,7 +32,7 @@ pub fn of<'a>(record: &'a Envelope<'_>) -> Option<(Family, &'a str)> {
     }
 }
 
-/// From when on a record's statement holds: as it says, or from its writer's time.
+/// The valid time of a record's statement: its own `validity`, or the writer's timestamp.
 pub fn validity(record: &Envelope<'_>) -> Validity {
     let written = i64::try_from(record.timestamp_millis).unwrap_or(i64::MAX);
     record.validity.unwrap_or(Validity { at: written, is_valid: true })

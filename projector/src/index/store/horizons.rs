@@ -1,7 +1,7 @@
-//! `horizons`: from which records retention took the content away. One row for the partition: whoever reads a record's
-//! content looks here first, which is one get for all of an answer.
+//! `horizons`: which records' content retention has deleted. One row per partition: a reader of content looks here
+//! first, which is one get for a whole answer.
 //!
-//! Rows of other indices keep the content all the same: it is left out of answers, and not yet removed.
+//! Rows of other indices still hold the content: answers leave it out, but it is not removed yet.
 
 use super::{Error, Index, Key, Rows};
 use runlog_schemas::{datum, id::Offset};
@@ -9,19 +9,19 @@ use runlog_schemas::{datum, id::Offset};
 /// The index.
 pub const INDEX: Index = Index::new(20, "horizons", &[]);
 
-/// The row (`Vec<HorizonRow>`); none where nothing was ever taken away.
+/// The row (`Vec<HorizonRow>`); none if nothing was ever deleted.
 pub fn key() -> Key {
     Key::new(INDEX, 0)
 }
 
-/// What one horizon takes away.
+/// One horizon: the content that it deletes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HorizonRow {
-    /// Of records with this payload type.
+    /// Content of records with this payload type,
     pub family: String,
-    /// That stand before this offset, which is the horizon's own.
+    /// at an offset below this one, which is the horizon's own,
     pub offset: Offset,
-    /// And that the log took before this time, milliseconds since the Unix epoch.
+    /// and with a log timestamp before this time, milliseconds since the Unix epoch.
     pub until_millis: i64,
     /// Who decided.
     pub who: String,
@@ -31,24 +31,24 @@ pub struct HorizonRow {
 datum!(HorizonRow { family, offset, until_millis, who, why });
 
 impl HorizonRow {
-    /// Whether whatever `other` takes away, of the same family, this one does too.
+    /// Whether it deletes everything that `other`, of the same family, deletes.
     fn covers(&self, other: &Self) -> bool {
         self.family == other.family && self.offset >= other.offset && self.until_millis >= other.until_millis
     }
 }
 
-/// All horizons that matter: what another one takes away too is left out. By family, there in log order, so that the
-/// times go down.
+/// The effective horizons: one whose deletions another one covers is left out. Ordered by family, then in log order, so
+/// that the times descend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Horizons(Vec<HorizonRow>);
 
 impl Horizons {
-    /// Those of a partition. One get.
+    /// Reads a partition's horizons. One get.
     pub fn of<R: Rows>(rows: &R) -> Result<Self, Error> {
         Ok(Self::new(rows.get(&key())?))
     }
 
-    /// Those of a row.
+    /// The horizons of a row.
     pub fn new(row: Option<Vec<HorizonRow>>) -> Self {
         Self(row.unwrap_or_default())
     }
@@ -58,20 +58,20 @@ impl Horizons {
         &self.0
     }
 
-    /// Adds one that stands behind all of them in the log.
+    /// Adds one with a greater offset than all of them.
     pub fn add(&mut self, horizon: HorizonRow) {
         self.0.retain(|other| !horizon.covers(other));
         self.0.push(horizon);
         self.0.sort_by(|one, other| (&one.family, one.offset).cmp(&(&other.family, other.offset)));
     }
 
-    /// Whether anything is taken away from records of a payload type.
+    /// Whether any content of records with a payload type is deleted.
     pub fn concern(&self, family: &str) -> bool {
         self.0.iter().any(|horizon| horizon.family == family)
     }
 
-    /// The horizon that took a record's content away, by its offset. Of several it is the one with the latest time, and
-    /// of those the last in the log.
+    /// The offset of the horizon that deleted a record's content. Of several, the one with the latest time; of those,
+    /// the last in the log.
     pub fn dropped_by(&self, family: &str, offset: Offset, logged_at_millis: i64) -> Option<Offset> {
         let takes = |horizon: &&HorizonRow| {
             horizon.family == family && offset < horizon.offset && logged_at_millis < horizon.until_millis

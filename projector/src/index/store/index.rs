@@ -93,7 +93,7 @@ pub enum KeyPart {
     U32(&'static str),
     /// A SHA-256 hash.
     Hash(&'static str),
-    /// A byte that stands for a word; none for a byte without one.
+    /// A byte that encodes a word; the function returns none for an unknown byte.
     Word(&'static str, fn(u8) -> Option<&'static str>),
 }
 

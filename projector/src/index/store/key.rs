@@ -98,17 +98,17 @@ impl Key {
     }
 }
 
-/// Reads a key's parts back. Each answer is none where the key does not have that shape.
+/// Reads a key's parts back. Each method returns none where the key does not have that part.
 #[derive(Clone, Debug)]
 pub struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {
-    /// Behind the index and order bytes.
+    /// After the index and order bytes.
     pub fn new(key: &'a [u8]) -> Self {
         Self(key.get(2..).unwrap_or_default())
     }
 
-    /// From the beginning of `bytes`.
+    /// From the start of `bytes`.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

@@ -1,5 +1,5 @@
-//! `idempotency_keys`: requests by the key that they were made with, within run and tool. The first request of a key is
-//! one seek, each later one a step.
+//! `idempotency_keys`: requests by their idempotency key, within run and tool. The first request of a key is one seek,
+//! each later one a step.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -18,7 +18,7 @@ pub const INDEX: Index = Index::new(
     )],
 );
 
-/// The request at a place (its record id) by its key.
+/// The request at a position (its record id) by its key.
 pub fn key(run_id: RunId<&str>, tool_name: &str, idempotency_key: &str, offset: Offset, index: u32) -> Key {
     of_key(run_id, tool_name, idempotency_key).offset(offset).u32(index)
 }

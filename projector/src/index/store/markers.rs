@@ -1,5 +1,5 @@
-//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; what
-//! a marker says is one get more.
+//! `recovery_markers`: the contract's recovery markers of a run, in log order. A page is one seek and a step each; a
+//! marker's content is one get more.
 
 use super::{
     Index, Key, RowFamily,
@@ -14,7 +14,7 @@ use runlog_schemas::{
 pub const INDEX: Index =
     Index::new(13, "recovery_markers", &[RowFamily::of::<MarkerRow>(0, "markers", &[RUN, OFFSET, RECORD_INDEX])]);
 
-/// The marker at a place.
+/// The marker at a position.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
     prefix(run_id).offset(offset).u32(index)
 }

@@ -1,5 +1,5 @@
-//! Rows in memory, for folds without a disk: of a run as it was, and in tests, where a database each would take longer
-//! than all the rest.
+//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests, where a database each would take
+//! most of the time.
 
 use super::{Commit, Error, Rows, Visit, walk};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Rows in memory. Nothing survives the value.
+/// Rows in memory, lost when the value is dropped.
 #[derive(Debug, Default)]
 pub struct Memory(RwLock<Held>);
 
@@ -21,7 +21,7 @@ struct Held {
 }
 
 impl Memory {
-    /// The rows of this moment: no lock is held while they are visited, for visitors read too.
+    /// A copy of the current rows: no lock is held while they are visited, because visitors read too.
     fn now(&self) -> Arc<Map> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).map.clone()
     }

@@ -1,5 +1,5 @@
-//! What a store knows of itself: not an index, never compared. These rows are the same in every layout, so that a store
-//! of an older one still says what it is of and how far it is.
+//! A store's own state: not an index, never compared. These rows are the same in every layout, so that a store of an
+//! older layout can still be asked for its journal and its progress.
 
 use super::{Index, Key};
 use runlog_schemas::{datum, datum::Sha256, id::Offset};
@@ -15,12 +15,12 @@ pub fn layout() -> Key {
     Key::new(INDEX, 0)
 }
 
-/// The next offset to apply: everything below it is reflected, nothing at or above it is.
+/// The next offset to apply: the rows reflect every record below it and none at or above it.
 pub fn progress() -> Key {
     Key::new(INDEX, 1)
 }
 
-/// The journal that this is an index of.
+/// The journal that the store indexes.
 pub fn journal() -> Key {
     Key::new(INDEX, 2)
 }
@@ -40,22 +40,22 @@ pub fn live() -> Key {
     Key::new(INDEX, 4)
 }
 
-/// Where the store of an older layout had come to that this one is built beside. Present until this one is as far.
+/// The progress of the older store that this one replaces. Present until this store has reached it.
 pub fn older() -> Key {
     Key::new(INDEX, 5)
 }
 
-/// How far a store is.
+/// A store's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The next offset to apply.
     pub next_offset: Offset,
-    /// The last log record that was taken, whatever became of it: its offset and the hash of its bytes.
+    /// The last log record that was consumed, applied or not: its offset and the hash of its bytes.
     pub last: Option<Last>,
 }
 datum!(Progress { next_offset, last });
 
-/// A log record that can be read again and compared: where it does not hash as it did, the log is another one.
+/// A log record that can be read again and compared: a different hash means a different log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Last {
     /// Its offset.
@@ -75,10 +75,10 @@ pub struct Journal {
 }
 datum!(Journal { journal_id, partitions });
 
-/// Who voided an offset.
+/// A decision to void an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SkipRow {
-    /// Who.
+    /// Who decided.
     pub who: String,
     /// Why.
     pub why: String,

@@ -1,22 +1,22 @@
-//! What RocksDB is told.
+//! RocksDB's options.
 
 use super::{
     Mode,
     budget::{Budget, WRITE_BUFFER_BYTES},
 };
 
-/// Of a table's index and filter.
+/// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;
 
-/// Of a store on this budget.
+/// The options of a store on this budget.
 pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_bloom_filter(10.0, false);
-    // In small blocks, of which those in use stay in the cache. A table's whole filter, a megabyte, would be read and
-    // checked again for nearly every id that is looked for.
+    // Partitioned: the blocks in use stay in the cache. A table's whole filter, a megabyte, would be read and verified
+    // again for nearly every id that is looked up.
     table.set_index_type(rocksdb::BlockBasedIndexType::TwoLevelIndexSearch);
     table.set_partition_filters(true);
     table.set_metadata_block_size(METADATA_BLOCK_BYTES);
@@ -29,7 +29,7 @@ pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_write_buffer_manager(&budget.buffers);
     options.set_write_buffer_size(WRITE_BUFFER_BYTES);
     options.set_max_write_buffer_number(3);
-    // Most ids that are looked for are new: this answers without walking the memtable.
+    // Most ids that are looked up are new: the filter answers without walking the memtable.
     options.set_memtable_whole_key_filtering(true);
     options.set_memtable_prefix_bloom_ratio(0.05);
     options.set_compression_type(rocksdb::DBCompressionType::Lz4);
@@ -38,11 +38,11 @@ pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     options.set_max_open_files(256);
     options.set_keep_log_file_num(2);
     options.set_bytes_per_sync(1 << 20);
-    // The write that turns to a new write-ahead log waits until the old one is on disk: most of it is on its way
-    // before.
+    // A switch to a new write-ahead log waits until the old one is synced, so most of it is written to disk ahead of
+    // time.
     options.set_wal_bytes_per_sync(1 << 20);
-    // A power cut may take the end of the write-ahead log, and nothing behind what is missing may be there without it.
-    // What is lost so is folded again from the log.
+    // A power cut may lose the end of the write-ahead log, but nothing written after a lost part may survive. What is
+    // lost is folded again from the log.
     options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
     if mode == Mode::Bulk {
         options.set_level_zero_slowdown_writes_trigger(1 << 20);

@@ -1,5 +1,5 @@
-//! `pools`: agent pools that a run is in (open) or has left, by run; and the runs of a pool. A run's pools are one seek
-//! and a step each, and so are a pool's runs in this partition.
+//! `pools`: the agent pools that a run is in (open) or has left (ended), by run; and the runs of a pool. A run's pools
+//! are one seek and a step each, and so are a pool's runs in this partition.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -13,7 +13,7 @@ pub const INDEX: Index = evolving::index(12, "pools", Family::Pool, &[OPEN, ENDE
 
 const MEMBERS: RowFamily = RowFamily::empty(3, "members", &[KeyPart::Text("pool_id"), RUN]);
 
-/// A run that is in a pool; the row is empty.
+/// A run in a pool; the row is empty.
 pub fn member(pool_id: &str, run_id: RunId<&str>) -> Key {
     members(pool_id).text(run_id)
 }

@@ -21,7 +21,7 @@ pub const INDEX: Index = Index::new(
     ],
 );
 
-/// A record by place.
+/// A record by position.
 pub fn key(run_id: RunId<&str>, offset: Offset, index: u32) -> Key {
     prefix(run_id).offset(offset).u32(index)
 }
@@ -31,7 +31,7 @@ pub fn prefix(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }
 
-/// What is remembered of a record id (`judge::FirstJudgement`).
+/// The first judgement of a record id (`judge::FirstJudgement`).
 pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 1).text(run_id).text(record_id)
 }
@@ -39,7 +39,7 @@ pub fn by_id(run_id: RunId<&str>, record_id: RecordId<&str>) -> Key {
 /// A stored record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordRow {
-    /// When the log took it, milliseconds since the Unix epoch.
+    /// The log's timestamp, milliseconds since the Unix epoch.
     pub logged_at_millis: i64,
     /// The record as an Avro single object, which names its own schema whatever the framing in the log.
     pub framed: Bytes,

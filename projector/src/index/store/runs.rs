@@ -15,7 +15,7 @@ pub fn key(run_id: RunId<&str>) -> Key {
     Key::new(INDEX, 0).text(run_id)
 }
 
-/// The beginning of the rows of runs whose id starts with `prefix`.
+/// The start of the rows of runs whose id starts with `prefix`.
 pub fn prefix(prefix: &str) -> Key {
     Key::new(INDEX, 0).text_prefix(prefix)
 }
@@ -29,7 +29,7 @@ pub struct RunRow {
     pub offset: Offset,
     /// Its index within the offset.
     pub index: u32,
-    /// When the log took it, milliseconds since the Unix epoch.
+    /// The log's timestamp of it, milliseconds since the Unix epoch.
     pub updated_at_millis: i64,
 }
 datum!(RunRow { head, offset, index, updated_at_millis });

@@ -1,16 +1,16 @@
-//! What a power cut may take.
+//! What a power cut may lose.
 
 use super::{Budget, Commit, Mode, Store, options};
 use rocksdb::statistics::Ticker;
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// A store that counts what it does, on a budget.
+/// A store that counts its write-ahead logs and syncs.
 struct Counted {
     options: rocksdb::Options,
     store: Store,
     /// Its write-ahead logs so far.
     logs: BTreeSet<String>,
-    /// How often one was brought to disk.
+    /// How many times one was synced.
     synced: u64,
 }
 
@@ -30,7 +30,7 @@ impl Counted {
         self.look();
     }
 
-    /// Each log that came since the last look has one that was brought to disk in front of it.
+    /// Each log created since the last check has one before it that was synced.
     fn look(&mut self) {
         let before = self.logs.len();
         self.logs.append(&mut logs(self.store.dir()));
@@ -51,14 +51,14 @@ fn no_write_ahead_log_begins_before_the_last_one_is_on_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let wide = Budget::new(1 << 30);
     let mut alone = Counted::open(&folder.path().join("alone"), &wide);
-    // Its own memtable is full: by many commits, and by each of some that are larger than it is.
+    // Its own memtable is full: by many commits, and by each of some commits that exceed it.
     (0..80).for_each(|row| alone.commit(row, 512 << 10));
     (0..3).for_each(|row| alone.commit(row, 20 << 20));
     assert!(alone.logs.len() > 4, "{:?}", alone.logs);
     alone.store.flush().expect("there is room");
     alone.look();
 
-    // The memtables of all together are too large for what they share.
+    // All memtables together exceed their share.
     let narrow = Budget::new(16 << 20);
     let mut several: Vec<_> =
         (0..3).map(|number| Counted::open(&folder.path().join(number.to_string()), &narrow)).collect();

@@ -1,8 +1,8 @@
 //! `tool_calls`: calls by fingerprint and occurrence, by request, and in request order. A lookup is one get for the
 //! count, one for the occurrence, one for the call, and one per record whose content is returned.
 //!
-//! What a request and an end state of a call at a valid time stands in the call's row; what else is stated of it (the
-//! same completion again, a retraction) has rows of its own, and the call's row says that there are some.
+//! The valid times of a call's request and of its first end are in the call's row. Every other statement about it (the
+//! same completion again, a retraction) has a row of its own, and the call's row says that there are some.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -58,12 +58,12 @@ pub fn count(run_id: RunId<&str>, fingerprint: Fingerprint<&str>) -> Key {
     Key::new(INDEX, 3).text(run_id).text(fingerprint)
 }
 
-/// What the record at a place states of a call, beside its request and its first end ([`Validity`]).
+/// The statement of the record at a position about a call, other than its request and its first end ([`Validity`]).
 pub fn stated(run_id: RunId<&str>, request_record_id: RecordId<&str>, offset: Offset, index: u32) -> Key {
     stated_of(run_id, request_record_id).offset(offset).u32(index)
 }
 
-/// All of that, in log order.
+/// All such statements, in log order.
 pub fn stated_of(run_id: RunId<&str>, request_record_id: RecordId<&str>) -> Key {
     Key::new(INDEX, 4).text(run_id).text(request_record_id)
 }
@@ -77,7 +77,7 @@ pub struct CallRow {
     pub occurrence: u32,
     /// The tool.
     pub tool_name: String,
-    /// Where it stands.
+    /// Its status.
     pub status: CallStatus,
     /// The request's `journal_seq`.
     pub journal_seq: JournalSeq,
@@ -91,15 +91,15 @@ pub struct CallRow {
     pub status_index: u32,
     /// The payload hash of the record that ended it.
     pub outcome_hash: Option<Sha256>,
-    /// The key that it was made with.
+    /// The idempotency or dedupe key of its request.
     pub idempotency_key: Option<String>,
     /// Whether a refused result is attached as evidence.
     pub has_evidence: bool,
-    /// From when on the request holds.
+    /// The valid time of the request.
     pub requested: Validity,
-    /// From when on its end holds.
+    /// The valid time of its end.
     pub ended: Option<Validity>,
-    /// Whether more was stated of it.
+    /// Whether it has further statements.
     pub more_stated: bool,
 }
 datum!(CallRow {

@@ -1,5 +1,5 @@
-//! `turns`: conversation turns by message id, each time one is recorded or retracted. A turn is one seek: the last fact
-//! up to a position is what it was then. A run's turns in log order are its records.
+//! `turns`: conversation turns by message id, one row each time a turn is recorded or retracted. A turn is one seek:
+//! its value as of a position is the last fact up to it. A run's turns in log order are in `records`.
 
 use super::{
     Index, Key, KeyPart, RowFamily,
@@ -18,24 +18,24 @@ pub const INDEX: Index = Index::new(
     &[RowFamily::of::<TurnRow>(0, "turns", &[RUN, KeyPart::Text("message_id"), OFFSET, RECORD_INDEX])],
 );
 
-/// What the record at a place said of a message.
+/// The statement of the record at a position about a message.
 pub fn key(run_id: RunId<&str>, message_id: &str, offset: Offset, index: u32) -> Key {
     of_message(run_id, message_id).offset(offset).u32(index)
 }
 
-/// All that was recorded of a message, in log order.
+/// All statements about a message, in log order.
 pub fn of_message(run_id: RunId<&str>, message_id: &str) -> Key {
     Key::new(INDEX, 0).text(run_id).text(message_id)
 }
 
-/// A turn, or that it is retracted.
+/// A turn, or its retraction.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TurnRow {
     /// The record.
     pub record_id: RecordId,
-    /// Its `journal_seq`; 0 of a retraction.
+    /// Its `journal_seq`; 0 for a retraction.
     pub journal_seq: JournalSeq,
-    /// From when on it holds, or does not.
+    /// The valid time from which it holds, or no longer holds.
     pub validity: Validity,
 }
 datum!(TurnRow { record_id, journal_seq, validity });

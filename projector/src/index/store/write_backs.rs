@@ -1,6 +1,6 @@
-//! `write_backs`: what is staged and neither committed nor rejected, by transaction and epoch, in which transactions
-//! count from 0 again. A run's open ones are one seek and a step each, those of a transaction's number in all epochs as
-//! well.
+//! `write_backs`: staged operations that are neither committed nor rejected, by transaction and epoch (transactions
+//! count from 0 again in each epoch). A run's open ones are one seek and a step each, and so are those of one
+//! transaction number in all epochs.
 
 use super::{
     Index, Key,
@@ -11,7 +11,7 @@ use runlog_schemas::{id::RunId, judge::lifecycle::Family};
 /// Rows as in [`evolving`]; the keys are those of [`lifecycle::write_back_key`](runlog_schemas::judge::lifecycle).
 pub const INDEX: Index = evolving::index(14, "write_backs", Family::WriteBack, &[OPEN, ENDED, FACTS]);
 
-/// The open ones of a transaction's number, oldest epoch first.
+/// The open operations of a transaction number, oldest epoch first.
 pub fn open_of_number(run_id: RunId<&str>, txn: &str) -> Key {
     evolving::open_of(INDEX, run_id).text_prefix(&format!("{txn}@"))
 }

@@ -78,7 +78,7 @@ pub(super) async fn append(
     Text(body): Text,
 ) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
-    if who.is_empty() || why.is_empty() {
+    if who.trim().is_empty() || why.trim().is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a retention horizon says who decided and why"));
     }
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();

@@ -425,9 +425,9 @@ pub(super) async fn resolve(
 ) -> Result<Json<answer::Outcome>, Error> {
     let body: ResolutionBody = parsed(&body, "a resolution")?;
     if body.decision == "done" && body.result.is_none() {
-        return Err(Error::new(ErrorKind::Usage, "a resolution as done says the result, be it null"));
+        return Err(Error::new(ErrorKind::Usage, "a resolution with decision `done` needs a `result`; it may be null"));
     }
-    if body.who.is_empty() || body.why.is_empty() {
+    if body.who.trim().is_empty() || body.why.trim().is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a resolution says who decided and why"));
     }
     let resolution = EffectResolution {

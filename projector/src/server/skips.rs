@@ -53,7 +53,7 @@ pub(super) async fn append(
     Text(body): Text,
 ) -> Result<Response, Error> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
-    if who.is_empty() || why.is_empty() {
+    if who.trim().is_empty() || why.trim().is_empty() {
         return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
     }
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();

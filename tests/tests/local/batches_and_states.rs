@@ -140,6 +140,7 @@ fn a_batch_leaves_the_run_as_its_records_would_alone_and_each_is_found_by_its_in
         outcome((1.into(), 0), "batch")?.context("an outcome")?.outcome == Disposition::Applied,
         "by the batch's id"
     );
+    ensure!(outcome((1.into(), 0), "never sent")?.is_none(), "the record there has another id");
     // Again, whole and in part.
     whole.append(&batch("batch", records.clone())?);
     whole.append(&records[1]);

@@ -11,9 +11,9 @@ use runlog_schemas::{
     judge::{FirstJudgement, Reason},
 };
 
-/// The outcome of the record at an offset and index that the index has reached. A repeat of an applied record has no
-/// row at its own offset and is found by its record id. At most six gets, and if the first two find nothing a seek, for
-/// a batch that was refused because of another of its records.
+/// The outcome of the record at an offset and index that the index has reached; none if the record there has another id
+/// than `record_id`. A repeat of an applied record has no row at its own offset and is found by its record id. At most
+/// six gets, and if the first two find nothing a seek, for a batch that was refused because of another of its records.
 pub fn one<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -32,8 +32,19 @@ pub fn one<R: Rows>(
     if let Some(row) = refused.filter(|row| row.run_id == run_id) {
         return Ok(Some(outcome(Disposition::Refused, Some(row.reason), (offset, index))));
     }
-    if rows.row(store::records::key(run_id, offset, index).bytes())?.is_some() {
-        return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
+    let seen = || match record_id {
+        Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key)),
+        None => Ok(None),
+    };
+    // A batch's id has the position of its first record, which may be a repeat and have no row.
+    let applied_here = |seen: &Option<FirstJudgement>| {
+        seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none())
+    };
+    let row: Option<RecordRow> = rows.get(&store::records::key(run_id, offset, index))?;
+    if let Some(row) = row {
+        let stored = super::envelope(&row.framed.0)?.record_id;
+        let is_named = record_id.is_none_or(|named| named == stored) || applied_here(&seen()?);
+        return Ok(is_named.then(|| outcome(Disposition::Applied, None, (offset, index))));
     }
     // A batch at this offset was refused as a whole, also if its records were applied later elsewhere.
     if let Some((index, row)) = refused_at(rows, offset)?
@@ -44,12 +55,8 @@ pub fn one<R: Rows>(
     if let Some(first) = rows.get::<FirstJudgement>(&store::anomalies::repeat(run_id, offset))? {
         return Ok(Some(outcome(Disposition::Repeat, first.refused, (first.offset, first.index))));
     }
-    let seen = match record_id {
-        Some(record_id) => store::seen(run_id, record_id, |key| rows.get(key))?,
-        None => None,
-    };
-    // A batch's id has the position of its first record.
-    if seen.as_ref().is_some_and(|seen| (seen.offset, seen.index) == (offset, index) && seen.refused.is_none()) {
+    let seen = seen()?;
+    if applied_here(&seen) {
         return Ok(Some(outcome(Disposition::Applied, None, (offset, index))));
     }
     let Some(FirstJudgement { offset, index, refused, .. }) = seen else { return Ok(None) };

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
     let json = cli.global.json;
     match command::run(cli) {
         Ok(answer) => answer.into(),
+        // A stream whose reader has seen enough.
         Err(error) if error.is_output_closed() => Answer::Yes.into(),
         Err(error) => {
             output::error(&error, json);

@@ -33,8 +33,15 @@ impl Output {
         Self { json, quiet, colours: !json && may_colour(&io::stdout()), width }
     }
 
-    /// Prints an answer: `value` as one line of JSON, or what `human` makes of it.
+    /// Prints an answer: `value` as one line of JSON, or what `human` makes of it. If the reader of stdout is gone, nothing
+    /// is printed and the command continues: its exit code is that of its answer (`runlog lookup … | head -0` of a
+    /// pending call must not end with 0, which means done).
     pub(crate) fn answer<T: Serialize>(&self, value: &T, human: impl FnOnce(&T, &mut Text)) -> Result<(), Error> {
+        unless_closed(self.item(value, human))
+    }
+
+    /// Prints an item of a stream in the same way. An error if the reader of stdout is gone: the stream ends then.
+    pub(crate) fn item<T: Serialize>(&self, value: &T, human: impl FnOnce(&T, &mut Text)) -> Result<(), Error> {
         if self.json {
             return document(value);
         }
@@ -70,6 +77,11 @@ impl Output {
         let shown = !self.json && !self.quiet && io::stderr().is_terminal();
         Progress { what, total, done: cell::Cell::new(0), drawn: cell::Cell::new(None), shown }
     }
+}
+
+/// Accepts that the reader of stdout is gone.
+pub(crate) fn unless_closed(printed: Result<(), Error>) -> Result<(), Error> {
+    printed.or_else(|error| if error.is_output_closed() { Ok(()) } else { Err(error) })
 }
 
 /// Prints one document, whatever the form of other answers: a line of JSON.

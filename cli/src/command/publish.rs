@@ -136,7 +136,8 @@ impl Publisher<'_> {
         for answer in answers {
             self.published += 1;
             self.refused += u64::from(Answer::of(&answer.outcome) == Answer::No);
-            self.session.output.answer(answer, render::appended)?;
+            let printed = self.session.output.answer(answer, render::appended);
+            printed.map_err(|error| self.with_progress(error))?;
         }
         Ok(())
     }

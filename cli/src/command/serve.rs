@@ -152,7 +152,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
     tracing::info!(version, journal_id, topic, partitions, %address, data = %data.display(), "started");
     let listening = format!("http://{}", listen::reachable(address));
-    output::document(&serde_json::json!({ "listening": listening, "partitions": partitions }))?;
+    output::unless_closed(output::document(&serde_json::json!({ "listening": listening, "partitions": partitions })))?;
     let end = async move {
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;

@@ -48,14 +48,14 @@ pub(super) async fn run(session: &Session, args: args::Tail) -> Result<Answer, E
     if args.index.is_some() {
         return tail
             .follow(|change: Change| {
-                session.output.answer(&change, changed)?;
+                session.output.item(&change, changed)?;
                 Ok(change.cursor)
             })
             .await;
     }
     let human = if args.run.is_some() { timeline::human } else { timeline::human_of_all };
     tail.follow(|line: Line| {
-        session.output.answer(&line, human)?;
+        session.output.item(&line, human)?;
         Ok(line.cursor)
     })
     .await

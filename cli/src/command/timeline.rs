@@ -39,7 +39,7 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
             .with_flag("raw", args.raw);
         let page: Lines = session.read(target, &args.reading).await?;
         for line in &page.records {
-            session.output.answer(line, human)?;
+            session.output.item(line, human)?;
         }
         // A cursor that does not advance would loop for ever.
         if page.next_cursor.is_none() || page.next_cursor == cursor {

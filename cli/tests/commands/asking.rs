@@ -1,4 +1,4 @@
-use super::harness::{Server, run, server};
+use super::harness::{Server, file, run, server};
 use serde_json::{Value, json};
 
 const STARTED: &str = r#"{"type":"run_lifecycle","status":"started"}"#;
@@ -41,6 +41,27 @@ fn a_call_is_looked_up_by_the_meaning_of_its_arguments() {
     assert_eq!(lookup(&[r#"{"f":1.5,"n":12345678901234567891}"#]).is(1)["status"], "unknown");
     assert_eq!(lookup(&[r#"{"f":1.5,"f":1.5}"#]).error(3), "invalid");
     assert_eq!(server.ask(&["lookup", "nobody", "--tool", "book", "--args", "{}"]).is(1)["status"], "unknown");
+}
+
+#[test]
+fn a_closed_stdout_changes_no_exit_code_and_stops_no_publish() {
+    let (folder, server) = server();
+    run_with_calls(&server);
+    let unread = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        server.command(arguments).stdout(writer).status().unwrap().code()
+    };
+    let lookup = |call: &'static str| unread(&["lookup", "trips/a b?:1", "--tool", "book", "--args", call]);
+    assert_eq!(lookup(r#"{"n":12345678901234567890,"f":1.50}"#), Some(6), "pending");
+    assert_eq!(lookup("{}"), Some(1), "unknown");
+    assert_eq!(unread(&["recover", "trips/a b?:1"]), Some(1), "not resumable");
+    let turn = r#"{"type":"conversation_turn","message_id":"m","kind":"user","content":"x"}"#;
+    let lines: String =
+        (0..600).map(|id| format!(r#"{{"run_id":"many","record_id":"{id}","payload":{turn}}}"#) + "\n").collect();
+    let path = file(folder.path(), "many.ndjson", &lines);
+    assert_eq!(unread(&["publish", path.to_str().unwrap()]), Some(0));
+    assert_eq!(server.ask(&["runs", "--prefix", "many"]).is(0)["runs"][0]["records"], json!(600));
 }
 
 #[test]

@@ -37,6 +37,12 @@ impl Cli {
         let matches = Self::command().try_get_matches_from(line)?;
         let mut cli = Self::from_arg_matches(&matches)?;
         cli.global.server_typed = matches.value_source("server") == Some(ValueSource::CommandLine);
+        // In the environment an empty value is none. Typed, it is a variable that was not set: another server than the one
+        // that was meant would be asked, or changed.
+        if cli.global.server_typed && cli.global.server.as_deref() == Some("") {
+            let what = "--server is empty; give the URL of a server, such as http://127.0.0.1:7070\n";
+            return Err(Self::command().error(clap::error::ErrorKind::InvalidValue, what));
+        }
         Ok(cli)
     }
 }
@@ -129,7 +135,7 @@ pub(crate) enum Command {
                             runlog effects resolve run-42 REQUEST_ID --done '{\"confirmation\":\"X1\"}' --who jo --why \
                             'the airline has the booking'")]
     Effects(Effects),
-    /// Cancel an open run: its writers are fenced off and it accepts no more records
+    /// Cancel an open run: its writers are fenced off
     #[command(after_help = "Example:\n  runlog cancel run-42 --who jo --why 'the customer withdrew' --yes")]
     Cancel(Cancel),
     /// List refused records

@@ -33,6 +33,11 @@ impl fmt::Display for LogPosition {
     }
 }
 
+/// Who decided, or why: a text that says something.
+pub(crate) fn statement(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("expected a text that is not blank".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// A point to answer for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AsOf {

@@ -17,10 +17,10 @@ pub(crate) struct Consent {
 #[derive(Debug, Args)]
 pub(crate) struct Attribution {
     /// Who decided; recorded in the journal
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = value::statement)]
     pub(crate) who: String,
     /// Why; recorded in the journal
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = value::statement)]
     pub(crate) why: String,
 }
 

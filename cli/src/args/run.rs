@@ -59,7 +59,7 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "brokers")]
     pub(crate) local: bool,
     /// Kafka brokers of the log: HOST:PORT, several separated by commas [env: RUNLOG_BROKERS, unless --local]
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) brokers: Option<String>,
     /// Folder for the indices; DIR/index may be deleted while no server uses it
     #[arg(long, env = "RUNLOG_DATA", value_name = "DIR")]
@@ -108,7 +108,7 @@ pub(crate) struct Import {
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) brokers: Option<String>,
     /// Kafka topic of the journal, with --brokers [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
@@ -130,7 +130,7 @@ pub(crate) struct Publish {
     /// File with one record per line, or - for stdin
     #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Refuse records with unknown members, statuses or kinds instead of warning
+    /// Refuse records with unknown members or statuses instead of warning
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

@@ -28,12 +28,21 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
             ("status", Cell::word(run.status.as_str())),
             ("records", run.records.into()),
             ("last record", Cell::from(&run.updated_at)),
-            ("effect", "its writers are fenced off, and it accepts no more records; this cannot be undone".into()),
+            ("effect", "its writers are fenced off, and its status is cancelled for good".into()),
         ]);
     })?;
     let (who, why) = (&args.attribution.who, &args.attribution.why);
     let claim = json!({"claimed_by": format!("{who}, to cancel")});
-    let claim: Claim = session.client.post(Target::run(run_id).path("/claims"), claim.to_string(), wait).await?;
+    let claimed = session.client.post(Target::run(run_id).path("/claims"), claim.to_string(), wait).await;
+    let claim: Claim = claimed.map_err(|error| match error.kind() {
+        ErrorKind::Stale | ErrorKind::Unavailable | ErrorKind::PartitionStopped | ErrorKind::Internal => {
+            let what = format!(
+                "run {run_id} is not cancelled, but may be claimed (its writers fenced off); run the command again"
+            );
+            Error::new(error.kind(), what).with_details_of(&error).because(error)
+        }
+        _ => error,
+    })?;
     let record = json!({
         "record_id": crate::random_id(),
         "run_id": run_id,

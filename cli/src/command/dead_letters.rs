@@ -13,6 +13,7 @@ use crate::{
 use runlog_schemas::{
     answer::{DeadLetters, ErrorKind, Feature, OrOther, Outcome, Position, SkipPlan, SkipTarget},
     id::{Offset, PartitionId},
+    payload::PayloadType,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -130,8 +131,9 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
     let state = match plan.target.known() {
         Some(SkipTarget::Unreadable) => Cell::from("cannot be read"),
         Some(SkipTarget::Stop) => Cell::from("the partition stopped there"),
-        _ => Cell::from("can be read; an effect that it records becomes pending again").bad(),
+        _ => Cell::from("can be read; nothing but --force skips it").bad(),
     };
+    let loss = plan.payload_type.as_ref().and_then(OrOther::known).copied().map(loss);
     text.facts([
         ("position", render::position(&plan.position)),
         ("record", state),
@@ -139,8 +141,27 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
         ("run", plan.run_id.as_ref().map(ToString::to_string).as_ref().into()),
         ("record id", Cell::from(&plan.record_id)),
         ("payload type", plan.payload_type.as_ref().map(OrOther::as_str).into()),
+        ("lost", loss.map(|loss| Cell::from(loss).bad()).into()),
     ]);
-    text.line(["every reader will ignore the record there, for good".into()]);
+    text.line([
+        "every reader will ignore the record there, for good; later records that build on it may be refused".into()
+    ]);
+}
+
+/// What a journal without a record of this type gets wrong.
+fn loss(payload_type: PayloadType) -> &'static str {
+    match payload_type {
+        PayloadType::ToolCallRequested => {
+            "the call and its result: it is answered as never made, and an agent will make it again"
+        }
+        PayloadType::ToolCallCompleted | PayloadType::ToolCallFailed => {
+            "the call's result: it becomes pending, and may be made again"
+        }
+        PayloadType::EffectResolution => "the decision: its effect becomes pending again",
+        PayloadType::RunClaim => "the claim, and with it every record that its writer appended: their effects too",
+        PayloadType::Batch => "all records of the batch, with the calls and results among them",
+        _ => "what the record says; an effect that it records becomes pending, or is answered as never made",
+    }
 }
 
 #[cfg(test)]

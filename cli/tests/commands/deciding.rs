@@ -50,6 +50,11 @@ fn a_record_that_can_be_read_is_skipped_only_by_force() {
     assert_eq!(refused.error(3), "invalid");
     assert!(refused.stdout.contains("--force"), "{refused:?}");
     assert_eq!(server.ask(&["show", "r"]).lines().len(), 2);
+    let blank = ["dead-letter", "skip", &healthy, "--who", " ", "--why", "t", "--yes", "--force"];
+    assert_eq!(server.ask(&blank).error(2), "usage");
+    let shown = server.command(&["dead-letter", "skip", &healthy, "--who", "w", "--why", "t", "--dry-run"]).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    assert!(shown.contains("an agent will make it again") && shown.contains("--force"), "{shown}");
     let plan = ask(&server, &["dead-letter", "skip", &healthy], &["--dry-run"]).is(0);
     assert_eq!((&plan["dry_run"], &plan["target"], &plan["run_id"]), (&json!(true), &json!("readable"), &json!("r")));
     assert_eq!((&plan["record_id"], &plan["payload_type"]), (&json!("q"), &json!("tool_call_requested")));
@@ -108,6 +113,8 @@ fn conformance_runs_only_against_a_server_that_was_named() {
     assert_eq!(refused.error(2), "usage");
     assert!(refused.stdout.contains("--server") && refused.stdout.contains("cannot be removed"), "{refused:?}");
     assert_eq!(server.ask(&["runs"]).is(0)["runs"], json!([]));
+    // A variable that is not set names no server, least of all the default one.
+    assert_eq!(server.ask(&["cancel", "r", "--who", "w", "--why", "t", "--yes", "--server", ""]).error(2), "usage");
     let named = run(&["conformance", "--rule", "gap", "--json", "--server", &server.url]).is(0);
     assert_eq!((&named["passed"], &named["failed"]), (&json!(1), &json!(0)));
 }

@@ -101,6 +101,9 @@ fn readiness_says_whether_it_catches_up_or_is_stopped() {
     // The index of this log beside another log.
     std::fs::remove_dir_all(data.join("log")).unwrap();
     std::fs::remove_dir_all(data.join("index")).unwrap();
+    let other = folder.path().join("other");
+    drop(Server::start(&other, &[]));
+    std::fs::rename(other.join("log"), data.join("log")).unwrap();
     std::fs::rename(folder.path().join("index"), data.join("index")).unwrap();
     let (status, body) = ready(&Server::start(&data, &[]));
     assert_eq!((status, &body["state"], &body["stopped"]), (503, &json!("stopped"), &json!([0, 1, 2, 3])));

@@ -222,8 +222,13 @@ fn an_index_of_another_log_answers_nothing_but_eventual_and_takes_nothing() {
     server.applied("r", &[("s", r#"{"type":"run_lifecycle","status":"started"}"#), ("call", call)]);
     assert_eq!(server.ask(&lookup).is(6)["status"], "pending");
     drop(server);
-    // Another log, which is shorter: all that it has is behind what the index knows.
     std::fs::remove_dir_all(data.join("log")).unwrap();
+    let missing = run(&["--json", "serve", "--local", "--data", data.to_str().unwrap()]);
+    assert_eq!(missing.error(3), "invalid", "no new log beside the index of another one");
+    // Another log, which is shorter: all that it has is behind what the index knows.
+    let other = folder.path().join("other");
+    drop(Server::start(&other, &[]));
+    std::fs::rename(other.join("log"), data.join("log")).unwrap();
     let server = Server::start(&data, &[]);
     for consistency in ["latest", "at-least=0:0"] {
         let asked = server.ask(&[&lookup[..], &["--consistency", consistency]].concat());

@@ -47,11 +47,11 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
         let addressed = |pointer: &str| pointer == "/partition" && record.body.record_kind.of_partition();
         for (pointer, given) in kept.into_iter().filter(|(pointer, _)| !addressed(pointer)) {
             let message = match taken.pointer(&pointer) {
-                None => "unknown member: it is kept and has no effect".to_owned(),
+                None => "unknown member, which has no effect".to_owned(),
                 Some(Value::String(taken)) if taken == UNRECOGNIZED => {
-                    format!("unknown value {given}: it is kept and has no effect")
+                    format!("unknown value {given}, which has no effect")
                 }
-                Some(_) => format!("{given} does not fit the member: it is kept and has no effect"),
+                Some(_) => format!("{given} does not fit the member, and has no effect"),
             };
             warn(&pointer, message);
         }
@@ -64,7 +64,7 @@ fn collect(record: &JournalRecord, at: &str, warnings: &mut Vec<Warning>) {
 }
 
 fn unknown_value(given: &str, known: &[&str]) -> String {
-    format!("unknown value {given:?}: it is kept and has no effect; known are {}", known.join(", "))
+    format!("unknown value {given:?}, which has no effect; known are {}", known.join(", "))
 }
 
 #[cfg(test)]

@@ -67,6 +67,9 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         _ if draft.record.version() != schema::lowest() => Some(Feature::Revisions),
         _ => None,
     };
+    if !draft.has_record_id && members.get("record_id").is_some_and(|raw| raw.get() != "null") {
+        return Err(invalid("a record id is not empty; leave it out, and it is a random one", "/record_id"));
+    }
     let given = draft.record.body.record_id;
     let to = match draft.record.payload {
         Payload::Genesis(_) => {
@@ -136,6 +139,7 @@ mod tests {
             ("{", ""),
             ("[]", ""),
             (r#"{"run_id":"r"}"#, "/payload"),
+            (r#"{"run_id":"r","record_id":"","payload":{"type":"run_lifecycle","status":"started"}}"#, "/record_id"),
             (r#"{"run_id":"r","payload":{"type":"nonsense"}}"#, "/payload"),
             (r#"{"payload":{"type":"run_lifecycle","status":"started"}}"#, "/run_id"),
             (r#"{"payload":{"type":"genesis","journal_id":"j","partitions":1}}"#, "/payload/type"),

@@ -15,8 +15,8 @@ const HARMLESS: [&str; 1] = ["lost+found"];
 
 /// Claims the folder. The claim lasts as long as the returned file is open, and ends with the process.
 ///
-/// Errors: `Invalid` for a folder that cannot be written or, without `local`, that holds a local journal; `Unavailable` where
-/// another server has it.
+/// Errors: `Invalid` for a folder that cannot be written, that holds a local journal without `local`, or that has indices
+/// without a log with it; `Unavailable` if another server has it.
 pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     let named = folder.display();
     let unusable = |error: io::Error| {
@@ -36,6 +36,13 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     }
     if !local && names.iter().any(|name| name == "log") {
         let what = format!("data folder {named} holds a local journal; choose another folder for a journal on Kafka");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    if local && names.iter().any(|name| name == "index") && !names.iter().any(|name| name == "log") {
+        let what = format!(
+            "data folder {named} has indices, but its log {named}/log is missing; restore the log, or, to begin a new \
+             journal, choose another folder with --data"
+        );
         return Err(Error::new(ErrorKind::Invalid, what));
     }
     let lock = File::options().create(true).truncate(false).write(true).open(folder.join("lock")).map_err(unusable)?;
@@ -62,8 +69,12 @@ mod tests {
         assert_eq!(claim(&folder, true).unwrap_err().kind(), ErrorKind::Unavailable);
         drop(first);
         std::fs::create_dir(folder.join("log")).unwrap();
+        std::fs::create_dir(folder.join("index")).unwrap();
         assert!(claim(&folder, true).is_ok());
         assert_eq!(claim(&folder, false).unwrap_err().kind(), ErrorKind::Invalid);
+        std::fs::remove_dir(folder.join("log")).unwrap();
+        assert_eq!(claim(&folder, true).unwrap_err().kind(), ErrorKind::Invalid, "no new log beside old indices");
+        assert!(claim(&folder, false).is_ok());
         let file = root.path().join("file");
         std::fs::write(&file, "x").unwrap();
         assert_eq!(claim(&file, true).unwrap_err().kind().exit_code(), 3);

@@ -24,12 +24,9 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
         Error::new(ErrorKind::Invalid, what).because(error)
     };
     std::fs::create_dir_all(folder).map_err(unusable)?;
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unusable)? {
-        names.push(entry.map_err(unusable)?.file_name().to_string_lossy().into_owned());
-    }
+    let names = names_in(folder).map_err(unusable)?;
     let ours = names.iter().any(|name| OURS.contains(&name.as_str()));
-    let foreign = names.iter().find(|name| !name.starts_with('.') && !HARMLESS.contains(&name.as_str()));
+    let foreign = names.iter().find(|name| is_used(name));
     if let Some(foreign) = foreign.filter(|_| !ours) {
         // No error: a supervisor may redirect the server's own output there.
         tracing::warn!(folder = %named, file = foreign, "the data folder is not empty and holds no journal");
@@ -38,7 +35,10 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
         let what = format!("data folder {named} holds a local journal; choose another folder for a journal on Kafka");
         return Err(Error::new(ErrorKind::Invalid, what));
     }
-    if local && names.iter().any(|name| name == "index") && !names.iter().any(|name| name == "log") {
+    // An empty folder may be a disk of its own for the indices.
+    let indices = names.iter().any(|name| name == "index")
+        && names_in(&folder.join("index")).map_err(unusable)?.iter().any(|name| is_used(name));
+    if local && indices && !names.iter().any(|name| name == "log") {
         let what = format!(
             "data folder {named} has indices, but its log {named}/log is missing; restore the log, or, to begin a new \
              journal, choose another folder with --data"
@@ -57,6 +57,15 @@ pub(super) fn claim(folder: &Path, local: bool) -> Result<File, Error> {
     }
 }
 
+fn names_in(folder: &Path) -> io::Result<Vec<String>> {
+    std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+/// Whether a file of this name is neither hidden nor harmless.
+fn is_used(name: &str) -> bool {
+    !name.starts_with('.') && !HARMLESS.contains(&name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +82,9 @@ mod tests {
         assert!(claim(&folder, true).is_ok());
         assert_eq!(claim(&folder, false).unwrap_err().kind(), ErrorKind::Invalid);
         std::fs::remove_dir(folder.join("log")).unwrap();
+        std::fs::create_dir(folder.join("index/lost+found")).unwrap();
+        assert!(claim(&folder, true).is_ok(), "a disk for the indices");
+        std::fs::create_dir(folder.join("index/1")).unwrap();
         assert_eq!(claim(&folder, true).unwrap_err().kind(), ErrorKind::Invalid, "no new log beside old indices");
         assert!(claim(&folder, false).is_ok());
         let file = root.path().join("file");

@@ -371,6 +371,17 @@ fn parsed<T: serde::de::DeserializeOwned>(body: &str, what: &str) -> Result<T, E
     serde_json::from_str(body).map_err(|error| invalid(&error))
 }
 
+/// What [`check_attribution`] takes, for the OpenAPI document.
+const NOT_BLANK: &str = r"\S";
+
+/// Refuses a decision, named by `what`, without a name of who made it or a reason.
+fn check_attribution(what: &str, who: &str, why: &str) -> Result<(), Error> {
+    if who.trim().is_empty() || why.trim().is_empty() {
+        return Err(Error::new(ErrorKind::Usage, format!("{what} says who decided and why")));
+    }
+    Ok(())
+}
+
 /// A page's size as asked for.
 pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
     let limit = asked.unwrap_or(LIMIT);

@@ -1,6 +1,6 @@
 //! Retention horizons of all partitions.
 
-use super::{App, Ask, body::Text, fleet::Pages, parsed};
+use super::{App, Ask, NOT_BLANK, body::Text, check_attribution, fleet::Pages, parsed};
 use crate::index::{
     Error,
     query::{self, parse_time},
@@ -11,7 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{ErrorKind, Horizons, Outcomes, RetentionOfPartition, RetentionPlan},
+    answer::{Horizons, Outcomes, RetentionOfPartition, RetentionPlan},
     id::PartitionId,
     payload::lifetime::RetentionHorizon,
 };
@@ -56,10 +56,10 @@ pub(super) struct HorizonBody {
     #[schemars(extend("format" = "date-time"))]
     until: String,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     who: String,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
 }
 
@@ -78,9 +78,7 @@ pub(super) async fn append(
     Text(body): Text,
 ) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
-    if who.trim().is_empty() || why.trim().is_empty() {
-        return Err(Error::new(ErrorKind::Usage, "a retention horizon says who decided and why"));
-    }
+    check_attribution("a retention horizon", &who, &why)?;
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
     if query.dry_run {

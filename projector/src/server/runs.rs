@@ -1,9 +1,10 @@
 //! One run, or a page of runs.
 
 use super::{
-    App, Ask, Patience,
+    App, Ask, NOT_BLANK, Patience,
     append::{RECORDS_MAX, Seen},
     body::Text,
+    check_attribution,
     events::terms,
     limit,
     moment::Asked,
@@ -403,10 +404,10 @@ pub(super) struct ResolutionBody {
     #[schemars(with = "serde_json::Value")]
     result: Option<json::Json>,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     who: String,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
     /// The effect's revision that it was made at, as `pending` has it. Refused if the effect's is greater.
     #[serde(default)]
@@ -427,9 +428,7 @@ pub(super) async fn resolve(
     if body.decision == "done" && body.result.is_none() {
         return Err(Error::new(ErrorKind::Usage, "a resolution with decision `done` needs a `result`; it may be null"));
     }
-    if body.who.trim().is_empty() || body.why.trim().is_empty() {
-        return Err(Error::new(ErrorKind::Usage, "a resolution says who decided and why"));
-    }
+    check_attribution("a resolution", &body.who, &body.why)?;
     let resolution = EffectResolution {
         request_record_id: id,
         decision: body.decision,

@@ -3,7 +3,7 @@
 //! A skip is refused where the record can be read and its partition did not stop there, unless it is forced: every reader
 //! would lose a record, and an effect that it completed would run again.
 
-use super::{App, Ask, DEADLINE, body::Text, parsed};
+use super::{App, Ask, DEADLINE, NOT_BLANK, body::Text, check_attribution, parsed};
 use crate::index::{Error, query};
 use axum::{
     Json,
@@ -40,10 +40,10 @@ pub(super) struct SkipBody {
     /// Of the record. 0 is the journal's genesis, which cannot be voided.
     offset: Offset,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     who: String,
     #[serde(default)]
-    #[schemars(length(min = 1))]
+    #[schemars(regex(pattern = NOT_BLANK))]
     why: String,
 }
 
@@ -53,9 +53,7 @@ pub(super) async fn append(
     Text(body): Text,
 ) -> Result<Response, Error> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
-    if who.trim().is_empty() || why.trim().is_empty() {
-        return Err(Error::new(ErrorKind::Usage, "a skip says who decided and why"));
-    }
+    check_attribution("a skip", &who, &why)?;
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     app.0.can_skip(partition, offset, deadline).await?;
     let plan = app.read(move |app| app.skip_plan(partition, offset)).await?;

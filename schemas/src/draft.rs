@@ -77,7 +77,7 @@ impl Draft {
         let payload = seal(Payload::from_json(raw).map_err(|e| invalid(e, "/payload"))?, redacted)?;
         let given = |name: &str| string(name).map(|text| text.filter(|text| !text.is_empty()));
         let run_id = given("run_id")?.map(RunId::new).transpose().map_err(|e| invalid(e, "/run_id"))?;
-        let record_id = given("record_id")?.map(RecordId::new).transpose().map_err(|e| invalid(e, "/record_id"))?;
+        let record_id = string("record_id")?.map(RecordId::new).transpose().map_err(|e| invalid(e, "/record_id"))?;
         let writer_id = string("writer_id")?.unwrap_or_default();
         OrEmpty::<WriterId>::parse(writer_id).map_err(|e| invalid(e, "/writer_id"))?;
         let (kind, facts) = kind_and_facts(&payload, &members)?;

@@ -67,9 +67,6 @@ fn parse(text: &str) -> Result<Item, Invalid> {
         _ if draft.record.version() != schema::lowest() => Some(Feature::Revisions),
         _ => None,
     };
-    if !draft.has_record_id && members.get("record_id").is_some_and(|raw| raw.get() != "null") {
-        return Err(invalid("a record id is not empty; leave it out, and it is a random one", "/record_id"));
-    }
     let given = draft.record.body.record_id;
     let to = match draft.record.payload {
         Payload::Genesis(_) => {

@@ -2,7 +2,7 @@
 //!
 //! The command claims the run first, which fences its writers off, then appends `run_lifecycle: cancelled`.
 
-use super::confirm::confirm;
+use super::{confirm::confirm, publish::may_be_appended};
 use crate::{
     Error, args,
     client::Target,
@@ -34,14 +34,15 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
     let (who, why) = (&args.attribution.who, &args.attribution.why);
     let claim = json!({"claimed_by": format!("{who}, to cancel")});
     let claimed = session.client.post(Target::run(run_id).path("/claims"), claim.to_string(), wait).await;
-    let claim: Claim = claimed.map_err(|error| match error.kind() {
-        ErrorKind::Stale | ErrorKind::Unavailable | ErrorKind::PartitionStopped | ErrorKind::Internal => {
-            let what = format!(
-                "run {run_id} is not cancelled, but may be claimed (its writers fenced off); run the command again"
-            );
-            Error::new(error.kind(), what).with_details_of(&error).because(error)
+    let half_done = |what: String, error: Error| Error::new(error.kind(), what).with_details_of(&error).because(error);
+    let claim: Claim = claimed.map_err(|error| {
+        if !may_be_appended(error.kind()) && error.kind() != ErrorKind::PartitionStopped {
+            return error;
         }
-        _ => error,
+        let what = format!(
+            "run {run_id} is not cancelled, but may be claimed (its writers fenced off); run the command again"
+        );
+        half_done(what, error)
     })?;
     let record = json!({
         "record_id": crate::random_id(),
@@ -57,7 +58,7 @@ pub(super) async fn run(session: &Session, args: args::Cancel) -> Result<Answer,
         let what = format!(
             "run {run_id} was claimed (its writers are fenced off) but may not be cancelled; run the command again"
         );
-        Error::new(error.kind(), what).with_details_of(&error).because(error)
+        half_done(what, error)
     })?;
     let Some(outcome) = outcome.into_iter().next() else {
         return Err(Error::new(

@@ -154,7 +154,7 @@ impl Publisher<'_> {
 }
 
 /// Whether the records may be in the log although the answer is an error.
-fn may_be_appended(kind: ErrorKind) -> bool {
+pub(super) fn may_be_appended(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Stale | ErrorKind::Internal)
 }
 

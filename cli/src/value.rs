@@ -33,7 +33,7 @@ impl fmt::Display for LogPosition {
     }
 }
 
-/// Who decided, or why: a text that says something.
+/// Who decided, or why: a text that is not blank.
 pub(crate) fn statement(text: &str) -> Result<String, String> {
     if text.trim().is_empty() { Err("expected a text that is not blank".to_owned()) } else { Ok(text.to_owned()) }
 }

@@ -130,7 +130,7 @@ pub(crate) struct Publish {
     /// File with one record per line, or - for stdin
     #[arg(default_value = "-", value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Refuse records with unknown members or statuses instead of warning
+    /// Refuse records with unknown members, statuses or kinds of turns instead of warning
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]

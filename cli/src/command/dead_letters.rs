@@ -148,7 +148,7 @@ fn skip_plan(plan: &SkipPlan, text: &mut Text) {
     ]);
 }
 
-/// What a journal without a record of this type gets wrong.
+/// What is lost with a record of this type.
 fn loss(payload_type: PayloadType) -> &'static str {
     match payload_type {
         PayloadType::ToolCallRequested => {

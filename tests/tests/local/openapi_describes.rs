@@ -217,11 +217,11 @@ fn every_answer_has_the_members_that_the_document_describes_and_no_other() -> an
     Ok(())
 }
 
-/// Where the document has its examples from.
+/// The file that the document's examples come from.
 const EXAMPLES: &str = "../projector/src/server/openapi/examples.json";
 
-/// What a server answers to each of `questions` and `deeds`, of several questions of a path to the first; and to what is
-/// answered as text.
+/// A request and its answer for each operation: the first of a path's `questions` (for a lookup all), the paths that answer
+/// as text, and `deeds`.
 fn recorded(server: &Server) -> anyhow::Result<Vec<Value>> {
     let texts = [
         ("/v1/runs/{run}/tail", format!("/v1/runs/{IMPORTED}/tail?until_end=true")),

@@ -1,0 +1,356 @@
+"""The gate: an effect runs at most once, unless its key makes running it again safe.
+
+    recorded, completed ─▶ the recorded answer; the effect does not run
+    recorded, pending   ─▶ retry_safe: attempt appended, read back ─▶ effect ─▶ result
+                           otherwise: ReconcileRequired; nothing runs
+    new                 ─▶ intent appended, read back ─▶ effect ─▶ result
+
+Read back: at `latest`, as applied, and with this handle still the run's writer. Matching a call and appending its intent
+happens one call at a time; read-backs and effects of many calls overlap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ._api import Object
+from ._json import Json, args_sha256, encode, fingerprint, to_json
+from ._outbox import InFlight, Slot
+from ._records import Record, new_id
+from ._replay import CallKey, KeyConflict, PendingCall, RecordedCall
+from ._session import Session
+from ._wire import Acquire, Perform, Steps
+from ._writer import took_effect
+from .errors import (
+    Action, Conflict, Error, Failed, Fenced, Happened, Invalid, MissingContent, ReconcileRequired, Stale, Unavailable,
+    Unknown,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an effect is given."""
+
+    id: str
+    """The request's record id: unique, and the same for all attempts."""
+    attempt: int
+    """1 for the first attempt; more if an earlier one may have happened."""
+    idempotency_key: str | None
+    """The key to pass to the receiver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A call's answer."""
+
+    result: Any
+    """What the effect returned; as JSON if it was recorded."""
+    recorded: bool
+    """Whether the answer came from the journal, and the effect did not run now."""
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Which exceptions of an effect say how it ended. All others mean that it may have happened."""
+
+    failed_on: tuple[type[BaseException], ...] = ()
+    """It did not happen, finally."""
+    unknown_on: tuple[type[BaseException], ...] = ()
+    """It may have happened, although the exception is one of `failed_on`."""
+
+    def failure(self, error: Exception) -> Failed | None:
+        """The failure to record. `None` if it may have happened."""
+        if isinstance(error, Unknown) or isinstance(error, self.unknown_on):
+            return None
+        if isinstance(error, Failed):
+            return error
+        if not isinstance(error, self.failed_on):
+            return None
+        failed = Failed(type(error).__qualname__, str(error))
+        failed.__cause__ = error
+        return failed
+
+
+class Gate:
+    """One call of a tool."""
+
+    def __init__(self, session: Session, tool: str, arguments: object, key: str | None, ends: Ends) -> None:
+        self.session, self.tool, self.ends = session, tool, ends
+        self.config = session.api.config
+        value = to_json(arguments)
+        try:
+            self.hash = args_sha256(value)
+        except ValueError as error:
+            raise Invalid(f"the arguments of {tool} have no canonical JSON: {error}") from error
+        self.fingerprint = fingerprint(tool, self.hash)
+        self.arguments: Json = self.config.redaction.json(tool, value) if self.config.redaction else value
+        self.key: CallKey = (tool, key) if key is not None else None
+
+    def run(self, effect: Callable[[Call], Any]) -> Steps[Answer]:
+        """Runs `effect` unless the journal has the call's answer, and records how it ended."""
+        slot = yield from self._slot()
+        try:
+            admitted = yield from self._admit(slot)
+        except BaseException:
+            slot.release()
+            raise
+        if isinstance(admitted, Answer):
+            slot.release()
+            return admitted
+        flight, attempt = admitted
+        try:
+            self.session.check_process()
+            call = Call(flight.call.id, attempt, self.key[1] if self.key else None)
+            flight.start()
+            failure: Failed | None = None
+            result: Any = None
+            try:
+                result = yield Perform(lambda: effect(call))
+            except Exception as error:
+                failure = self.ends.failure(error)
+                if failure is None:
+                    raise self._unknown(flight, error) from error
+            return (yield from self._record(flight, result, failure))
+        finally:
+            flight.drop()
+
+    def _slot(self) -> Steps[Slot]:
+        session = self.session
+        session.check_process()
+        if not (yield Acquire(session.slots, self.config.deadline)):
+            message = f"timed out waiting for one of the {self.config.calls_max} calls in flight on run {session.run_id}"
+            raise Unavailable(message, run_id=session.run_id)
+        return Slot(session.slots.release)
+
+    # Before the effect
+
+    def _admit(self, slot: Slot) -> Steps[Answer | tuple[InFlight, int]]:
+        session = self.session
+        yield from session.acquire()
+        try:
+            yield from session.make_ready()
+            if session.replay.unresolved() is not None:
+                yield from session.refresh()
+            found = session.replay.take(self.key, self.fingerprint)
+            if isinstance(found, KeyConflict):
+                message = f"the idempotency key belongs to call {found.id} of {self.tool}, which has other arguments"
+                raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=session.run_id, record_id=found.id)
+            if found is None:
+                flight, acked = yield from self._intend(slot)
+                attempt = 1
+            else:
+                flight, attempt, acked = yield from self._again(found, slot)
+        finally:
+            session.lock.release()
+        if flight is None:
+            return (yield from self._recorded(acked["call"]))
+        try:
+            yield from self._check_may_run(acked)
+        except BaseException:
+            flight.drop()
+            raise
+        return flight, attempt
+
+    def _intend(self, slot: Slot) -> Steps[tuple[InFlight, Object]]:
+        """A new call: nothing new runs while an older effect is unresolved."""
+        session = self.session
+        if not session.allow_unresolved and (blocking := session.replay.unresolved()) is not None:
+            raise self._reconcile(blocking, "an earlier tool", "no new effect runs before it is resolved")
+        payload: Object = {
+            "type": "tool_call_requested",
+            "request_id": new_id(),
+            "call_id": "1",
+            "tool_name": self.tool,
+            "args_sha256": self.hash,
+            "fingerprint": self.fingerprint,
+            "arguments": self.arguments,
+        }
+        record = session.writer.records.make(payload, key=self.key[1] if self.key else None)
+        [outcome] = yield from session.writer.append([record])
+        pending = PendingCall(self.key is not None, "running in this process", 1)
+        call = RecordedCall(str(record["record_id"]), self.fingerprint, pending)
+        session.replay.add(outcome["journal_seq"], self.key, call)
+        return InFlight(session.outbox, call, self.key, (call.id, outcome["position"]), slot), outcome
+
+    def _again(self, found: RecordedCall, slot: Slot) -> Steps[tuple[InFlight | None, int, Object]]:
+        """A recorded call: it is answered, or runs again if that is safe."""
+        session, pending = self.session, found.pending
+        kept = False
+        try:
+            if found.id in session.outbox.running:
+                message = f"call {found.id} of {self.tool} is running in this process; retry when it has ended"
+                raise Unavailable(message, run_id=session.run_id, record_id=found.id)
+            if pending is None:
+                kept = True
+                return None, 0, {"call": found}
+            if not pending.retry_safe:
+                raise self._reconcile(found.id, self.tool, pending.reason, pending)
+            attempt = pending.attempts + 1
+            payload: Object = {
+                "type": "tool_call_attempt",
+                "request_record_id": found.id,
+                "attempt": attempt,
+                "reason": pending.reason,
+            }
+            [outcome] = yield from session.writer.append([session.writer.records.make(payload)])
+            kept = True
+            call = replace(found, pending=replace(pending, attempts=attempt))
+            flight = InFlight(session.outbox, call, self.key, (outcome["record_id"], outcome["position"]), slot)
+            return flight, attempt, outcome
+        finally:
+            if not kept and self.key is None:
+                session.outbox.returned.append(found)
+
+    def _check_may_run(self, acked: Object) -> Steps[None]:
+        """The intent was applied, **and** this handle still writes the run, both read at `latest` after the
+        acknowledgement. A pause of this process is noticed by the time that the answer took."""
+        session, seconds = self.session, self.config.read_back
+        begun = time.monotonic()
+        answer = yield from session.api.outcome(session.run_id, acked["record_id"], acked["position"], seconds)
+        if time.monotonic() - begun > seconds:
+            message = f"timed out after {seconds:g} s reading back record {acked['record_id']} of run {session.run_id}"
+            raise Stale(message, action=Action.REOPEN, happened=Happened.UNKNOWN, run_id=session.run_id)
+        if not took_effect(answer):
+            raise session.writer.refused({"record_id": acked["record_id"]}, answer)
+        if not session.writer.is_writer_in(answer):
+            if answer["epoch"] < session.writer.epoch:
+                raise session.writer.not_writer_in(answer["epoch"])
+            raise session.writer.lose(session.taken_over(acked["record_id"], answer))
+
+    def _recorded(self, found: RecordedCall) -> Steps[Answer]:
+        """Reads the recorded answer. If it cannot be read, the call stays taken by nobody."""
+        session, kept = self.session, False
+        try:
+            answer = yield from session.api.call(session.run_id, found.id)
+            lost = [of for of in answer["missing_content"] if of["payload_type"] != "tool_call_requested"]
+            dropped = [of for of in answer["dropped"] if of["payload_type"] != "tool_call_requested"]
+            if lost or dropped:
+                raise self._answer_lost(found.id, answer["status"], lost)
+            # A status that says nothing of an answer must not look like an empty one.
+            if answer["status"] not in ("completed", "failed"):
+                raise self._reconcile(found.id, self.tool, "its recorded answer was not found")
+            kept = True
+        finally:
+            if not kept and self.key is None:
+                session.outbox.returned.append(found)
+        yield from session.acquire()
+        session.replay.mark_answered(found.id)
+        session.lock.release()
+        if answer["status"] == "failed":
+            failed = Failed(answer["error"]["kind"], answer["error"]["message"])
+            failed.recorded = True
+            raise failed
+        return Answer(answer["result"], True, found.id)
+
+    # After the effect
+
+    def _record(self, flight: InFlight, result: Any, failure: Failed | None) -> Steps[Answer]:
+        """Appends the result of the effect, which is held until it is in the log."""
+        session, request = self.session, flight.call.id
+        try:
+            record, size = self._result(request, result, failure)
+        except Invalid as error:
+            raise _ran(error, request, Happened.UNRECORDED) from error
+        kept = Happened.HELD if flight.end(record, size) else Happened.UNRECORDED
+        try:
+            yield from session.acquire()
+        except Error as error:
+            raise _ran(error, request, kept) from error
+        try:
+            yield from self._append_result(flight, record, kept)
+        finally:
+            session.lock.release()
+        if failure is not None:
+            raise failure
+        return Answer(result, False, request)
+
+    def _append_result(self, flight: InFlight, record: Record, kept: Happened) -> Steps[None]:
+        session, request = self.session, flight.call.id
+        try:
+            yield from session.make_ready()
+        except Error as error:
+            if session.writer.over is None:
+                raise _ran(error, request, kept) from error
+            try:
+                yield from session.keep_evidence(record)
+            except Error:
+                raise _ran(error, request, kept) from error
+            flight.recorded()
+            raise _ran(error, request, Happened.EVIDENCE) from error
+        try:
+            yield from session.writer.append([record])
+        except Fenced as error:
+            flight.recorded()
+            raise _ran(error, request, Happened.EVIDENCE) from error
+        except Error as error:
+            if error.action is Action.FIX_THE_INPUT:
+                flight.unrecordable()
+                raise _ran(error, request, Happened.UNRECORDED) from error
+            raise _ran(error, request, kept) from error
+        flight.recorded()
+        session.replay.mark_answered(request)
+
+    def _result(self, request: str, result: Any, failure: Failed | None) -> tuple[Record, int]:
+        redaction = self.config.redaction
+        payload: Object
+        if failure is not None:
+            message = redaction.text(failure.message) if redaction else failure.message
+            payload = {"type": "tool_call_failed", "error_kind": failure.kind, "error_message": message}
+        else:
+            value = to_json(result)
+            payload = {"type": "tool_call_completed", "result": redaction.json(self.tool, value) if redaction else value}
+        payload["request_record_id"] = request
+        return self.session.writer.records.make(payload), len(encode(payload))
+
+    # Errors
+
+    def _unknown(self, flight: InFlight, error: Exception) -> Error:
+        """The effect does not know whether it happened: nothing is recorded, and the call stays pending."""
+        why = f"{type(error).__qualname__}: {error}" if str(error) else type(error).__qualname__
+        if self.key is None:
+            found = self._reconcile(flight.call.id, self.tool, why)
+            found.happened = Happened.UNRECORDED
+            return found
+        message = f"the effect of call {flight.call.id} of {self.tool} may have happened: {why}; its key makes it safe to retry"
+        return Unavailable(
+            message, happened=Happened.UNRECORDED, run_id=self.session.run_id, record_id=flight.call.id
+        )
+
+    def _reconcile(self, call: str, tool: str, why: str, pending: PendingCall | None = None) -> ReconcileRequired:
+        run_id = self.session.run_id
+        message = (
+            f"call {call} of {tool} in run {run_id} is pending: {why}; find out whether it happened, then "
+            f"`runlog effects resolve {run_id} {call} …`"
+        )
+        return ReconcileRequired(message, call=call, evidence=pending.evidence if pending else (), run_id=run_id)
+
+    def _answer_lost(self, call: str, status: str, lost: list[Object]) -> Error:
+        run_id = self.session.run_id
+        message = f"call {call} of {self.tool} in run {run_id} is {status} and was not run again; its recorded answer"
+        if lost and all(of["reason"] == "unavailable" for of in lost):
+            return Unavailable(f"{message} cannot be read now", run_id=run_id, record_id=call)
+        why = f"is {lost[0]['reason']} in the content store" if lost else "was removed by a retention horizon"
+        return MissingContent(f"{message} {why}", run_id=run_id, record_id=call)
+
+
+def _ran(error: Error, request: str, happened: Happened) -> Error:
+    """The same error of a call whose effect ran."""
+    what = {
+        Happened.HELD: "its result is held, and recorded by the next operation or by reopening the run",
+        Happened.EVIDENCE: "its result was left as evidence",
+    }.get(happened, "its result could not be recorded")
+    copy = type(error).__new__(type(error))
+    Error.__init__(
+        copy,
+        f"the effect of call {request} ran; {what}: {error.message}",
+        action=error.action,
+        happened=happened,
+        run_id=error.run_id,
+        record_id=request,
+        problem=error.problem,
+    )
+    return copy

@@ -1,0 +1,109 @@
+"""What sync and async handles share: the core's operations, without input or output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._api import Api, Object
+from ._gate import Answer, Call, Ends, Gate
+from ._json import to_json
+from ._records import new_id
+from ._session import Session
+from ._wire import Steps
+from .errors import Usage
+
+_STATUSES = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """The state of a run after it was claimed."""
+
+    status: str
+    """`open`, or how the run ended."""
+    resumable: bool
+    """Whether nothing has to be decided or restored first."""
+    reason: str | None
+    """Why it is not resumable."""
+    messages: list[Any]
+    """The messages of the checkpoint to resume at."""
+    state: Any
+    """Its state."""
+    has_checkpoint: bool
+    """Whether there is a checkpoint."""
+    pending: list[Object]
+    """Calls that may have happened: `class`, `reason`, `evidence`, `revision`, …"""
+    completed: list[Object]
+    """Calls that ended after the checkpoint."""
+
+    @staticmethod
+    def of(recovery: Object) -> Recovery:
+        """From the server's answer."""
+        checkpoint: Mapping[str, Any] = recovery["checkpoint"] or {}
+        return Recovery(
+            recovery["status"],
+            recovery["resumable"],
+            recovery["reason"],
+            checkpoint.get("messages") or [],
+            checkpoint.get("state"),
+            recovery["checkpoint"] is not None,
+            recovery["pending"],
+            recovery["completed"],
+        )
+
+
+class BaseRun:
+    """A run that this process claimed. Leaving it never ends it."""
+
+    def __init__(self, session: Session, recovery: Object) -> None:
+        self._session = session
+        self.recovery = Recovery.of(recovery)
+        """The state of the run after the claim."""
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._session.run_id
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that this handle claimed; 0 for a run that had ended."""
+        return self._session.writer.epoch
+
+    @property
+    def pending(self) -> list[Object]:
+        """Calls that may have happened, as of the claim."""
+        return self.recovery.pending
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """How many results of effects wait to be recorded, and their bytes."""
+        return self._session.outbox.held()
+
+    def _call(
+        self, tool: str, args: object, effect: Callable[[Call], Any], key: str | None, ends: Ends | None
+    ) -> Steps[Answer]:
+        return Gate(self._session, tool, args, key, ends or Ends()).run(effect)
+
+    def _turn(self, kind: str, content: object) -> Steps[Object]:
+        redaction, value = self._session.api.config.redaction, to_json(content)
+        if redaction is not None:
+            value = redaction.json(None, value)
+        message = {"type": "conversation_turn", "message_id": new_id(), "kind": kind, "content": value}
+        return self._session.append(message)
+
+    def _checkpoint(self, messages: Sequence[object], state: object, turn: int) -> Steps[Object]:
+        return self._session.checkpoint([to_json(message) for message in messages], to_json(state), turn)
+
+    def _end(self, status: str, reason: str) -> Steps[Object]:
+        if status not in _STATUSES:
+            raise Usage(f"a run ends as one of {', '.join(_STATUSES)}, not {status!r}")
+        return self._session.end(status, reason)
+
+
+def recover(api: Api, run_id: str) -> Steps[Recovery | None]:
+    """The state of a run, without claiming it."""
+    found = yield from api.recovery(run_id, from_start=False, content=True)
+    return Recovery.of(found) if found is not None else None

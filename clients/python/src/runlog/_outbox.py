@@ -1,0 +1,167 @@
+"""Results that are not recorded yet, and calls that were interrupted. The next operation of the handle settles them.
+
+    intent acknowledged ─▶ admitted ─▶ running ─▶ ended (its result is held) ─▶ recorded
+    dropped there:        never started  abandoned   the result is released
+
+A call has one of `Config.calls_max` slots from before its intent until its result is recorded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from ._api import Object
+from ._records import Record
+from ._replay import CallKey, PendingCall, RecordedCall
+
+HELD_BYTES_MAX = 64 << 20
+"""Bytes of results that wait to be recorded. An empty outbox takes a result of any size."""
+
+
+class Slot:
+    """A permit of a call. Released once, however often it is asked to."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def release(self) -> None:
+        """Gives the permit back."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+@dataclass(slots=True)
+class HeldResult:
+    """The result of an effect that ran, until it is recorded. Its record keeps its id however often it is sent."""
+
+    record: Record
+    size: int
+    call: RecordedCall
+    key: CallKey
+    slot: Slot
+    released: bool = False
+    """No caller waits for it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarted:
+    """An acknowledged intent, or attempt, whose effect this process never started."""
+
+    call: RecordedCall
+    key: CallKey
+    record_id: str
+    position: Object
+
+
+@dataclass(slots=True)
+class Outbox:
+    """Results and calls that the handle still has to settle."""
+
+    running: set[str] = field(default_factory=set[str])
+    abandoned: list[tuple[CallKey, RecordedCall]] = field(default_factory=list[tuple[CallKey, RecordedCall]])
+    """Dropped while the effect ran: it is unknown whether it happened."""
+    returned: list[RecordedCall] = field(default_factory=list[RecordedCall])
+    """Recorded calls that were taken, and whose answer never reached the agent."""
+    never_started: list[NeverStarted] = field(default_factory=list[NeverStarted])
+    results: dict[str, HeldResult] = field(default_factory=dict[str, HeldResult])
+    """By the record id of the request."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def take_interrupted(self) -> tuple[list[tuple[CallKey, RecordedCall]], list[RecordedCall]]:
+        """Removes and returns what was abandoned and what was returned."""
+        with self.lock:
+            taken = self.abandoned, self.returned
+            self.abandoned, self.returned = [], []
+            return taken
+
+    def hold(self, held: HeldResult) -> bool:
+        """Adds a result, if there is space. Returns whether there was."""
+        with self.lock:
+            fits = not self.results or self._bytes() + held.size <= HELD_BYTES_MAX
+            if fits:
+                self.results[held.call.id] = held
+            return fits
+
+    def _bytes(self) -> int:
+        return sum(held.size for held in self.results.values())
+
+    def held(self) -> tuple[int, int]:
+        """How many results wait to be recorded, and their bytes."""
+        with self.lock:
+            return len(self.results), self._bytes()
+
+    def next_released(self) -> HeldResult | None:
+        """The oldest result that no caller waits for."""
+        with self.lock:
+            return next((held for held in self.results.values() if held.released), None)
+
+    def remove(self, request: str) -> HeldResult | None:
+        """Removes the result of a call: it is recorded, or never will be."""
+        with self.lock:
+            held = self.results.pop(request, None)
+        if held is not None:
+            held.slot.release()
+        return held
+
+
+class _Stage(Enum):
+    ADMITTED = auto()
+    RUNNING = auto()
+    ENDED = auto()
+    DONE = auto()
+
+
+class InFlight:
+    """A call from its acknowledged intent on. When it is dropped, it notes in the outbox what is known of its effect."""
+
+    def __init__(
+        self, outbox: Outbox, call: RecordedCall, key: CallKey, admitted_by: tuple[str, Object], slot: Slot
+    ) -> None:
+        self.call, self.key, self.slot = call, key, slot
+        self._outbox, self._admitted_by, self._stage = outbox, admitted_by, _Stage.ADMITTED
+        outbox.running.add(call.id)
+
+    def start(self) -> None:
+        """The effect starts now."""
+        self._stage = _Stage.RUNNING
+
+    def end(self, record: Record, size: int) -> bool:
+        """The effect has ended, with the result `record`. Returns whether the outbox has space to hold it."""
+        held = HeldResult(record, size, replace(self.call, pending=None), self.key, self.slot)
+        if self._outbox.hold(held):
+            self._stage = _Stage.ENDED
+            return True
+        return False
+
+    def recorded(self) -> None:
+        """The result is recorded."""
+        self._stage = _Stage.DONE
+        self._outbox.remove(self.call.id)
+
+    def unrecordable(self) -> None:
+        """The result can never be recorded: the call stays pending."""
+        self._outbox.remove(self.call.id)
+        self._stage = _Stage.RUNNING
+
+    def drop(self) -> None:
+        """No caller waits any more."""
+        stage, self._stage = self._stage, _Stage.DONE
+        outbox = self._outbox
+        with outbox.lock:
+            outbox.running.discard(self.call.id)
+            if stage is _Stage.ADMITTED:
+                record_id, position = self._admitted_by
+                outbox.never_started.append(NeverStarted(self.call, self.key, record_id, position))
+            elif stage is _Stage.RUNNING:
+                reason = "cancelled while the effect ran: it may have happened"
+                attempts = self.call.pending.attempts if self.call.pending else 1
+                pending = PendingCall(self.key is not None, reason, attempts)
+                outbox.abandoned.append((self.key, replace(self.call, pending=pending)))
+            elif stage is _Stage.ENDED and self.call.id in outbox.results:
+                outbox.results[self.call.id].released = True
+                return
+        self.slot.release()

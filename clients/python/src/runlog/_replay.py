@@ -1,0 +1,184 @@
+"""Decides which recorded call answers a call that an agent makes, and so whether an effect runs again. Pure.
+
+A call without a key takes the earliest request with its fingerprint that has no key, is not covered by the checkpoint and
+was not taken yet. A call with a key takes the request with that key in its tool. If there is none, the call is new.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+Object = dict[str, Any]
+CallKey: TypeAlias = tuple[str, str] | None
+"""The tool and the idempotency key of a call that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A request whose end is not recorded."""
+
+    retry_safe: bool
+    reason: str
+    attempts: int
+    evidence: tuple[Object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A request in the journal; `pending` is `None` once it has ended."""
+
+    id: str
+    fingerprint: str
+    pending: PendingCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConflict:
+    """The key belongs to this request, which has other arguments."""
+
+    id: str
+
+
+def pending_call(pending: Object) -> PendingCall:
+    """What a recovery says of a pending effect."""
+    safe = pending["class"] == "retry_safe"
+    return PendingCall(safe, pending["reason"], pending["attempts"], tuple(pending["evidence"]))
+
+
+def recorded_call(pending: Object) -> RecordedCall | None:
+    """A pending effect. `None` for one without a fingerprint, which no call of an agent can match."""
+    found = pending.get("fingerprint")
+    return RecordedCall(pending["id"], found, pending_call(pending)) if found else None
+
+
+def key_of(call: Object) -> CallKey:
+    """The key of a completed or pending call."""
+    key = call.get("idempotency_key")
+    return (call["tool_name"], key) if key is not None else None
+
+
+class Replay:
+    """The recorded calls of a run that a resumed agent has not asked for yet."""
+
+    def __init__(self, recovery: Object, ended: Iterable[Object]) -> None:
+        self._keyless: defaultdict[str, deque[RecordedCall]] = defaultdict(deque)
+        self._keyed: dict[tuple[str, str], RecordedCall] = {}
+        self._unanswered: dict[str, int] = {}
+        self._unresolved: set[str] = set()
+        found: list[tuple[int, CallKey, RecordedCall]] = [
+            (done["journal_seq"], key_of(done), RecordedCall(done["id"], done["fingerprint"]))
+            for done in recovery["completed"]
+        ]
+        for pending in recovery["pending"]:
+            # No call may be able to match it, and nothing new runs until it is decided.
+            self._mark_uncertain(pending)
+            if (call := recorded_call(pending)) is not None:
+                found.append((pending["journal_seq"], key_of(pending), call))
+        for done in ended:
+            if (key := key_of(done)) is not None:
+                self._keyed.setdefault(key, RecordedCall(done["id"], done["fingerprint"]))
+        for journal_seq, key, call in sorted(found, key=lambda entry: entry[0]):
+            self._unanswered[call.id] = journal_seq
+            if key is not None:
+                self._keyed.setdefault(key, call)
+            else:
+                self._keyless[call.fingerprint].append(call)
+
+    def take(self, key: CallKey, fingerprint: str) -> RecordedCall | KeyConflict | None:
+        """The recorded call that answers a call; `None` for a new one. One without a key is removed: it answers once."""
+        if key is not None:
+            found = self._keyed.get(key)
+            return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
+        queue = self._keyless.get(fingerprint)
+        return queue.popleft() if queue else None
+
+    def put_back(self, key: CallKey, call: RecordedCall) -> None:
+        """Puts back a request whose answer did not reach the agent, so that it answers the next call."""
+        if key is not None:
+            self._keyed[key] = call
+        else:
+            self._keyless[call.fingerprint].appendleft(call)
+
+    def restore(self, key: CallKey, call: RecordedCall) -> None:
+        """Makes a request answer the next call, whether or not it was taken before."""
+        self._remove(call.id, call.fingerprint)
+        if call.pending is not None and not call.pending.retry_safe:
+            self._unresolved.add(call.id)
+        else:
+            self._unresolved.discard(call.id)
+        self.put_back(key, call)
+
+    def forget(self, call_id: str) -> None:
+        """Removes a request that was refused."""
+        self._unanswered.pop(call_id, None)
+        self._unresolved.discard(call_id)
+        self._keyed = {key: call for key, call in self._keyed.items() if call.id != call_id}
+        for fingerprint in list(self._keyless):
+            self._remove(call_id, fingerprint)
+
+    def _remove(self, call_id: str, fingerprint: str) -> None:
+        queue = self._keyless.get(fingerprint)
+        if queue is not None:
+            self._keyless[fingerprint] = deque(call for call in queue if call.id != call_id)
+
+    def adopt(self, recovery: Object, busy: Callable[[str], bool]) -> None:
+        """Adds requests that are pending in the journal and missing here, except those that a call is working on."""
+        for pending in recovery["pending"]:
+            call = recorded_call(pending)
+            if busy(pending["id"]):
+                continue
+            if call is None:
+                self._mark_uncertain(pending)
+                continue
+            self._unanswered.setdefault(call.id, pending["journal_seq"])
+            key = key_of(pending)
+            known = key in self._keyed if key is not None else call in self._keyless.get(call.fingerprint, ())
+            if not known:
+                self.restore(key, call)
+
+    def add(self, journal_seq: int, key: CallKey, call: RecordedCall) -> None:
+        """Adds a new request."""
+        self._unanswered[call.id] = journal_seq
+        if key is not None:
+            self._keyed[key] = call
+
+    def mark_answered(self, call_id: str) -> None:
+        """The agent has received the request's answer."""
+        self._unanswered.pop(call_id, None)
+        self._unresolved.discard(call_id)
+        for key, call in self._keyed.items():
+            if call.id == call_id:
+                self._keyed[key] = replace(call, pending=None)
+                break
+
+    def _mark_uncertain(self, pending: Object) -> None:
+        if pending["class"] != "retry_safe":
+            self._unresolved.add(pending["id"])
+
+    def unanswered(self) -> list[str]:
+        """Requests whose answer the agent has not received, oldest first."""
+        return sorted(self._unanswered, key=self._unanswered.__getitem__)
+
+    def unresolved(self) -> str | None:
+        """A pending request that blocks new effects, if any."""
+        return min(self._unresolved, default=None)
+
+    def refresh(self, recovery: Object) -> None:
+        """Updates pending requests from the journal: decisions may have been recorded in the meantime."""
+        still = {pending["id"]: pending for pending in recovery["pending"]}
+        self._unresolved = {
+            call_id for call_id in self._unresolved if call_id in still and still[call_id]["class"] != "retry_safe"
+        }
+
+        def refreshed(call: RecordedCall) -> RecordedCall:
+            if call.pending is None:
+                return call
+            pending = still.get(call.id)
+            return replace(call, pending=pending_call(pending) if pending else None)
+
+        for fingerprint, queue in self._keyless.items():
+            self._keyless[fingerprint] = deque(refreshed(call) for call in queue)
+        self._keyed = {key: refreshed(call) for key, call in self._keyed.items()}

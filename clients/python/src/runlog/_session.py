@@ -1,0 +1,331 @@
+"""The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled.
+
+    operation ─▶ lock ─▶ make_ready: send unacknowledged records again
+                           │         settle interrupted calls, record released results
+                           └─▶ append
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from . import _checkpoint
+from ._api import Api, Object
+from ._checkpoint import MessageList
+from ._json import Json
+from ._outbox import NeverStarted, Outbox
+from ._records import Record, new_id, payload_of, payload_type
+from ._replay import CallKey, PendingCall, RecordedCall, Replay, recorded_call
+from ._wire import Acquire, Steps
+from ._writer import Writer, took_effect
+from .errors import Action, Active, Conflict, Error, Fenced, Forked, Internal, Unavailable
+
+EVIDENCE_TRIES = 3
+_RESULTS = ("tool_call_completed", "tool_call_failed")
+
+
+class Releasable(Protocol):
+    """A lock or a semaphore of a driver."""
+
+    def release(self) -> Any:
+        """Releases it."""
+        ...
+
+
+class Session:
+    """A run that this process has claimed."""
+
+    def __init__(self, api: Api, run_id: str, lock: Releasable, slots: Releasable, *, allow_unresolved: bool) -> None:
+        self.api = api
+        self.run_id = run_id
+        self.writer = Writer(api, run_id)
+        self.outbox = Outbox()
+        self.replay = Replay({"completed": [], "pending": []}, ())
+        self.base = MessageList()
+        self.allow_unresolved = allow_unresolved
+        self.lock, self.slots = lock, slots
+        self.pid = os.getpid()
+
+    def check_process(self) -> None:
+        """Two processes with one writer id would both be the run's writer."""
+        if os.getpid() != self.pid:
+            message = f"the handle on run {self.run_id} belongs to process {self.pid}; open the run in this process"
+            raise Forked(message, run_id=self.run_id)
+
+    def acquire(self) -> Steps[None]:
+        """Waits for earlier operations. Whoever calls it releases the lock."""
+        self.check_process()
+        seconds = self.api.config.deadline
+        if not (yield Acquire(self.lock, seconds)):
+            message = f"timed out after {seconds:g} s waiting for an earlier operation on run {self.run_id}"
+            raise Unavailable(message, run_id=self.run_id)
+
+    # Opening
+
+    def open(self, *, from_start: bool, unless_active: float | None) -> Steps[Object]:
+        """Claims the run and returns what is known after the claim. An ended run is read, not claimed."""
+        writer = self.writer
+        head = yield from self.api.run(self.run_id)
+        if head is not None and unless_active is not None:
+            self._check_inactive(head, unless_active)
+        ended = head is not None and head["status"] != "open"
+        if not ended:
+            yield from writer.claim_after(head["epoch"] if head else 0)
+        recovery = yield from self._recovery(from_start=from_start, content=True)
+        # A key identifies its call forever, so calls with a key count even if the checkpoint covers them.
+        keyed: Sequence[Object] = ()
+        if recovery["checkpoint"] is not None and not from_start:
+            keyed = (yield from self._recovery(from_start=True, content=False))["completed"]
+        self.replay = Replay(recovery, keyed)
+        self.base = MessageList.of(recovery["checkpoint"])
+        if recovery["status"] != "open":
+            writer.end(recovery["status"])
+        elif recovery["next_journal_seq"] == 1:
+            yield from writer.append([writer.records.make(lifecycle("started"))])
+        return recovery
+
+    def _recovery(self, *, from_start: bool, content: bool) -> Steps[Object]:
+        found = yield from self.api.recovery(self.run_id, from_start=from_start, content=content)
+        if found is None:
+            raise Internal(f"run {self.run_id} has no records after its claim", run_id=self.run_id)
+        if self.writer.epoch:
+            self.writer.sync(found)
+        return found
+
+    def _check_inactive(self, head: Object, within: float) -> None:
+        age = (head.get("age_millis") or 0) / 1000
+        if head["status"] in ("completed", "failed", "cancelled") or age >= within:
+            return
+        message = (
+            f"run {self.run_id} is active and was not taken over: writer {head['writer_id']} in epoch {head['epoch']} "
+            f"appended its last record {age:.1f} s ago"
+        )
+        raise Active(message, writer_id=head["writer_id"], epoch=head["epoch"], age=age, run_id=self.run_id)
+
+    # Operations
+
+    def append(self, payload: Object) -> Steps[Object]:
+        """Appends a record and waits until it is applied."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            [outcome] = yield from self.writer.append([self.writer.records.make(payload)])
+            return outcome
+        finally:
+            self.lock.release()
+
+    def end(self, status: str, reason: str) -> Steps[Object]:
+        """Ends the run."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            [outcome] = yield from self.writer.append([self.writer.records.make(lifecycle(status, reason))])
+            self.writer.end(status)
+            return outcome
+        finally:
+            self.lock.release()
+
+    def checkpoint(self, messages: Sequence[Json], state: Json, turn: int) -> Steps[Object]:
+        """Records messages and state. Only messages that the last checkpoint does not have are written."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            writer, redaction = self.writer, self.api.config.redaction
+            if redaction is not None:
+                messages = [redaction.json(None, message) for message in messages]
+                state = redaction.json(None, state)
+            fields: dict[str, Json] = {
+                "checkpoint_seq": writer.next_checkpoint_seq,
+                "covers_journal_seq": writer.next_journal_seq - 1,
+                "unanswered": self.replay.unanswered(),
+                "turn": turn,
+            }
+            checkpoint_id = new_id()
+            payload, following = _checkpoint.build(self.base, checkpoint_id, messages, fields, state)
+            try:
+                [outcome] = yield from writer.append([writer.records.make(payload, record_id=checkpoint_id)])
+            except Conflict:
+                # The base may be wrong: the next one is written whole.
+                self.base = MessageList()
+                raise
+            self.base = following
+            return outcome
+        finally:
+            self.lock.release()
+
+    def reopen(self) -> Steps[None]:
+        """Settles what earlier operations left behind, and checks that this handle still writes the run."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            head = yield from self.api.run(self.run_id)
+            if head is None or not self.writer.is_writer_in(head):
+                raise self.writer.not_writer_in(head["epoch"] if head else 0)
+        finally:
+            self.lock.release()
+
+    # Settling
+
+    def make_ready(self) -> Steps[None]:
+        """Settles unacknowledged records, interrupted calls and released results. The lock is held."""
+        if self.writer.over is None:
+            with suppress(Fenced, Conflict):
+                yield from self._settle_unacknowledged()
+        if self.writer.over is not None:
+            with suppress(Error):
+                yield from self._append_all_evidence()
+            self.writer.check_over()
+        abandoned, returned = self.outbox.take_interrupted()
+        # In reverse, because each goes to the front.
+        for key, call in reversed(abandoned):
+            self.replay.restore(key, call)
+        for call in reversed(returned):
+            self.replay.put_back(None, call)
+        yield from self._settle_never_started()
+        yield from self._record_released()
+        yield from self.writer.sync_if_unsure()
+
+    def _settle_unacknowledged(self) -> Steps[None]:
+        settled = yield from self.writer.settle()
+        if settled is None:
+            return
+        for record, outcome in zip(*settled, strict=True):
+            payload, kind = payload_of(record), payload_type(record)
+            if kind in ("tool_call_requested", "tool_call_attempt") and took_effect(outcome):
+                self._note_landed_intent(record, kind, outcome)
+            elif kind in _RESULTS and took_effect(outcome):
+                self.mark_recorded(str(payload["request_record_id"]))
+            elif kind == "run_lifecycle" and payload["status"] != "started" and took_effect(outcome):
+                self.writer.end(str(payload["status"]))
+            elif kind == "loop_checkpoint" and not took_effect(outcome):
+                self.base = MessageList()
+        self.writer.check(*settled)
+
+    def _note_landed_intent(self, record: Record, kind: str, outcome: Object) -> None:
+        """An intent, or an attempt, that is in the log after all; its caller got an error, and its effect never started."""
+        payload, record_id = payload_of(record), str(record["record_id"])
+        if kind == "tool_call_attempt":
+            # The request is among the recorded calls; its attempt is only counted.
+            self.outbox.never_started.append(
+                NeverStarted(RecordedCall(str(payload["request_record_id"]), ""), None, record_id, outcome["position"])
+            )
+            return
+        name = str(payload["tool_name"])
+        key: CallKey = (name, str(record["idempotency_key"])) if "idempotency_key" in record else None
+        call = RecordedCall(record_id, str(payload["fingerprint"]), _never_started(1))
+        self.replay.add(outcome.get("journal_seq") or 0, key, call)
+        self.outbox.never_started.append(NeverStarted(call, key, record_id, outcome["position"]))
+
+    def _settle_never_started(self) -> Steps[None]:
+        """Settles intents whose effect this process never started, so that they can run when they are asked for again."""
+        while self.outbox.never_started:
+            intent = self.outbox.never_started[0]
+            answer = yield from self.api.outcome(
+                self.run_id, intent.record_id, intent.position, self.api.config.read_back
+            )
+            if not self.writer.is_writer_in(answer):
+                raise self.writer.lose(self.taken_over(intent.record_id, answer))
+            if not took_effect(answer):
+                # Its answer said so, and was lost.
+                if intent.call.fingerprint:
+                    self.replay.forget(intent.call.id)
+                self.outbox.never_started.pop(0)
+                continue
+            if intent.key is None:
+                try:
+                    record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
+                    yield from self.writer.append([record])
+                except Conflict:
+                    # Somebody decided, or an earlier attempt left evidence: the journal says what it is now.
+                    pass
+            self.outbox.never_started.pop(0)
+            yield from self._restore_pending(intent)
+
+    def _restore_pending(self, intent: NeverStarted) -> Steps[None]:
+        """Makes a call answer the next one as the journal has it now."""
+        now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
+        pending = next((found for found in now["pending"] if found["id"] == intent.call.id), None) if now else None
+        if pending is not None and (call := recorded_call(pending)) is not None:
+            key = intent.key
+            if pending.get("idempotency_key") is not None:
+                key = (pending["tool_name"], pending["idempotency_key"])
+            self.replay.restore(key, call)
+        elif intent.call.fingerprint:
+            self.replay.restore(intent.key, RecordedCall(intent.call.id, intent.call.fingerprint))
+
+    def _record_released(self) -> Steps[None]:
+        """Appends the results that no caller waits for."""
+        while (held := self.outbox.next_released()) is not None:
+            try:
+                yield from self.writer.append([held.record])
+            except Conflict as error:
+                if error.problem.get("reason") not in ("transition", "ended"):
+                    raise
+                # An operator decided how the call ended, and that is its answer.
+            self.mark_recorded(held.call.id)
+
+    def mark_recorded(self, request: str) -> None:
+        """A held result is in the log: the same call is now answered from there."""
+        held = self.outbox.remove(request)
+        if held is not None:
+            self.replay.restore(held.key, held.call)
+
+    def refresh(self) -> Steps[None]:
+        """Learns of decisions that were made since."""
+        now = yield from self.api.recovery(self.run_id, from_start=True, content=False)
+        # An answer of an older state may lack a call because it does not know it yet.
+        if now is not None and (now["epoch"], now["next_journal_seq"]) >= (
+            self.writer.epoch,
+            self.writer.next_journal_seq,
+        ):
+            self.replay.refresh(now)
+            self.replay.adopt(now, lambda call: call in self.outbox.running or call in self.outbox.results)
+
+    # A lost or ended run
+
+    def _append_all_evidence(self) -> Steps[None]:
+        """Leaves all released results as evidence, also one whose append was unknown."""
+        for record in self.writer.unacknowledged or ():
+            request = str(payload_of(record).get("request_record_id"))
+            if payload_type(record) in _RESULTS and request not in self.outbox.results:
+                yield from self.writer.append_evidence(record)
+        self.writer.unacknowledged = None
+        while (held := self.outbox.next_released()) is not None:
+            yield from self.keep_evidence(held.record)
+            self.outbox.remove(held.call.id)
+        while self.outbox.never_started:
+            intent = self.outbox.never_started[0]
+            # Of a lost run only the new writer knows whether it started the effect since.
+            if not self.writer.lost and intent.key is None:
+                record = self.writer.records.not_done(intent.call.id, self.writer.epoch)
+                yield from self.writer.append_evidence(record)
+            self.outbox.never_started.pop(0)
+
+    def keep_evidence(self, record: Record) -> Steps[None]:
+        """Appends a result as evidence until it is kept."""
+        for _ in range(EVIDENCE_TRIES):
+            if (yield from self.writer.append_evidence(record)):
+                return
+            record = {**record, "record_id": new_id()}
+        message = f"run {self.run_id}: a result was refused {EVIDENCE_TRIES} times and is not kept as evidence yet"
+        raise Unavailable(message, action=Action.REOPEN, run_id=self.run_id)
+
+    def taken_over(self, record_id: str, answer: Object) -> Fenced:
+        """The error for an intent that was applied, and whose effect belongs to the run's new writer."""
+        message = (
+            f"run {self.run_id} was taken over by writer {answer['writer_id']} in epoch {answer['epoch']} after record "
+            f"{record_id}: its effect was not run here"
+        )
+        return Fenced(message, run_id=self.run_id, record_id=record_id)
+
+
+def lifecycle(status: str, reason: str = "") -> Object:
+    """The payload that starts or ends a run."""
+    return {"type": "run_lifecycle", "status": status, "reason": reason}
+
+
+def _never_started(attempts: int) -> PendingCall:
+    return PendingCall(True, "its effect was never started", attempts)

@@ -1,0 +1,194 @@
+"""The writer of a run: claims it, and appends one request of records after the other.
+
+    ready ──append──▶ unacknowledged ──answered──▶ ready
+                        │   └── no answer, cancelled: settle() sends the same records again before anything else
+                        └── refused as fenced ──▶ lost: results can only be left as evidence
+
+Records that are sent again keep their ids and content, so that they are in the log once. A late first copy is a repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ._api import Api, Object
+from ._records import Record, Records, new_id
+from ._wire import Steps
+from .errors import Action, ClaimLost, Conflict, Error, Fenced, Happened, Invalid, Stale, TooLarge
+
+_KEPT_AS_EVIDENCE = (None, "fenced", "ended", "transition")
+
+
+def took_effect(outcome: Object) -> bool:
+    """Whether a record was applied, now or when it was first appended."""
+    return outcome.get("outcome") in ("applied", "repeat") and outcome.get("reason") is None
+
+
+class Writer:
+    """Appends to one run. Its operations are serialised by its owner."""
+
+    def __init__(self, api: Api, run_id: str) -> None:
+        self.api = api
+        self.run_id = run_id
+        self.records = Records(api.config, run_id)
+        self.writer_id = ""
+        self.epoch = 0
+        self.next_journal_seq = 1
+        self.next_checkpoint_seq = 1
+        self.over: Error | None = None
+        """Why nothing can be appended any more: the run was lost, or it ended."""
+        self.unacknowledged: list[Record] | None = None
+        """Records that were sent without an answer. They may be in the log."""
+        self.numbers_unsure = False
+        self._claim: tuple[str, str, int] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether another process has the run."""
+        return isinstance(self.over, Fenced | ClaimLost)
+
+    def claim_after(self, epoch: int) -> Steps[None]:
+        """Claims the epoch after `epoch`. Called again after a failure or a cancellation, it sends the same claim."""
+        if self._claim is None or self._claim[2] != epoch + 1:
+            self._claim = (new_id(), new_id(), epoch + 1)
+        record_id, writer_id, claimed = self._claim
+        payload = {
+            "type": "run_claim",
+            "writer_id": writer_id,
+            "epoch": claimed,
+            "claimed_by": self.api.config.claimed_by,
+        }
+        record = self.records.make(payload, record_id=record_id)
+        record |= {"writer_id": writer_id, "writer_epoch": claimed}
+        [outcome] = yield from self.api.append(self.run_id, [record])
+        self._claim = None
+        if not took_effect(outcome):
+            if outcome.get("reason") == "fenced":
+                raise ClaimLost(f"another process claimed run {self.run_id} first", run_id=self.run_id)
+            raise self.refused(record, outcome)
+        self.writer_id, self.epoch = writer_id, claimed
+        self.over, self.unacknowledged = None, None
+
+    def sync(self, head: Object) -> None:
+        """Takes the next numbers from the run's head. Raises if another process writes the run."""
+        if (head["writer_id"], head["epoch"]) != (self.writer_id, self.epoch):
+            raise self.not_writer_in(head["epoch"])
+        self.next_journal_seq = head["next_journal_seq"]
+        self.next_checkpoint_seq = head["next_checkpoint_seq"]
+        self.numbers_unsure = False
+
+    def sync_if_unsure(self) -> Steps[None]:
+        """Reads the next numbers after a refusal."""
+        if self.numbers_unsure:
+            head = yield from self.api.run(self.run_id)
+            if head is None:
+                raise self.not_writer_in(0)
+            self.sync(head)
+
+    def is_writer_in(self, answer: Object) -> bool:
+        """Whether an answer names this writer as the run's."""
+        return (answer["writer_id"], answer["epoch"]) == (self.writer_id, self.epoch)
+
+    def not_writer_in(self, seen: int) -> Error:
+        """The error where an answer names another writer: the run is lost, unless the answer is older than the claim."""
+        if seen < self.epoch:
+            message = f"an answer about run {self.run_id} is of epoch {seen}, older than this handle's {self.epoch}; retry"
+            return Stale(message, run_id=self.run_id)
+        return self.lose(ClaimLost(f"another process claimed run {self.run_id}", run_id=self.run_id))
+
+    def lose(self, error: Error) -> Error:
+        """Another process writes the run."""
+        if not self.lost:
+            self.over = error
+        return error
+
+    def end(self, status: str) -> None:
+        """The run ended."""
+        message = f"run {self.run_id} is {status}: this handle is read-only"
+        self.over = Conflict(message, action=Action.FIX_THE_INPUT, run_id=self.run_id)
+
+    def check_over(self) -> None:
+        """Raises if nothing can be appended any more."""
+        if self.over is not None:
+            raise again(self.over)
+
+    def refused(self, record: Record, outcome: Object) -> Error:
+        """The error for a refused record."""
+        record_id, reason = str(record["record_id"]), str(outcome.get("reason"))
+        if reason == "fenced":
+            message = f"record {record_id} of run {self.run_id} was refused as fenced; another process took the run over"
+            return Fenced(message, run_id=self.run_id, record_id=record_id)
+        message = f"record {record_id} of run {self.run_id} was refused as {reason}: {outcome.get('detail') or ''}"
+        return Conflict(message, run_id=self.run_id, record_id=record_id, problem={"reason": reason})
+
+    def signed(self, record: Record) -> Record:
+        """The record with this writer's id and epoch."""
+        return {**record, "writer_id": self.writer_id, "writer_epoch": self.epoch}
+
+    def append(self, records: Sequence[Record]) -> Steps[list[Object]]:
+        """Appends records and returns their outcomes, all of them applied.
+
+        Raises `Fenced` or `Conflict` if one was refused. After an error that says `UNKNOWN`, or a cancellation, they are
+        `unacknowledged`."""
+        self.check_over()
+        if self.unacknowledged is not None:
+            raise AssertionError("an earlier append is not settled")
+        self.unacknowledged = [self.signed(record) for record in records]
+        try:
+            outcomes = yield from self._send(self.unacknowledged)
+        except Error as error:
+            if error.happened is Happened.NOTHING:
+                self.unacknowledged = None
+            raise
+        self.check(records, outcomes)
+        return outcomes
+
+    def settle(self) -> Steps[tuple[list[Record], list[Object]] | None]:
+        """Sends what is unacknowledged again. Returns it with its outcomes; `None` if there was nothing."""
+        sent = self.unacknowledged
+        if sent is None:
+            return None
+        try:
+            outcomes = yield from self._send(sent)
+        except (Invalid, TooLarge):
+            # The server never takes these records, so it did not take them the first time.
+            self.unacknowledged = None
+            raise
+        return sent, outcomes
+
+    def _send(self, records: list[Record]) -> Steps[list[Object]]:
+        outcomes = yield from self.api.append(self.run_id, records)
+        self.unacknowledged = None
+        for record, outcome in zip(records, outcomes, strict=True):
+            self._note(record, outcome)
+        return outcomes
+
+    def _note(self, record: Record, outcome: Object) -> None:
+        if not took_effect(outcome):
+            self.numbers_unsure = True
+            return
+        self.next_journal_seq = max(self.next_journal_seq, (outcome.get("journal_seq") or 0) + 1)
+        payload: Any = record["payload"]
+        if payload.get("type") == "loop_checkpoint":
+            self.next_checkpoint_seq = max(self.next_checkpoint_seq, payload["checkpoint_seq"] + 1)
+
+    def check(self, records: Sequence[Record], outcomes: Sequence[Object]) -> None:
+        """Raises if one of the records was refused. One that was fenced loses the run."""
+        for record, outcome in zip(records, outcomes, strict=True):
+            if not took_effect(outcome):
+                error = self.refused(record, outcome)
+                raise self.lose(error) if isinstance(error, Fenced) else error
+
+    def append_evidence(self, record: Record) -> Steps[bool]:
+        """Appends a result in the name of a writer that lost the run, or whose run ended. The journal refuses it and keeps
+        it as evidence. Returns whether it did."""
+        [outcome] = yield from self.api.append(self.run_id, [self.signed(record)])
+        return outcome.get("reason") in _KEPT_AS_EVIDENCE
+
+
+def again(error: Error) -> Error:
+    """The same error for a later operation, which did nothing."""
+    copy = type(error).__new__(type(error))
+    Error.__init__(copy, error.message, action=error.action, run_id=error.run_id, problem=error.problem)
+    return copy

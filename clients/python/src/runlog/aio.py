@@ -1,0 +1,130 @@
+"""Async handles: `runlog.connect`, `Runlog`, `Run`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+from ._api import Api
+from ._drive import AsyncDriver, AsyncHttp, AsyncTransport
+from ._gate import Answer, Call, Ends
+from ._handle import BaseRun, Recovery, recover
+from ._session import Session
+from ._settings import Settings
+from ._tool import current_run, tool
+from .config import Config
+
+
+class Run(BaseRun):
+    """A run that this process claimed. Its operations may be called concurrently, in one event loop.
+
+    A cancelled operation leaves nothing behind that the next one does not settle."""
+
+    def __init__(self, driver: AsyncDriver, session: Session, recovery: dict[str, Any]) -> None:
+        super().__init__(session, recovery)
+        self._driver = driver
+
+    async def call(
+        self,
+        tool: str,
+        args: object,
+        effect: Callable[[Call], Awaitable[Any]],
+        *,
+        key: str | None = None,
+        ends: Ends | None = None,
+    ) -> Answer:
+        """Runs `effect` unless the journal has the answer of this call, and records how it ended.
+
+        The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
+        `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
+        the recorded failure of the effect."""
+        return await self._driver.drive(self._call(tool, args, effect, key, ends))
+
+    async def turn(self, kind: str, content: object) -> None:
+        """Records a message of the conversation; `kind` is `user`, `assistant`, …"""
+        await self._driver.drive(self._turn(kind, content))
+
+    async def checkpoint(self, messages: Sequence[object] = (), state: object = None, *, turn: int = 0) -> None:
+        """Records the state of the loop. Pass all messages; only new ones are written.
+
+        Let no call be answered between taking `messages` and `state` and the end of this method."""
+        await self._driver.drive(self._checkpoint(messages, state, turn))
+
+    async def end(self, status: str = "completed", reason: str = "") -> None:
+        """Ends the run as `completed`, `failed` or `cancelled`. After that the handle is read-only."""
+        await self._driver.drive(self._end(status, reason))
+
+    async def reopen(self) -> None:
+        """Settles what failed or cancelled operations left behind, as the next operation would.
+
+        Raises `ClaimLost` or `Fenced` if another process has the run; held results are in the log then, as evidence."""
+        await self._driver.drive(self._session.reopen())
+
+
+class Runlog:
+    """A connection to a server. It belongs to one process and one event loop."""
+
+    def __init__(self, config: Config, transport: AsyncTransport | None = None) -> None:
+        self.config = config
+        self._driver = AsyncDriver(transport or AsyncHttp(config))
+        self._api = Api(config)
+
+    async def open(
+        self,
+        run_id: str,
+        *,
+        unless_active: float | None = None,
+        from_start: bool = False,
+        allow_unresolved: bool = False,
+    ) -> Run:
+        """Claims a run, new or not, and recovers it.
+
+        * `unless_active`: raise `Active` if the run has a record that is younger than this many seconds.
+        * `from_start`: resume at the start, not at the checkpoint: all recorded calls are answered from the journal.
+        * `allow_unresolved`: run new effects even while an older one has to be decided.
+        """
+        slots = self._driver.semaphore(self.config.calls_max)
+        session = Session(self._api, run_id, self._driver.lock(), slots, allow_unresolved=allow_unresolved)
+        recovery = await self._driver.drive(session.open(from_start=from_start, unless_active=unless_active))
+        return Run(self._driver, session, recovery)
+
+    @asynccontextmanager
+    async def run(
+        self,
+        run_id: str,
+        *,
+        unless_active: float | None = None,
+        from_start: bool = False,
+        allow_unresolved: bool = False,
+    ) -> AsyncIterator[Run]:
+        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run."""
+        run = await self.open(
+            run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved
+        )
+        token = current_run.set(run)
+        try:
+            yield run
+        finally:
+            current_run.reset(token)
+
+    async def recover(self, run_id: str) -> Recovery | None:
+        """The state of a run, without claiming it; `None` if there is none."""
+        return await self._driver.drive(recover(self._api, run_id))
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        await self._driver.transport.close()
+
+    async def __aenter__(self) -> Runlog:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+
+def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
+    """A connection to the server at `url`; the settings are those of `Config`. Nothing is sent before the first operation."""
+    return Runlog(Config(url, **settings))
+
+__all__ = ["Run", "Runlog", "connect", "tool"]

@@ -1,0 +1,119 @@
+"""How a server is reached, and the limits on time and memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import re
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ._redact import Redaction
+from .errors import Usage
+
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def current_traceparent() -> str | None:
+    """The W3C `traceparent` of OpenTelemetry's current span. `None` without OpenTelemetry or without a span."""
+    try:
+        from opentelemetry import trace  # pyright: ignore
+    except ImportError:
+        return None
+    span = trace.get_current_span().get_span_context()  # pyright: ignore
+    if not span.is_valid:  # pyright: ignore
+        return None
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"  # pyright: ignore
+
+
+def _claimed_by() -> str:
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of a connection."""
+
+    url: str
+    """`http://HOST:PORT` or `https://HOST:PORT`."""
+    agent: str = "agent"
+    """The `agent_id` of every record."""
+    claimed_by: str = field(default_factory=_claimed_by)
+    """Names the claiming process for people."""
+    token: str | None = field(default=None, repr=False)
+    """A bearer token. Default: `token_file`, then the environment's `RUNLOG_TOKEN`, then `RUNLOG_TOKEN_FILE`."""
+    token_file: str | os.PathLike[str] | None = None
+    """A file with the token. It is read again when the server refuses the token."""
+    ca: str | os.PathLike[str] | None = None
+    """PEM certificates to trust in place of the system's. Default: the environment's `RUNLOG_CA`."""
+    client_cert: tuple[str, str] | None = None
+    """A client certificate and its key, PEM files. Default: `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY`."""
+    deadline: float = 30.0
+    """Seconds until an append or a query fails, with all its retries."""
+    read_back: float = 10.0
+    """Seconds that the gate waits for its intent to be read back as applied. After that the effect does not run."""
+    calls_max: int = 256
+    """Calls of one handle in flight or with a held result. One more call waits."""
+    redaction: Redaction | None = None
+    """What is removed from records before they are sent."""
+    traceparent: Callable[[], str | None] = current_traceparent
+    """The W3C `traceparent` that goes with records. A malformed one is not sent."""
+
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise Usage(f"{self.url!r} is not the URL of a server: http://HOST:PORT or https://HOST:PORT")
+        if parts.username or parts.password:
+            raise Usage("credentials do not belong into a server's URL: pass token= or token_file=")
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        if parts.scheme == "http" and self.read_token() and not _is_loopback(parts.hostname):
+            raise Usage(f"a token is sent over https or to this machine only, not to {self.url}")
+
+    def read_token(self) -> str | None:
+        """The token, read now."""
+        if self.token is not None:
+            return self.token
+        path = self.token_file
+        if path is None:
+            if token := os.environ.get("RUNLOG_TOKEN"):
+                return token
+            path = os.environ.get("RUNLOG_TOKEN_FILE")
+        if not path:
+            return None
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise Usage(f"the token file cannot be read: {error}") from error
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """What the server's certificate is checked with."""
+        if not self.url.startswith("https:"):
+            return True
+        ca = self.ca or os.environ.get("RUNLOG_CA") or None
+        pair = self.client_cert
+        if pair is None and (cert := os.environ.get("RUNLOG_CLIENT_CERT")):
+            pair = (cert, os.environ.get("RUNLOG_CLIENT_KEY") or cert)
+        try:
+            context = ssl.create_default_context(cafile=os.fspath(ca) if ca else None)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            if pair:
+                context.load_cert_chain(*pair)
+        except OSError as error:
+            raise Usage(f"the certificates cannot be read: {error}") from error
+        return context
+
+    def trace(self) -> str | None:
+        """The current `traceparent`, if it is well formed."""
+        found = self.traceparent()
+        return found if found and _TRACEPARENT.fullmatch(found) else None
+
+
+def _is_loopback(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,251 @@
+"""What went wrong, what to do about it (`action`), and what the operation may have left behind (`happened`)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Action(StrEnum):
+    """What a caller can do about an error."""
+
+    RETRY = "retry"
+    """The same call may succeed later."""
+    FIX_THE_INPUT = "fix_the_input"
+    """The input is wrong. The handle stays usable."""
+    REOPEN = "reopen"
+    """`Run.reopen`, or the next operation, finds out what is in the log. If there is no handle yet, open the run again."""
+    STOP = "stop"
+    """Another process has the run: stop working on it. Taking it back is a decision, not a retry."""
+    OPERATOR = "operator"
+    """A person finds out or decides: `runlog recover`, `runlog effects resolve`, `runlog doctor`."""
+
+
+class Happened(StrEnum):
+    """What a failed operation may have left behind."""
+
+    NOTHING = "nothing"
+    """No record was appended and no effect ran."""
+    UNKNOWN = "unknown"
+    """A record may be in the log. No effect ran."""
+    HELD = "held"
+    """The effect ran. The handle holds its result, and its next operation, or `Run.reopen`, records it."""
+    EVIDENCE = "evidence"
+    """The effect ran, and the run was lost or ended: the result is in the log as evidence for the decision on the call."""
+    UNRECORDED = "unrecorded"
+    """The effect may have happened, and its result is recorded nowhere: the call stays pending."""
+
+
+class Error(Exception):
+    """Why an operation on the journal failed. `kind` is the server's word for it."""
+
+    kind = "internal"
+    action = Action.OPERATOR
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        action: Action | None = None,
+        happened: Happened = Happened.NOTHING,
+        run_id: str | None = None,
+        record_id: str | None = None,
+        problem: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.action = type(self).action if action is None else action
+        self.happened = happened
+        self.run_id = run_id
+        self.problem: Mapping[str, Any] = problem or {}
+        """The members of the server's problem document, such as `topic`, `partition`, `offset` and `lag`."""
+        self.record_id = record_id if record_id is not None else self.problem.get("record_id")
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Invalid(Error):
+    """The request is wrong. Nothing was appended."""
+
+    kind = "invalid"
+    action = Action.FIX_THE_INPUT
+
+
+class Usage(Invalid):
+    """The request is not one that a server takes, or the configuration is wrong."""
+
+    kind = "usage"
+
+
+class Unauthenticated(Error):
+    """The server wants a token or a client certificate, or does not accept the one that was sent."""
+
+    kind = "unauthenticated"
+    action = Action.FIX_THE_INPUT
+
+
+class Forbidden(Error):
+    """The server does not allow this. Nothing happened."""
+
+    kind = "forbidden"
+    action = Action.FIX_THE_INPUT
+
+
+class NotFound(Error):
+    """There is none."""
+
+    kind = "not_found"
+    action = Action.FIX_THE_INPUT
+
+
+class TooLarge(Error):
+    """The record, or the checkpoint's list, is too large. Nothing was appended."""
+
+    kind = "too_large"
+    action = Action.FIX_THE_INPUT
+
+
+class ClaimLost(Error):
+    """Another process claimed the run."""
+
+    kind = "claim_lost"
+    action = Action.STOP
+
+
+class Fenced(Error):
+    """Another process took the run over; what this one writes is refused."""
+
+    kind = "fenced"
+    action = Action.STOP
+
+
+class Conflict(Error):
+    """The journal knows more than the operation assumed, or the run has ended."""
+
+    kind = "conflict"
+    action = Action.REOPEN
+
+
+class MissingContent(Error):
+    """Content that the journal refers to is lost or was removed. The effect was not run again."""
+
+    kind = "missing_content"
+
+
+class Overloaded(Error):
+    """The server has too much to do. Nothing happened."""
+
+    kind = "overloaded"
+    action = Action.RETRY
+
+
+class Internal(Error):
+    """A defect or a damaged index; see the server's log."""
+
+    kind = "internal"
+
+
+class PartitionStopped(Error):
+    """The partition stopped at a record; an operator must act."""
+
+    kind = "partition_stopped"
+
+
+class Unavailable(Error):
+    """No answer, or not now."""
+
+    kind = "unavailable"
+    action = Action.RETRY
+
+
+class Stale(Error):
+    """The index was not as fresh as asked in time."""
+
+    kind = "stale"
+    action = Action.RETRY
+
+
+class Active(Unavailable):
+    """The run was not taken over, because another process wrote to it a moment ago."""
+
+    def __init__(self, message: str, *, writer_id: str, epoch: int, age: float, run_id: str) -> None:
+        super().__init__(message, run_id=run_id)
+        self.writer_id = writer_id
+        self.epoch = epoch
+        self.age = age
+        """Seconds since the run's last record."""
+
+
+class Forked(Error):
+    """A handle was used in a process that was forked from the one that opened it: open the run there."""
+
+    kind = "usage"
+    action = Action.STOP
+
+
+class ReconcileRequired(Error):
+    """The call may have happened, and repeating it is not safe. Find out, then `runlog effects resolve`."""
+
+    kind = "reconcile_required"
+    action = Action.OPERATOR
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        call: str,
+        evidence: Sequence[Mapping[str, Any]] = (),
+        happened: Happened = Happened.NOTHING,
+        run_id: str | None = None,
+    ) -> None:
+        super().__init__(message, happened=happened, run_id=run_id, record_id=call)
+        self.call = call
+        """The record id of the request: `runlog effects resolve RUN CALL`."""
+        self.evidence = tuple(evidence)
+        """Results that the journal refused and kept, oldest first."""
+
+
+_KINDS: dict[str, type[Error]] = {
+    kind.kind: kind
+    for kind in (
+        Invalid, Usage, Unauthenticated, Forbidden, NotFound, TooLarge, ClaimLost, Fenced, Conflict, MissingContent,
+        Overloaded, Internal, PartitionStopped, Unavailable, Stale,
+    )
+}  # fmt: skip
+
+
+def of_problem(problem: Mapping[str, Any]) -> Error:
+    """The error for a problem document (RFC 9457) with a `kind`."""
+    kind, detail = str(problem.get("kind")), str(problem.get("detail") or problem.get("title") or "")
+    if kind == ReconcileRequired.kind:
+        return ReconcileRequired(detail, call=str(problem.get("record_id") or ""))
+    known = _KINDS.get(kind)
+    if known is None:
+        by_status = {401: Unauthenticated, 403: Forbidden}.get(int(problem.get("status") or 0), Error)
+        error = by_status(detail, problem=problem)
+        error.kind = kind
+        return error
+    return known(detail, problem=problem)
+
+
+class Failed(Exception):
+    """A tool raises it for a final failure: the effect did not happen. It is recorded, and the same call raises it again."""
+
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(f"{kind}: {message}" if message else kind)
+        self.kind = kind
+        self.message = message
+        self.recorded = False
+        """Whether it comes from the journal, and the effect did not run now."""
+
+
+class Unknown(Exception):
+    """A tool raises it if it does not know whether the effect happened. Nothing is recorded, and the call stays pending."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why

@@ -1,0 +1,63 @@
+"""An agent in a process of its own: `agent.py URL RUN LEDGER MODE`. Each effect is a line in LEDGER.
+
+MODE: `die` kills itself in the middle of the payment, `go` works, `hold` stops before its effect until LEDGER.go exists,
+`race` claims with the other processes and pays once.
+"""
+
+import os
+import pathlib
+import signal
+import sys
+import time
+
+import runlog
+from runlog import sync
+
+url, run_id, ledger, mode = sys.argv[1:]
+book_of_effects = pathlib.Path(ledger)
+
+
+def note(what: str) -> None:
+    with book_of_effects.open("a") as file:
+        file.write(what + "\n")
+
+
+@runlog.tool
+def find(call: runlog.Call, args: dict) -> dict:
+    note("find")
+    return {"flight": "HAT136"}
+
+
+@runlog.tool(key=lambda args: f"order-{args['order']}")
+def book(call: runlog.Call, args: dict) -> dict:
+    note(f"book {call.idempotency_key} {call.attempt}")
+    if mode == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"booking": "B-1009"}
+
+
+@runlog.tool
+def pay(call: runlog.Call, args: dict) -> str:
+    note("pay")
+    if mode in ("die-paying", "hold"):
+        pathlib.Path(ledger + ".paying").touch()
+    if mode == "die-paying":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while mode == "hold" and not pathlib.Path(ledger + ".go").exists():
+        time.sleep(0.01)
+    return "paid"
+
+
+with sync.connect(url, agent="tester") as rl:
+    try:
+        with rl.run(run_id) as run:
+            if mode == "race":
+                pathlib.Path(f"{ledger}.{os.getpid()}.ready").touch()
+            print(find({"to": "LHR"}), flush=True)
+            run.checkpoint([{"role": "tool", "content": "HAT136"}], {"step": "found"})
+            print(book({"order": 7}), flush=True)
+            print(pay({"sum": 180}), flush=True)
+            run.end()
+            print("done", flush=True)
+    except runlog.Error as error:
+        print(type(error).__name__, error.happened, error.action, flush=True)

@@ -1,0 +1,58 @@
+"""A server for all tests, and helpers that they share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[3]
+BINARY = Path(os.environ.get("RUNLOG_BIN", TOP / "bin" / "runlog"))
+ENVIRONMENT = {**os.environ, "LD_LIBRARY_PATH": f"{TOP / 'bin'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+
+
+class Server:
+    """A `runlog serve` process on a local log."""
+
+    def __init__(self, data: Path) -> None:
+        command = [BINARY, "serve", "--local", "--data", data, "--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self.process.stdout is not None
+        self.url: str = json.loads(self.process.stdout.readline())["listening"]
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(20)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def command(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the `runlog` command against a server."""
+    return subprocess.run(
+        [BINARY, "--server", url, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    running = Server(tmp_path_factory.mktemp("journal"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.url
+
+
+@pytest.fixture
+def run_id() -> str:
+    return f"run-{uuid.uuid4()}"

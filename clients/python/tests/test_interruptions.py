@@ -1,0 +1,181 @@
+"""Whatever is interrupted, wherever: the same handle goes on, and each effect runs exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from conftest import command
+from faults import AsyncFaults, Interrupted, SyncFaults, interrupt, lost, refused
+from runlog import Config, Error, ReconcileRequired
+from runlog.aio import Runlog
+from runlog.sync import Runlog as SyncRunlog
+
+MESSAGES = [{"role": "user", "content": "to London"}, {"role": "tool", "content": "HAT136"}]
+
+
+class Script:
+    """An agent of three calls, two checkpoints and an end. Each step may be asked for again."""
+
+    def __init__(self) -> None:
+        self.effects: list[str] = []
+        self.answers: dict[str, object] = {}
+
+    def effect(self, name):
+        self.effects.append(name)
+        return {"done": name}
+
+    def steps(self, run):
+        def call(name, tool, args, key=None):
+            self.answers[name] = run.call(tool, args, lambda call: self.effect(name), key=key).result
+
+        yield lambda: call("find", "find", {"to": "LHR"})
+        yield lambda: run.checkpoint(MESSAGES[:1], {"step": 1})
+        yield lambda: call("book", "book", {"seats": 2}, "key-1")
+        yield lambda: call("find again", "find", {"to": "LHR"})
+        yield lambda: run.checkpoint(MESSAGES, {"step": 2})
+        yield lambda: run.end()
+
+    def check(self):
+        assert sorted(self.effects) == ["book", "find", "find again"]
+        assert self.answers == {name: {"done": name} for name in self.effects}
+
+
+def check_journal(url, run_id):
+    found = json.loads(command(url, "recover", run_id, "--json").stdout)
+    assert found["status"] == "completed" and found["pending"] == []
+
+
+def connected(url, deadline=30.0):
+    config = Config(url, deadline=deadline)
+    faults = SyncFaults(config)
+    return SyncRunlog(config, faults), faults
+
+
+def requests_of_a_whole_run(url, run_id):
+    runlog, faults = connected(url)
+    with runlog:
+        run = runlog.open(run_id)
+        faults.count, script = 0, Script()
+        for step in script.steps(run):
+            step()
+        script.check()
+    return faults.count
+
+
+@pytest.mark.parametrize(
+    ("fault", "after"),
+    [(interrupt, False), (interrupt, True), (lost, False), (lost, True), (refused, False)],
+    ids=["interrupted before a request", "interrupted after", "never arrives", "answer lost", "not sent"],
+)
+def test_an_operation_that_is_interrupted_at_any_request_is_repeated_by_the_same_handle(url, run_id, fault, after):
+    total, recovered = requests_of_a_whole_run(url, run_id), 0
+    for at in range(1, total + 1):
+        one_run = f"{run_id}-{at}"
+        runlog, faults = connected(url, deadline=0.04)
+        with runlog:
+            run = runlog.open(one_run)
+            script = Script()
+            # Several in a row, so that the retry within the deadline does not hide a failure.
+            faults.arm(at, after, fault, times=1 if fault is interrupt else 3)
+            for step in script.steps(run):
+                for _ in range(4):
+                    try:
+                        step()
+                        break
+                    except (Interrupted, Error) as error:
+                        recovered += 1
+                        if isinstance(error, Error) and error.message.endswith("read-only"):
+                            break  # the end did arrive
+                else:
+                    pytest.fail("the handle does not go on")
+            script.check()
+        if at % 5 == 0:
+            check_journal(url, one_run)
+    assert recovered >= total // 2
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
+async def test_a_task_that_is_cancelled_at_any_request_leaves_a_handle_that_goes_on(url, run_id, after):
+    at = cancelled = 0
+    while True:
+        at += 1
+        config = Config(url)
+        faults = AsyncFaults(config)
+        async with Runlog(config, faults) as runlog:
+            run = await runlog.open(f"{run_id}-{at}")
+            effects = []
+
+            async def effect(call, effects=effects):
+                effects.append(call.attempt)
+                return len(effects)
+
+            faults.arm(at, after)
+            for operation in (
+                lambda: run.call("find", {"to": "LHR"}, effect),
+                lambda: run.checkpoint(MESSAGES, {"step": 1}),
+                lambda: run.call("book", {"seats": 2}, effect, key="k"),
+                lambda: run.turn("user", "thanks"),
+            ):
+                task = asyncio.ensure_future(operation())
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    cancelled += 1
+                    await operation()
+            assert len(effects) == 2
+            if faults.count < at:
+                break
+            await run.end()
+    assert cancelled == at - 1 >= 8
+
+
+async def test_a_call_that_is_cancelled_while_its_effect_runs_blocks_new_calls_until_it_is_decided(url, run_id):
+    async with Runlog(Config(url)) as runlog:
+        run = await runlog.open(run_id)
+        started = asyncio.Event()
+
+        async def effect(call):
+            started.set()
+            await asyncio.sleep(60)
+
+        task = asyncio.ensure_future(run.call("pay", {"sum": 1}, effect))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+        async def never(call):
+            raise AssertionError("an effect ran that must not")
+
+        for tool in ("pay", "book"):
+            with pytest.raises(ReconcileRequired) as refusal:
+                await run.call(tool, {"sum": 1}, never)
+        call = refusal.value.call
+        done = command(
+            url, "effects", "resolve", run_id, call, "--done", '{"paid": 1}', "--who", "jo", "--why", "the bank says so",
+            "--yes",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert (await run.call("pay", {"sum": 1}, never)).result == {"paid": 1}
+
+
+async def test_a_call_with_a_key_that_is_cancelled_while_its_effect_runs_runs_again_as_a_second_attempt(url, run_id):
+    async with Runlog(Config(url)) as runlog:
+        run = await runlog.open(run_id)
+        attempts, started = [], asyncio.Event()
+
+        async def effect(call):
+            attempts.append((call.attempt, call.idempotency_key))
+            started.set()
+            await asyncio.sleep(60 if call.attempt == 1 else 0)
+            return "paid"
+
+        task = asyncio.ensure_future(run.call("pay", {"sum": 1}, effect, key="k"))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await run.call("pay", {"sum": 1}, effect, key="k")).result == "paid"
+        assert attempts == [(1, "k"), (2, "k")]

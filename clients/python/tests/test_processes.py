@@ -1,0 +1,238 @@
+"""Agents in processes of their own: killed, paused, raced, forked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import command
+from runlog import Active, ClaimLost, Conflict, Error, Failed, Fenced, Forked, Happened, ReconcileRequired, sync
+
+AGENT = Path(__file__).with_name("agent.py")
+
+
+def start(url, run_id, ledger, mode):
+    return subprocess.Popen(
+        [sys.executable, AGENT, url, run_id, str(ledger), mode], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(path: Path):
+    ends = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < ends, f"{path} does not appear"
+        time.sleep(0.01)
+
+
+def run_agent(url, run_id, ledger, mode):
+    process = start(url, run_id, ledger, mode)
+    out, err = process.communicate(timeout=60)
+    assert not err, err
+    return process.returncode, out.split("\n")[:-1]
+
+
+def test_an_agent_that_is_killed_in_the_middle_of_a_call_with_a_key_makes_it_again_and_no_other(url, run_id, tmp_path):
+    ledger = tmp_path / "ledger"
+    assert run_agent(url, run_id, ledger, "die")[0] == -9
+    assert run_agent(url, run_id, ledger, "go")[1][-1] == "done"
+    assert ledger.read_text().split("\n")[:-1] == ["find", "find", "book order-7 1", "book order-7 2", "pay"][1:] or (
+        # `find` is covered by the checkpoint: an agent that does not resume at it asks anew.
+        ledger.read_text().split("\n")[:-1] == ["find", "book order-7 1", "find", "book order-7 2", "pay"]
+    )
+
+
+def test_an_agent_that_is_killed_in_the_middle_of_a_call_without_a_key_makes_no_call_before_it_is_decided(
+    url, run_id, tmp_path
+):
+    ledger = tmp_path / "ledger"
+    assert run_agent(url, run_id, ledger, "die-paying")[0] == -9
+    before = ledger.read_text()
+    assert run_agent(url, run_id, ledger, "go")[1] == ["ReconcileRequired nothing operator"]
+    assert ledger.read_text() == before
+    [pending] = json.loads(command(url, "recover", run_id, "--json").stdout)["pending"]
+    arguments = ("--done", '"paid"', "--who", "jo", "--why", "the bank says so", "--yes")
+    assert command(url, "effects", "resolve", run_id, pending["id"], *arguments).returncode == 0
+    out = run_agent(url, run_id, ledger, "go")[1]
+    assert out[-2:] == ["paid", "done"] and ledger.read_text().count("pay\n") == 1
+
+
+def test_a_process_that_was_taken_over_leaves_its_result_as_evidence(url, run_id, tmp_path):
+    ledger = tmp_path / "ledger"
+    old = start(url, run_id, ledger, "hold")
+    wait_for(Path(f"{ledger}.paying"))
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        assert [pending["class"] for pending in run.pending] == ["reconcile_required"]
+        Path(f"{ledger}.go").touch()
+        out, _ = old.communicate(timeout=60)
+        assert out.split("\n")[-2] in ("Fenced evidence stop", "ClaimLost evidence stop")
+        with pytest.raises(ReconcileRequired) as refusal:
+            run.call("pay", {"sum": 180}, lambda call: "again")
+        [evidence] = refusal.value.evidence
+        assert evidence["status"] == "completed" and evidence["reason"] == "fenced"
+
+
+def test_of_processes_that_race_for_a_run_one_makes_each_call(url, run_id, tmp_path):
+    ledger = tmp_path / "ledger"
+    racers = [start(url, run_id, ledger, "race") for _ in range(3)]
+    outs = [racer.communicate(timeout=60)[0] for racer in racers]
+    assert any("done" in out for out in outs) or any(
+        name in out for out in outs for name in ("ClaimLost", "Fenced", "ReconcileRequired")
+    )
+    final = run_agent(url, run_id, ledger, "go")[1]
+    effects = ledger.read_text().split("\n")[:-1]
+    assert effects.count("pay") <= 1, (effects, outs, final)
+
+
+def test_a_handle_that_is_used_after_a_fork_raises(url, run_id):
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            outcome = b"nothing"
+            try:
+                run.call("pay", {}, lambda call: os.write(write, b"paid"))
+            except Forked:
+                outcome = b"forked"
+            finally:
+                os.write(write, outcome)
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert os.read(read, 100) == b"forked"
+        os.close(read)
+        os.close(write)
+        assert run.call("pay", {}, lambda call: "paid").result == "paid"
+
+
+def test_a_superseded_handle_runs_no_effect_and_says_so(url, run_id):
+    with sync.connect(url) as rl:
+        old, new = rl.open(run_id), rl.open(run_id)
+        with pytest.raises((Fenced, ClaimLost)) as error:
+            old.call("pay", {}, lambda call: pytest.fail("ran"))
+        assert error.value.action == "stop" and error.value.happened is Happened.NOTHING
+        with pytest.raises((Fenced, ClaimLost)):
+            old.reopen()
+        assert new.call("pay", {}, lambda call: 1).result == 1
+
+
+def test_a_run_that_is_active_is_not_taken_over_if_asked_so(url, run_id):
+    with sync.connect(url) as rl:
+        rl.open(run_id)
+        with pytest.raises(Active) as error:
+            rl.open(run_id, unless_active=60)
+        assert error.value.epoch == 1 and error.value.action == "retry"
+        assert rl.open(run_id, unless_active=0).epoch == 2
+
+
+def test_failures_occurrences_and_keys(url, run_id):
+    from runlog import Ends, Unavailable, Unknown
+
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+
+        def sold_out(call):
+            raise KeyError("seat")
+
+        def unsure(call):
+            raise Unknown("the receiver did not answer")
+
+        with pytest.raises(Failed) as failure:
+            run.call("book", {"n": 1}, sold_out, ends=Ends(failed_on=(LookupError,)))
+        assert failure.value.kind == "KeyError" and not failure.value.recorded
+        assert [run.call("tick", {}, lambda call, n=n: n).result for n in (1, 2)] == [1, 2]
+        run.call("pay", {"sum": 1}, lambda call: 1, key="k")
+        with pytest.raises(Conflict) as conflict:
+            run.call("pay", {"sum": 2}, lambda call: 2, key="k")
+        assert conflict.value.action == "fix_the_input"
+        with pytest.raises(Unavailable) as unknown:
+            run.call("mail", {}, unsure, key="m")
+        assert unknown.value.happened is Happened.UNRECORDED
+        assert run.call("mail", {}, lambda call: call.attempt, key="m").result == 2
+        with pytest.raises(ReconcileRequired) as undecided:
+            run.call("fax", {}, unsure)
+        assert undecided.value.happened is Happened.UNRECORDED
+
+        again = rl.open(run_id, from_start=True, allow_unresolved=True)
+        with pytest.raises(Failed) as failure:
+            again.call("book", {"n": 1}, lambda call: pytest.fail("ran"), ends=Ends(failed_on=(LookupError,)))
+        assert failure.value.kind == "KeyError" and failure.value.recorded
+        assert [again.call("tick", {}, lambda call: 3).result for _ in range(3)] == [1, 2, 3]
+
+
+def test_what_is_redacted_reaches_neither_the_log_nor_an_answer_from_it(url, run_id):
+    from runlog import Redaction
+
+    redaction = Redaction("cards").pointer("pay", "/card").texts(lambda text: text.replace("4111", "[card]"))
+    with sync.connect(url, redaction=redaction) as rl:
+        run, args = rl.open(run_id), {"card": "4111 1", "sum": 1}
+        assert run.call("pay", args, lambda call: {"receipt": "for 4111"}).result == {"receipt": "for 4111"}
+        run.checkpoint([{"content": "my card is 4111"}])
+        shown = command(url, "show", run_id, "--raw", "--json").stdout
+        assert "4111" not in shown and "[card]" in shown and "[redacted]" in shown
+        again = rl.open(run_id, from_start=True)
+        assert again.call("pay", args, lambda call: pytest.fail("ran")).result == {"receipt": "for [card]"}
+        again.checkpoint([{"content": "my card is 4111"}, {"content": "thanks"}])
+        assert rl.recover(run_id).messages == [{"content": "my card is [card]"}, {"content": "thanks"}]
+
+
+def test_a_result_of_more_than_a_mebibyte_is_held_in_the_content_store_and_given_back(url, run_id):
+    large = "x" * (2 << 20)
+    with sync.connect(url) as rl:
+        rl.open(run_id).call("read", {}, lambda call: large)
+        assert rl.open(run_id).call("read", {}, lambda call: pytest.fail("ran")).result == large
+
+
+def test_a_result_without_json_leaves_the_call_pending(url, run_id):
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+        with pytest.raises(Error) as error:
+            run.call("make", {}, lambda call: object())
+        assert error.value.happened is Happened.UNRECORDED and error.value.action == "fix_the_input"
+        with pytest.raises(ReconcileRequired):
+            run.call("make", {}, lambda call: 1)
+
+
+def test_checkpoints_share_what_they_have_in_common_and_survive_edits(url, run_id):
+    import random
+
+    random.seed(7)
+    with sync.connect(url) as rl:
+        run, messages = rl.open(run_id), []
+        for turn in range(25):
+            messages = [*messages, {"n": turn, "text": "é\u2028" * 40, "x": turn / 3}]
+            if turn % 5 == 4:
+                messages = [m for m in messages if random.random() > 0.2]
+                random.shuffle(messages)
+            run.checkpoint(messages, {"turn": turn}, turn=turn)
+            if turn % 6 == 5:
+                run = rl.open(run_id)
+                assert run.recovery.messages == messages and run.recovery.state == {"turn": turn}
+                messages = run.recovery.messages
+        assert rl.recover(run_id).messages == messages
+    size = sum(len(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.split("\n"))
+    assert size < 60_000
+
+
+def test_the_trace_context_goes_with_the_records(url, run_id):
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    seen = []
+
+    from runlog import Config
+    from runlog._drive import SyncHttp
+    from runlog.sync import Runlog
+
+    class Recording(SyncHttp):
+        def send(self, request):
+            seen.append(request.headers.get("traceparent"))
+            return super().send(request)
+
+    config = Config(url, traceparent=lambda: trace)
+    with Runlog(config, Recording(config)) as rl:
+        rl.open(run_id).turn("user", "hello")
+    assert trace in seen
+    assert Config(url, traceparent=lambda: "malformed").trace() is None

@@ -70,6 +70,14 @@ class Writer:
         self.writer_id, self.epoch = writer_id, claimed
         self.over, self.unacknowledged = None, None
 
+    def adopt(self, head: Object) -> bool:
+        """Whether the run's writer is the one of this writer's claim, whose answer was lost."""
+        if self._claim is None or (head["writer_id"], head["epoch"]) != self._claim[1:]:
+            return False
+        self.writer_id, self.epoch = head["writer_id"], head["epoch"]
+        self._claim, self.over, self.unacknowledged = None, None, None
+        return True
+
     def sync(self, head: Object) -> None:
         """Takes the next numbers from the run's head. Raises if another process writes the run."""
         if (head["writer_id"], head["epoch"]) != (self.writer_id, self.epoch):

@@ -1,0 +1,5 @@
+"""A LangGraph checkpointer on Runlog."""
+
+from ._saver import RunlogSaver
+
+__all__ = ["RunlogSaver"]

@@ -1,0 +1,287 @@
+"""`RunlogSaver`: LangGraph's interface, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+import random
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, TypeVar, Unpack
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple,
+)  # fmt: skip
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from .._api import Api
+from .._drive import AsyncDriver, AsyncHttp, SyncDriver, SyncHttp
+from .._settings import Settings
+from .._wire import Steps
+from ..config import Config
+from ..errors import Forked, Usage
+from . import _store
+from ._store import Target
+from ._threads import Thread
+
+T = TypeVar("T")
+
+
+class FairLock:
+    """A lock of threads: first come, first served. LangGraph's writes keep their order."""
+
+    def __init__(self) -> None:
+        self._guard, self._locked = threading.Lock(), False
+        self._waiting: collections.deque[threading.Event] = collections.deque()
+
+    def acquire(self, timeout: float) -> bool:
+        """Waits up to `timeout` seconds."""
+        with self._guard:
+            if not self._locked:
+                self._locked = True
+                return True
+            mine = threading.Event()
+            self._waiting.append(mine)
+        if mine.wait(timeout):
+            return True
+        with self._guard:
+            if mine.is_set():
+                return True
+            self._waiting.remove(mine)
+            return False
+
+    def release(self) -> None:
+        """Hands the lock to the thread that waits longest."""
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._locked = False
+
+
+class _Shared:
+    """What a saver and its clones share: connections, and what is known of threads."""
+
+    def __init__(self, config: Config, prefix: str) -> None:
+        self.config, self.prefix, self.api = config, prefix, Api(config)
+        self.sync: SyncDriver | None = None
+        self.async_: AsyncDriver | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.threads: dict[str, Thread] = {}
+        self.guard, self.pid = threading.Lock(), os.getpid()
+
+    def thread(self, thread_id: str) -> Thread:
+        """What is known of a thread. Kept as long as the saver: some hundred bytes, and the hashes of its values."""
+        if os.getpid() != self.pid:
+            raise Forked(f"the saver belongs to process {self.pid}; make one in this process")
+        with self.guard:
+            found = self.threads.get(thread_id)
+            if found is None:
+                lock = FairLock() if self.sync is not None else asyncio.Lock()
+                found = self.threads[thread_id] = Thread(self.api, self.prefix + thread_id, lock)
+            return found
+
+
+class RunlogSaver(BaseCheckpointSaver[str]):
+    """A checkpointer that keeps a thread as the run `prefix + thread_id`.
+
+    `async with RunlogSaver.connect(url, prefix="…") as saver` for async graphs, and the same without `async` for sync ones.
+    One saver object at a time writes a thread: the first write claims its run, and a saver that was superseded gets
+    `Fenced`. Reading a thread again is how it takes over.
+    """
+
+    def __init__(self, config: Config, *, prefix: str, serde: SerializerProtocol | None = None) -> None:
+        super().__init__(serde=serde)
+        self._shared = _Shared(config, prefix)
+
+    @classmethod
+    def connect(
+        cls, url: str, *, prefix: str, serde: SerializerProtocol | None = None, **settings: Unpack[Settings]
+    ) -> RunlogSaver:
+        """A saver on the server at `url`; the settings are those of `runlog.Config`."""
+        if not prefix:
+            raise Usage("a prefix keeps the runs of threads apart from others: pass prefix='chat/', for example")
+        return cls(Config(url, **settings), prefix=prefix, serde=serde)
+
+    def __enter__(self) -> RunlogSaver:
+        self._shared.sync = SyncDriver(SyncHttp(self._shared.config))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shared.sync is not None:
+            self._shared.sync.transport.close()
+
+    async def __aenter__(self) -> RunlogSaver:
+        self._shared.async_ = AsyncDriver(AsyncHttp(self._shared.config))
+        self._shared.loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._shared.async_ is not None:
+            await self._shared.async_.transport.close()
+
+    def _drive(self, steps: Steps[T]) -> T:
+        """Runs an operation on this thread; of an async saver in its event loop, which must be another thread's."""
+        shared = self._shared
+        if shared.sync is not None:
+            return shared.sync.drive(steps)
+        if shared.async_ is None or shared.loop is None:
+            raise Usage("enter the saver first: `with RunlogSaver.connect(…) as saver`, or `async with`")
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is shared.loop:
+            raise Usage("a sync method of an async saver blocks its own event loop: use the async one (`ainvoke`, …)")
+        return asyncio.run_coroutine_threadsafe(shared.async_.drive(steps), shared.loop).result()
+
+    async def _adrive(self, steps: Steps[T]) -> T:
+        """Runs an operation in the event loop; of a sync saver on a thread."""
+        shared = self._shared
+        if shared.async_ is not None:
+            return await shared.async_.drive(steps)
+        return await asyncio.to_thread(self._drive, steps)
+
+    def _of(self, config: RunnableConfig) -> Thread:
+        return self._shared.thread(Target.of(config).thread_id)
+
+    def _thread_ids(self) -> Steps[list[str]]:
+        runs = yield from self._shared.api.runs(self._shared.prefix)
+        return [run_id.removeprefix(self._shared.prefix) for run_id in runs]
+
+    def _listed(self, config: RunnableConfig | None) -> Steps[list[str]]:
+        if config is not None and "thread_id" in config.get("configurable", {}):
+            return [Target.of(config).thread_id]
+        return (yield from self._thread_ids())
+
+    # Reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that the config names, or the newest one."""
+        return self._drive(_store.get(self._of(config), self.serde, config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """As `get_tuple`."""
+        return await self._adrive(_store.get(self._of(config), self.serde, config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, newest first, thread by thread. It reads where all of them are, and loads those that it gives."""
+        left = limit
+        for thread_id in self._drive(self._listed(config)):
+            thread = self._shared.thread(thread_id)
+            for index, marker in self._drive(_store.listing(thread, self.serde, config, filter, before)):
+                if left is not None and left <= 0:
+                    return
+                loaded = self._drive(_store.read(thread, self.serde, thread_id, index, marker))
+                if loaded is not None:
+                    yield loaded
+                    left = None if left is None else left - 1
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """As `list`."""
+        left = limit
+        for thread_id in await self._adrive(self._listed(config)):
+            thread = self._shared.thread(thread_id)
+            for index, marker in await self._adrive(_store.listing(thread, self.serde, config, filter, before)):
+                if left is not None and left <= 0:
+                    return
+                loaded = await self._adrive(_store.read(thread, self.serde, thread_id, index, marker))
+                if loaded is not None:
+                    yield loaded
+                    left = None if left is None else left - 1
+
+    # Writing
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """Stores a checkpoint. Raises `Fenced` if another saver took the thread over."""
+        return self._drive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """As `put`."""
+        return await self._adrive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Stores writes of a task. Raises `Fenced` if another saver took the thread over."""
+        self._drive(_store.put_writes(self._of(config), self.serde, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """As `put_writes`."""
+        await self._adrive(_store.put_writes(self._of(config), self.serde, config, writes, task_id, task_path))
+
+    # Deleting and copying: each takes the thread over
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Deletes a thread from all answers. Its bytes stay in the log."""
+        self._drive(_store.delete(self._shared.thread(str(thread_id))))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """As `delete_thread`."""
+        await self._adrive(_store.delete(self._shared.thread(str(thread_id))))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints of LangGraph runs. It reads every thread of the prefix."""
+        self._drive(self._delete_for_runs(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """As `delete_for_runs`."""
+        await self._adrive(self._delete_for_runs(run_ids))
+
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
+        if run_ids:
+            for thread_id in (yield from self._thread_ids()):
+                yield from _store.delete_where(self._shared.thread(thread_id), self.serde, run_ids)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies all checkpoints and writes of a thread."""
+        self._drive(self._copy(source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """As `copy_thread`."""
+        await self._adrive(self._copy(source_thread_id, target_thread_id))
+
+    def _copy(self, source: str, target: str) -> Steps[None]:
+        return _store.copy(self._shared.thread(str(source)), self._shared.thread(str(target)))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """`keep_latest` keeps the newest checkpoint of each namespace, `delete` none."""
+        self._drive(self._prune(thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """As `prune`."""
+        await self._adrive(self._prune(thread_ids, strategy))
+
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[None]:
+        if strategy not in ("keep_latest", "delete"):
+            raise Usage(f"a strategy is keep_latest or delete, not {strategy!r}")
+        for thread_id in thread_ids:
+            thread = self._shared.thread(str(thread_id))
+            yield from _store.delete(thread) if strategy == "delete" else _store.delete_where(thread, self.serde, None)
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        """Versions that grow, and differ between two writers."""
+        number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
+        return f"{number + 1:032}.{random.random():016}"

@@ -1,0 +1,262 @@
+"""LangGraph's checkpoints in records and back: values by LangGraph's serializer, lists item by item."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP, Checkpoint, CheckpointMetadata, CheckpointTuple, get_serializable_checkpoint_metadata,
+)  # fmt: skip
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from .._api import Object
+from .._json import Json, encode
+from .._wire import Steps
+from ._threads import FAMILY, Index, Marker, Thread, digest
+
+ITEMS_MAX = 32_768
+"""A longer list is stored as one value."""
+
+
+def dump(serde: SerializerProtocol, value: object) -> Json:
+    """A value as JSON."""
+    kind, data = serde.dumps_typed(value)
+    return [kind, base64.b64encode(data).decode()]
+
+
+def load(serde: SerializerProtocol, piece: Any) -> Any:
+    """The value again."""
+    return serde.loads_typed((piece[0], base64.b64decode(piece[1])))
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a config names."""
+
+    thread_id: str
+    ns: str
+    checkpoint_id: str | None
+
+    @staticmethod
+    def of(config: RunnableConfig) -> Target:
+        """From `configurable`."""
+        configurable: Any = config.get("configurable", {})
+        checkpoint_id = configurable.get("checkpoint_id")
+        return Target(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "", checkpoint_id)
+
+    def config(self, checkpoint_id: str) -> RunnableConfig:
+        """The config of a checkpoint."""
+        configurable = {"thread_id": self.thread_id, "checkpoint_ns": self.ns, "checkpoint_id": checkpoint_id}
+        return {"configurable": configurable}
+
+
+def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[Json], Json]:
+    """The values of the channels in pieces, and the layout: name, whether a list, count of pieces.
+
+    Pieces are what checkpoints have in common: a list that grows by an item brings one new piece."""
+    pieces: list[Json] = []
+    layout: list[Json] = []
+    for name, value in values.items():
+        items = cast("list[Any]", value) if type(value) is list and len(cast("list[Any]", value)) <= ITEMS_MAX else None
+        found = [dump(serde, item) for item in items] if items is not None else [dump(serde, value)]
+        pieces += found
+        layout.append([name, items is not None, len(found)])
+    return pieces, layout
+
+
+def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> dict[str, Any]:
+    """The values of the channels again."""
+    values: dict[str, Any] = {}
+    at = 0
+    for name, is_list, count in layout:
+        found = [load(serde, piece) for piece in pieces[at : at + count]]
+        values[name] = found if is_list else found[0]
+        at += count
+    return values
+
+
+def put(
+    thread: Thread, serde: SerializerProtocol, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+) -> Steps[RunnableConfig]:
+    """Puts a checkpoint."""
+    target, checkpoint_id = Target.of(config), checkpoint["id"]
+    rest: dict[str, Any] = dict(checkpoint)
+    pieces, layout = pieces_of(serde, rest.pop("channel_values"))
+    stored = dump(serde, get_serializable_checkpoint_metadata(config, metadata))
+    entry: Json = {
+        "parent": target.checkpoint_id,
+        "checkpoint": dump(serde, rest),
+        "metadata": stored,
+        "channels": layout,
+    }
+    yield from thread.acquire()
+    try:
+        writer = yield from thread.ready((target.ns, target.checkpoint_id))
+        yield from thread.put(writer, target.ns, checkpoint_id, target.checkpoint_id, stored, pieces, entry)
+    finally:
+        thread.lock.release()
+    return target.config(checkpoint_id)
+
+
+def put_writes(
+    thread: Thread,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> Steps[None]:
+    """Puts writes of a checkpoint. Which of several count is decided when they are read."""
+    target = Target.of(config)
+    found: list[Json] = [
+        [WRITES_IDX_MAP.get(channel, at), channel, dump(serde, value)] for at, (channel, value) in enumerate(writes)
+    ]
+    yield from thread.acquire()
+    try:
+        writer = yield from thread.ready((target.ns, target.checkpoint_id))
+        incarnation = thread.index.incarnation
+        content: Json = {"incarnation": incarnation, "task": task_id, "path": task_path, "writes": found}
+        entry = ("lg.writes", digest(incarnation, target.ns, target.checkpoint_id))
+        yield from thread.append(writer, [writer.records.host(FAMILY, "writes", encode(content).encode(), [entry])])
+    finally:
+        thread.lock.release()
+
+
+def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
+    """The checkpoint that a config names, or the newest one of its namespace."""
+    target = Target.of(config)
+    head = yield from thread.head()
+    if head is None:
+        return None
+    marker = yield from thread.find(head.index, target.ns, target.checkpoint_id)
+    found = (yield from read(thread, serde, target.thread_id, head.index, marker)) if marker else None
+    key = (target.ns, found.checkpoint["id"] if found else None)
+    thread.note_read(head, key, latest=target.checkpoint_id is None)
+    return found
+
+
+def read(
+    thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker
+) -> Steps[CheckpointTuple | None]:
+    """A checkpoint with its writes. `None` if it is not complete."""
+    loop = yield from thread.load(marker)
+    if loop is None:
+        return None
+    entry: Any = loop["state"][FAMILY]["entry"]
+    checkpoint: Any = load(serde, entry["checkpoint"])
+    checkpoint["channel_values"] = values_of(serde, loop["messages"], entry["channels"])
+    place = Target(thread_id, marker.ns, None)
+    writes = yield from thread.writes(index.incarnation, marker.ns, marker.id)
+    return CheckpointTuple(
+        config=place.config(marker.id),
+        checkpoint=checkpoint,
+        metadata=load(serde, entry["metadata"]),
+        parent_config=place.config(entry["parent"]) if entry["parent"] else None,
+        pending_writes=pending_writes(serde, writes),
+    )
+
+
+def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list[tuple[str, str, Any]]:
+    """The writes that count: of a task's writes with one index the first, of errors and interrupts the last."""
+    found: dict[tuple[str, int], tuple[str, str, Any]] = {}
+    for record in records:
+        for index, channel, value in record["writes"]:
+            key = (record["task"], index)
+            if index < 0 or key not in found:
+                found[key] = (record["path"], channel, value)
+    ordered = sorted((path, task, index, channel, value) for (task, index), (path, channel, value) in found.items())
+    return [(task, channel, load(serde, value)) for _, task, _, channel, value in ordered]
+
+
+def listing(
+    thread: Thread,
+    serde: SerializerProtocol,
+    config: RunnableConfig | None,
+    filter: dict[str, Any] | None,
+    before: RunnableConfig | None,
+) -> Steps[list[tuple[Index, Marker]]]:
+    """Where the checkpoints of a thread are that match, newest first."""
+    head = yield from thread.head()
+    if head is None:
+        return []
+    configurable: Any = (config or {}).get("configurable", {})
+    ns, checkpoint_id = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
+    end = Target.of(before).checkpoint_id if before else None
+    incarnation = head.index.incarnation
+    found = yield from thread.all_markers(incarnation) if ns is None else thread.markers_of(incarnation, ns)
+    matching = [
+        marker
+        for marker in found
+        if (ns is None or marker.ns == ns)
+        and (checkpoint_id is None or marker.id == checkpoint_id)
+        and (end is None or marker.id < end)
+        and _matches(serde, marker, filter)
+    ]
+    return [(head.index, marker) for marker in sorted(matching, key=lambda marker: marker.id, reverse=True)]
+
+
+def _matches(serde: SerializerProtocol, marker: Marker, filter: dict[str, Any] | None) -> bool:
+    if not filter:
+        return True
+    metadata: dict[str, Any] = load(serde, marker.metadata)
+    return all(name in metadata and metadata[name] == value for name, value in filter.items())
+
+
+def delete(thread: Thread) -> Steps[None]:
+    """Deletes a thread."""
+    yield from thread.acquire()
+    try:
+        if (yield from thread.head()) is not None:
+            yield from thread.delete(None)
+    finally:
+        thread.lock.release()
+
+
+def delete_where(thread: Thread, serde: SerializerProtocol, run_ids: Sequence[str] | None) -> Steps[None]:
+    """Deletes the checkpoints of LangGraph runs; without run ids all but the newest one of each namespace."""
+    yield from thread.acquire()
+    try:
+        head = yield from thread.head()
+        if head is None:
+            return
+        markers = yield from thread.all_markers(head.index.incarnation)
+        if run_ids is not None:
+            keys = [m.key for m in markers if load(serde, m.metadata).get("run_id") in run_ids]
+        else:
+            newest: dict[str, str] = {}
+            for marker in markers:
+                newest[marker.ns] = max(newest.get(marker.ns, ""), marker.id)
+            keys = [m.key for m in markers if newest[m.ns] != m.id]
+        if keys:
+            yield from thread.delete(keys)
+    finally:
+        thread.lock.release()
+
+
+def copy(source: Thread, target: Thread) -> Steps[None]:
+    """Copies all checkpoints and writes of a thread, in their order, into another one."""
+    head = yield from source.head()
+    if head is None:
+        return
+    markers = yield from source.all_markers(head.index.incarnation)
+    yield from target.acquire()
+    try:
+        writer = yield from target.ready(None)
+        for marker in markers:
+            loop = yield from source.load(marker)
+            if loop is None:
+                continue
+            entry: Any = loop["state"][FAMILY]["entry"]
+            pieces = loop["messages"]
+            yield from target.put(writer, marker.ns, marker.id, entry["parent"], entry["metadata"], pieces, entry)
+            incarnation = target.index.incarnation
+            found_by = [("lg.writes", digest(incarnation, marker.ns, marker.id))]
+            for content in (yield from source.writes(head.index.incarnation, marker.ns, marker.id)):
+                copied = encode({**content, "incarnation": incarnation}).encode()
+                yield from target.append(writer, [writer.records.host(FAMILY, "writes", copied, found_by)])
+    finally:
+        target.lock.release()

@@ -1,0 +1,404 @@
+"""A LangGraph thread as a run: one writer, and an index that every checkpoint of the run carries.
+
+    put     ─▶ one request: a numbered `checkpoint` record (found by its correlation entries), then a loop checkpoint that
+               covers exactly that number, with the values as its messages and the index as its state
+    read    ─▶ the run's latest loop checkpoint has the index: the newest checkpoint of each namespace, by that number
+    delete  ─▶ a `tombstone` record, then a loop checkpoint with the new index; a deleted thread starts another incarnation
+
+A checkpoint record whose loop checkpoint never arrived is not complete, and not shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import _checkpoint
+from .._api import Api, Object, query, run_path
+from .._checkpoint import MessageList
+from .._json import Json, encode
+from .._records import Record, new_id
+from .._session import Releasable
+from .._wire import Acquire, Steps
+from .._writer import Writer
+from ..errors import ClaimLost, Conflict, Fenced, MissingContent, Unavailable
+
+FAMILY = "langgraph"
+HEADS_MAX = 32
+"""Namespaces whose newest checkpoint the index names. Others are found by a scan of their records."""
+NAMESPACES_MAX = 64
+SEEN_MAX = 1024
+TOMBSTONE_KEYS_MAX = 31
+"""A record has up to 64 correlation entries that are found: two for each key."""
+DELETE_MAX = 1000
+
+Key = tuple[str, str | None]
+"""Namespace and checkpoint id; no id before the first checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Where a checkpoint is."""
+
+    ns: str
+    id: str
+    parent: str | None
+    covers: int
+    loop: str
+    """The id of the loop checkpoint."""
+    metadata: Json = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from others of its thread."""
+        return self.ns, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What a thread consists of now."""
+
+    incarnation: int = 0
+    heads: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
+    """The newest checkpoint of a namespace: its id, the number that it covers, its loop checkpoint. Last used last."""
+    more: bool = False
+    """Whether there are namespaces that `heads` does not name."""
+
+    @staticmethod
+    def of(checkpoint: Object | None) -> Index:
+        """From the state of the run's latest loop checkpoint."""
+        state: Any = checkpoint and checkpoint.get("state")
+        if not isinstance(state, dict) or FAMILY not in state:
+            return Index(more=checkpoint is not None)
+        found: Any = state[FAMILY]
+        heads = {ns: (head[0], head[1], head[2]) for ns, head in found["heads"].items()}
+        return Index(found["incarnation"], heads, found["more"])
+
+    def state(self, entry: Json) -> Json:
+        """The state of a loop checkpoint."""
+        heads: Json = {ns: list(head) for ns, head in self.heads.items()}
+        return {FAMILY: {"incarnation": self.incarnation, "heads": heads, "more": self.more, "entry": entry}}
+
+    def with_head(self, marker: Marker) -> Index:
+        """The same with a further checkpoint."""
+        heads, more = dict(self.heads), self.more
+        newest = heads.pop(marker.ns, None)
+        if newest is None or newest[0] <= marker.id:
+            newest = (marker.id, marker.covers, marker.loop)
+        heads[marker.ns] = newest
+        while len(heads) > HEADS_MAX:
+            del heads[next(ns for ns in heads if ns)]
+            more = True
+        return replace(self, heads=heads, more=more)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A run as it is now."""
+
+    writer_id: str
+    epoch: int
+    next_checkpoint_seq: int
+    index: Index
+
+
+def digest(*parts: object) -> str:
+    """The value of a correlation entry: short, whatever the parts are."""
+    return hashlib.sha256(encode([str(part) for part in parts]).encode()).hexdigest()
+
+
+class Thread:
+    """What a saver object knows of one thread, and its claim."""
+
+    def __init__(self, api: Api, run_id: str, lock: Releasable) -> None:
+        self.api, self.run_id, self.lock = api, run_id, lock
+        self.writer: Writer | None = None
+        self._claiming: Writer | None = None
+        """A claim whose answer was lost: sent again, it is the same claim."""
+        self.index = Index()
+        self.lists: OrderedDict[str, MessageList] = OrderedDict()
+        self._seen: OrderedDict[Key, int] = OrderedDict()
+        """The run's epoch when a checkpoint was last read."""
+        self._written: OrderedDict[str, str] = OrderedDict()
+        """The last checkpoint of each namespace that this object wrote under its claim."""
+        self._stale: set[Key] = set()
+        """Those that were written under a claim that was lost: a loop that goes on from them is superseded."""
+
+    def acquire(self) -> Steps[None]:
+        """Waits for earlier operations of this object on the thread, in their order. The caller releases the lock."""
+        if not (yield Acquire(self.lock, self.api.config.deadline)):
+            raise Unavailable(f"timed out waiting for an earlier operation on run {self.run_id}", run_id=self.run_id)
+
+    # Reading
+
+    def head(self) -> Steps[Head | None]:
+        """The run and its index, of one state of the log."""
+        path = f"{run_path(self.run_id)}/recovery{query(full=False, content=True, limit=1, consistency='latest')}"
+        found: Object | None = yield from self.api.find(path)
+        if found is None:
+            return None
+        checkpoint: Object | None = found["checkpoint"]
+        self._check_latest(checkpoint, found["next_checkpoint_seq"])
+        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], Index.of(checkpoint))
+
+    def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
+        """An older checkpoint is answered in place of one whose content is lost."""
+        if (checkpoint["checkpoint_seq"] if checkpoint else 0) != next_checkpoint_seq - 1:
+            raise MissingContent(f"the latest checkpoint of run {self.run_id} cannot be read", run_id=self.run_id)
+
+    def note_read(self, head: Head, key: Key, *, latest: bool) -> None:
+        """A loop may go on from this checkpoint, unless the run is claimed by another writer after this."""
+        writer = self.writer
+        if writer is not None and writer.over is None and head.epoch != writer.epoch:
+            if head.epoch < writer.epoch:
+                return  # an answer of before the claim
+            self._supersede(writer)
+        if latest:
+            self._stale.discard(key)
+        if key not in self._stale:
+            self._note_seen(key, head.epoch)
+
+    def _note_seen(self, key: Key, epoch: int) -> None:
+        self._seen[key] = epoch
+        self._seen.move_to_end(key)
+        if len(self._seen) > SEEN_MAX:
+            self._seen.popitem(last=False)
+
+    def _supersede(self, writer: Writer) -> None:
+        writer.lose(self._fenced())
+        self._stale = set(self._written.items())
+        self._written.clear()
+
+    def _fenced(self) -> Fenced:
+        message = f"another writer took over run {self.run_id}; read the thread again to continue it"
+        return Fenced(message, run_id=self.run_id)
+
+    def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
+        """The checkpoints with a correlation entry that are not deleted, in the order in which they were put."""
+        lines = yield from self.api.records(self.run_id, correlation)
+        found: dict[tuple[str, str], Marker] = {}
+        for line in lines:
+            kind, content = self._content(line)
+            if content["incarnation"] != incarnation:
+                continue
+            if kind == "checkpoint":
+                marker = Marker(
+                    content["ns"], content["id"], content["parent"], content["covers"], content["loop"],
+                    content["metadata"],
+                )  # fmt: skip
+                found.pop(marker.key, None)
+                found[marker.key] = marker
+            elif kind == "tombstone":
+                for ns, checkpoint_id in content["keys"]:
+                    found.pop((ns, checkpoint_id), None)
+        return list(found.values())
+
+    def all_markers(self, incarnation: int) -> Steps[list[Marker]]:
+        """All checkpoints of the thread."""
+        return self.markers(incarnation, ("lg.thread", str(incarnation)))
+
+    def markers_of(self, incarnation: int, ns: str) -> Steps[list[Marker]]:
+        """All checkpoints of a namespace."""
+        return self.markers(incarnation, ("lg.namespace", digest(incarnation, ns)))
+
+    def find(self, index: Index, ns: str, checkpoint_id: str | None) -> Steps[Marker | None]:
+        """A checkpoint by its id, or the newest one of a namespace."""
+        if checkpoint_id is not None:
+            entry = ("lg.checkpoint", digest(index.incarnation, ns, checkpoint_id))
+            found = yield from self.markers(index.incarnation, entry)
+            return next((marker for marker in found if marker.key == (ns, checkpoint_id)), None)
+        head = index.heads.get(ns)
+        if head is not None:
+            return Marker(ns, head[0], None, head[1], head[2])
+        if not index.more:
+            return None
+        found = yield from self.markers_of(index.incarnation, ns)
+        return max((m for m in found if m.ns == ns), key=lambda marker: marker.id, default=None)
+
+    def load(self, marker: Marker) -> Steps[Object | None]:
+        """The loop checkpoint of a checkpoint. `None` if it never arrived."""
+        found = yield from self.api.checkpoint(self.run_id, marker.covers)
+        if found is not None and found["checkpoint_id"] == marker.loop:
+            return found
+        if (yield from self.api.landed(self.run_id, marker.loop)) is None:
+            return None
+        message = f"checkpoint {marker.id} of run {self.run_id} cannot be read: its content is lost or was removed"
+        raise MissingContent(message, run_id=self.run_id, record_id=marker.loop)
+
+    def writes(self, incarnation: int, ns: str, checkpoint_id: str) -> Steps[list[Object]]:
+        """The writes of a checkpoint, record by record, in the order in which they were put."""
+        entry = ("lg.writes", digest(incarnation, ns, checkpoint_id))
+        lines = yield from self.api.records(self.run_id, entry)
+        return [self._content(line)[1] for line in lines]
+
+    def _content(self, line: Object) -> tuple[str, Object]:
+        record: Object | None = line.get("record")
+        if record is None:
+            message = f"record {line['record_id']} of run {self.run_id} cannot be read: its content is lost or was removed"
+            raise MissingContent(message, run_id=self.run_id, record_id=line["record_id"])
+        payload = record["payload"]
+        return payload["payload_type"], json.loads(bytes.fromhex(payload["bytes"]))
+
+    # Writing
+
+    def ready(self, parent: Key | None) -> Steps[Writer]:
+        """This object's claim; taken now if it has none, or if its claim was lost and `parent` was read since.
+
+        `None` as parent takes the run over in any case. Raises `Fenced` for a loop that is superseded. The lock is held."""
+        writer = self.writer
+        if writer is not None and writer.over is None:
+            settled = yield from writer.settle()
+            if settled is not None:
+                writer.numbers_unsure = True
+                try:
+                    writer.check(*settled)
+                except Fenced as error:
+                    self._supersede(writer)
+                    raise self._fenced() from error
+                except Conflict:
+                    pass  # what was refused has no effect, and its caller got an error
+            if writer.numbers_unsure:
+                yield from self._sync(writer)
+            return writer
+        head = yield from self.head()
+        claiming = self._claiming
+        if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
+            if parent is not None and head is not None:
+                self._check_read(parent, head, superseded=writer is not None)
+            claiming = self._claiming = claiming or Writer(self.api, self.run_id)
+            try:
+                yield from claiming.claim_after(head.epoch if head else 0)
+            except ClaimLost as error:
+                self._claiming = None
+                raise self._fenced() from error
+        claimed, self._claiming = claiming, None
+        self.writer, claimed.numbers_unsure = claimed, True
+        self._stale.clear()
+        self._written.clear()
+        yield from self._sync(claimed)
+        if head is not None and parent is not None and claimed.next_checkpoint_seq != head.next_checkpoint_seq:
+            # Another writer's checkpoint arrived before the claim.
+            self._supersede(claimed)
+            raise self._fenced()
+        return claimed
+
+    def _check_read(self, parent: Key, head: Head, *, superseded: bool) -> None:
+        if parent in self._stale:
+            # Its loop is told once. Another one that reads the checkpoint may go on from it.
+            self._stale.discard(parent)
+            self._seen.pop(parent, None)
+            raise self._fenced()
+        seen = self._seen.get(parent)
+        if seen != head.epoch and (superseded or seen is not None):
+            raise self._fenced()
+
+    def _sync(self, writer: Writer) -> Steps[None]:
+        """The next numbers, the index and a base for the next checkpoint, as the journal has them."""
+        head = yield from self.api.run(self.run_id)
+        try:
+            writer.sync(head or {"writer_id": "", "epoch": 0})
+        except ClaimLost as error:
+            self._supersede(writer)
+            raise self._fenced() from error
+        found = yield from self.api.checkpoint(self.run_id)
+        self._check_latest(found, writer.next_checkpoint_seq)
+        self.index = Index.of(found)
+        self.lists = OrderedDict([("", MessageList.of(found))])
+
+    def append(self, writer: Writer, records: Sequence[Record]) -> Steps[None]:
+        """Appends records under the claim."""
+        try:
+            yield from writer.append(records)
+        except Fenced as error:
+            self._supersede(writer)
+            raise self._fenced() from error
+        except Conflict:
+            self.lists.clear()
+            raise
+
+    def put(
+        self, writer: Writer, ns: str, checkpoint_id: str, parent: str | None, metadata: Json,
+        pieces: Sequence[Json], entry: Json,
+    ) -> Steps[None]:  # fmt: skip
+        """Puts a checkpoint under the claim."""
+        number, loop, incarnation = writer.next_journal_seq, new_id(), self.index.incarnation
+        content: Json = {
+            "incarnation": incarnation,
+            "ns": ns,
+            "id": checkpoint_id,
+            "parent": parent,
+            "covers": number,
+            "loop": loop,
+            "metadata": metadata,
+        }
+        correlation = [
+            ("lg.thread", str(incarnation)),
+            ("lg.namespace", digest(incarnation, ns)),
+            ("lg.checkpoint", digest(incarnation, ns, checkpoint_id)),
+        ]
+        record = writer.records.host(FAMILY, "checkpoint", encode(content).encode(), correlation)
+        index = self.index.with_head(Marker(ns, checkpoint_id, parent, number, loop))
+        base = self.lists.get(ns) or next(reversed(self.lists.values()), MessageList())
+        yield from self._append_index(writer, record, loop, index, entry, pieces, base, ns)
+        self._written[ns] = checkpoint_id
+        self._written.move_to_end(ns)
+        if len(self._written) > NAMESPACES_MAX:
+            self._written.popitem(last=False)
+        self._note_seen((ns, checkpoint_id), writer.epoch)
+
+    def _append_index(
+        self, writer: Writer, record: Record, loop: str, index: Index, entry: Json, pieces: Sequence[Json],
+        base: MessageList, ns: str,
+    ) -> Steps[None]:  # fmt: skip
+        """Appends a numbered record, and the loop checkpoint that covers it."""
+        number = writer.next_journal_seq
+        fields: dict[str, Json] = {
+            "checkpoint_seq": writer.next_checkpoint_seq,
+            "covers_journal_seq": number,
+            "session_id": FAMILY,
+        }
+        payload, following = _checkpoint.build(base, loop, pieces, fields, index.state(entry))
+        checkpoint = writer.records.make(payload, record_id=loop)
+        yield from self.append(writer, [{**record, "journal_seq": number}, checkpoint])
+        self.index = index
+        self.lists[ns] = following
+        self.lists.move_to_end(ns)
+        if len(self.lists) > NAMESPACES_MAX:
+            self.lists.popitem(last=False)
+
+    def delete(self, keys: Sequence[tuple[str, str]] | None) -> Steps[None]:
+        """Deletes checkpoints and their writes; `None` deletes the thread. Takes the run over. The lock is held."""
+        writer = yield from self.ready(None)
+        if keys is None:
+            yield from self._append_tombstones(writer, [], Index(self.index.incarnation + 1))
+            return
+        left = {marker.key: marker for marker in (yield from self.all_markers(self.index.incarnation))}
+        for at in range(0, len(keys), DELETE_MAX):
+            some = keys[at : at + DELETE_MAX]
+            for key in some:
+                left.pop(key, None)
+            index = Index(self.index.incarnation)
+            for marker in left.values():
+                index = index.with_head(marker)
+            yield from self._append_tombstones(writer, some, index)
+
+    def _append_tombstones(self, writer: Writer, keys: Sequence[tuple[str, str]], index: Index) -> Steps[None]:
+        parts = [keys[at : at + TOMBSTONE_KEYS_MAX] for at in range(0, len(keys), TOMBSTONE_KEYS_MAX)] or [[]]
+        for some in parts[:-1]:
+            yield from self.append(writer, [self._tombstone(writer, some)])
+        last = self._tombstone(writer, parts[-1])
+        yield from self._append_index(writer, last, new_id(), index, None, [], MessageList(), "")
+        self._written.clear()
+
+    def _tombstone(self, writer: Writer, keys: Sequence[tuple[str, str]]) -> Record:
+        incarnation = self.index.incarnation
+        content: Json = {"incarnation": incarnation, "keys": [list(key) for key in keys]}
+        found_by = {("lg.thread", str(incarnation)): None}
+        for ns, checkpoint_id in keys:
+            found_by["lg.namespace", digest(incarnation, ns)] = None
+            found_by["lg.checkpoint", digest(incarnation, ns, checkpoint_id)] = None
+        return writer.records.host(FAMILY, "tombstone", encode(content).encode(), list(found_by))

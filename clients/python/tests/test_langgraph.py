@@ -1,0 +1,320 @@
+"""Who may write a thread, and what a saver stores."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import operator
+import uuid
+from typing import Annotated, TypedDict
+
+import pytest
+from conftest import command
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from runlog import Config, Fenced
+from runlog._drive import AsyncHttp
+from runlog.langgraph import RunlogSaver
+
+
+class State(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def chain(saver, *nodes):
+    """A graph that runs nodes one after the other; each returns what it adds to the log."""
+    graph = StateGraph(State)
+    before = START
+    for node in nodes:
+        graph.add_node(node.__name__, node)
+        graph.add_edge(before, node.__name__)
+        before = node.__name__
+    graph.add_edge(before, END)
+    return graph.compile(checkpointer=saver)
+
+
+@pytest.fixture
+def prefix():
+    return f"{uuid.uuid4()}/"
+
+
+@pytest.fixture
+def config():
+    return {"configurable": {"thread_id": "t 1"}}
+
+
+async def one(state: State):
+    return {"log": ["one"]}
+
+
+async def two(state: State):
+    return {"log": ["two"]}
+
+
+def gate():
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def waiting(state: State):
+        reached.set()
+        await go.wait()
+        return {"log": ["waited"]}
+
+    return waiting, reached, go
+
+
+def forks(checkpoints):
+    parents = [c.parent_config["configurable"]["checkpoint_id"] for c in checkpoints if c.parent_config]
+    return len(parents) - len(set(parents))
+
+
+async def history(saver, config):
+    return [c async for c in saver.alist({"configurable": {**config["configurable"], "checkpoint_ns": ""}})]
+
+
+def anomalies(url, run):
+    return json.loads(command(url, "anomalies", "--run", run, "--json").stdout)["anomalies"]
+
+
+async def test_a_superseded_saver_is_fenced_and_the_chain_does_not_fork(url, prefix, config):
+    waiting, reached, go = gate()
+    async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        old = asyncio.ensure_future(chain(a, one, waiting, two).ainvoke({"log": ["old"]}, config))
+        await reached.wait()
+        await chain(b, one, two).ainvoke({"log": ["new"]}, config)
+        # Reading does not give the thread back to the loop that lost it.
+        await chain(a, one).aget_state(config)
+        async for _ in chain(a, one).aget_state_history(config):
+            pass
+        go.set()
+        with pytest.raises(Fenced) as error:
+            await old
+        assert error.value.action == "stop"
+        assert forks(await history(b, config)) == 0
+        state = await chain(b, one, two).aget_state(config)
+        assert state.values["log"] == ["old", "one", "new", "one", "two"] and state.next == ()
+        # A new loop of the old saver reads the thread, and goes on.
+        await chain(a, one).ainvoke({"log": ["again"]}, config)
+        assert (await chain(b, one).aget_state(config)).values["log"][-2:] == ["again", "one"]
+        assert forks(await history(a, config)) == 0
+
+
+async def test_workers_take_turns_on_a_thread(url, prefix, config):
+    savers = [RunlogSaver.connect(url, prefix=prefix) for _ in range(4)]
+    for saver in savers:
+        await saver.__aenter__()
+    for turn in range(8):
+        await chain(savers[turn % 4], one).ainvoke({"log": [str(turn)]}, config)
+    await chain(savers[3], one).ainvoke({"log": ["8"]}, config)
+    log = (await chain(savers[0], one).aget_state(config)).values["log"]
+    assert log == [entry for turn in range(9) for entry in (str(turn), "one")]
+    assert forks(await history(savers[1], config)) == 0
+    # One claim for each turn, and none for the saver that had the last one.
+    assert json.loads(command(url, "recover", f"{prefix}t 1", "--json").stdout)["epoch"] == 8
+    assert anomalies(url, f"{prefix}t 1") == []
+    for saver in savers:
+        await saver.__aexit__()
+
+
+async def test_a_thread_is_read_and_updated_while_its_loop_runs_and_claimed_once(url, prefix, config):
+    waiting, reached, go = gate()
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        graph = chain(saver, one, waiting, two)
+        task = asyncio.ensure_future(graph.ainvoke({"log": ["start"]}, config))
+        await reached.wait()
+        assert (await graph.aget_state(config)).next == ("waiting",)
+        await graph.aupdate_state(config, {"log": ["from outside"]}, as_node="one")
+        go.set()
+        assert (await task)["log"] == ["start", "one", "waited", "two"]
+        assert json.loads(command(url, "recover", f"{prefix}t 1", "--json").stdout)["epoch"] == 1
+
+
+async def test_parallel_subgraphs_with_memories_of_their_own(url, prefix, config):
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        sub = StateGraph(State)
+        sub.add_node("one", one)
+        sub.add_node("two", two)
+        sub.add_edge(START, "one")
+        sub.add_edge("one", "two")
+        graph = StateGraph(State)
+        names = [f"sub{n}" for n in range(40)]
+        for name in names:
+            graph.add_node(name, sub.compile(checkpointer=True))
+            graph.add_edge(START, name)
+        compiled = graph.compile(checkpointer=saver)
+        await compiled.ainvoke({"log": []}, config)
+        result = await compiled.ainvoke({"log": ["x"]}, config)
+        assert result["log"].count("x") >= 1
+        for name in (names[0], names[-1]):
+            found = await saver.aget_tuple({"configurable": {**config["configurable"], "checkpoint_ns": name}})
+            assert found is not None and found.checkpoint["channel_values"]["log"][-2:] == ["one", "two"]
+        assert json.loads(command(url, "recover", f"{prefix}t 1", "--json").stdout)["epoch"] == 1
+        assert anomalies(url, f"{prefix}t 1") == []
+
+
+async def test_two_savers_that_write_without_turns_make_one_chain(url, prefix, config):
+    async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        await chain(a, one).ainvoke({"log": ["first"]}, config)
+        for _ in range(4):
+            outcomes = await asyncio.gather(
+                *(chain(saver, one, two).ainvoke({"log": ["both"]}, config) for saver in (a, b)), return_exceptions=True
+            )
+            assert all(isinstance(outcome, dict | Fenced) for outcome in outcomes)
+            assert any(isinstance(outcome, dict) for outcome in outcomes)
+        assert forks(await history(a, config)) == 0
+
+
+async def test_writes_that_langgraph_ignores_leave_no_anomaly(url, prefix, config):
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        stored = await saver.aput({"configurable": {**config["configurable"], "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
+        for value in ("first", "second"):
+            await saver.aput_writes(stored, [("ch", value), ("__error__", value)], "task")
+        found = await saver.aget_tuple(stored)
+        assert sorted(w[1:] for w in found.pending_writes) == [("__error__", "second"), ("ch", "first")]
+        assert anomalies(url, f"{prefix}t 1") == []
+
+
+async def test_writes_arrive_before_the_checkpoint_that_comes_after_them(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        stored = await saver.aput(place, empty_checkpoint(), {}, {})
+        writes = [asyncio.ensure_future(saver.aput_writes(stored, [("ch", n)], f"task {n}")) for n in range(10)]
+        await asyncio.gather(asyncio.ensure_future(saver.aput(stored, empty_checkpoint(), {}, {})), *writes)
+    lines = command(url, "show", f"{prefix}t 1", "--json").stdout.strip().split("\n")
+    kinds = [(json.loads(line)["payload"] or {}).get("payload_type") for line in lines]
+    assert [kind for kind in kinds if kind] == ["checkpoint", *["writes"] * 10, "checkpoint"]
+
+
+async def test_a_deleted_thread_starts_again_with_the_same_ids(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        checkpoint = {**empty_checkpoint(), "channel_values": {"a": 1}, "channel_versions": {"a": 1}}
+        for value in (1, 2, 3):
+            checkpoint["channel_values"] = {"a": value}
+            stored = await saver.aput(place, checkpoint, {"step": value}, {"a": 1})
+            await saver.aput_writes(stored, [("ch", value)], "task")
+            async with RunlogSaver.connect(url, prefix=prefix) as other:
+                found = await other.aget_tuple(stored)
+                assert found.checkpoint["channel_values"] == {"a": value}
+                assert [w[2] for w in found.pending_writes] == [value]
+                assert len(await history(other, config)) == 1
+            await saver.adelete_thread("t 1")
+            assert await saver.aget_tuple(stored) is None and await saver.aget_tuple(config) is None
+        assert anomalies(url, f"{prefix}t 1") == []
+
+
+async def test_a_value_of_more_than_a_mebibyte_is_given_back(url, prefix, config):
+    large = "x" * (3 << 20)
+
+    async def node(state: State):
+        return {"log": [large]}
+
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        await chain(saver, node, one).ainvoke({"log": []}, config)
+        async with RunlogSaver.connect(url, prefix=prefix) as other:
+            assert (await chain(other, node, one).aget_state(config)).values["log"] == [large, "one"]
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Counting(AsyncHttp):
+    sent = 0
+
+    async def send(self, request):
+        self.sent += len(request.body or b"")
+        return await super().send(request)
+
+
+async def test_each_message_is_stored_once(url, prefix, config):
+    async def answer(state: Chat):
+        return {"messages": [AIMessage("y" * 500)]}
+
+    graph = StateGraph(Chat)
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        driver = saver._shared.async_
+        await driver.transport.close()
+        driver.transport = counting = Counting(Config(url))
+        compiled, sizes = graph.compile(checkpointer=saver), []
+        for turn in range(30):
+            before = counting.sent
+            await compiled.ainvoke({"messages": [HumanMessage(f"{turn}" + "x" * 500)]}, config)
+            sizes.append(counting.sent - before)
+        assert max(sizes[25:]) < 1.15 * max(sizes[2:6]), sizes
+        assert len((await compiled.aget_state(config)).values["messages"]) == 60
+
+
+async def test_a_checkpoint_that_did_not_arrive_whole_is_not_shown(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+
+    class CutOff(AsyncHttp):
+        async def send(self, request):
+            body = json.loads(request.body) if request.body else None
+            if isinstance(body, list):
+                request = type(request)(request.method, request.path, json.dumps(body[0]).encode(), request.headers)
+                await super().send(request)
+                raise KeyboardInterrupt
+            return await super().send(request)
+
+    async with RunlogSaver.connect(url, prefix=prefix) as saver, RunlogSaver.connect(url, prefix=prefix) as other:
+        first = await saver.aput(place, empty_checkpoint(), {}, {})
+        driver = saver._shared.async_
+        await driver.transport.close()
+        driver.transport = CutOff(Config(url))
+        with pytest.raises(KeyboardInterrupt):
+            await saver.aput(first, empty_checkpoint(), {}, {})
+        assert [c.config for c in await history(other, config)] == [first]
+        assert (await other.aget_tuple(config)).config == first
+        # The same object sends it again before anything else.
+        await driver.transport.close()
+        driver.transport = AsyncHttp(Config(url))
+        await saver.aput(first, empty_checkpoint(), {}, {})
+        assert len(await history(other, config)) == 3
+
+
+def test_a_sync_graph(url, prefix, config):
+    def step(state: State):
+        return {"log": ["step"]}
+
+    with RunlogSaver.connect(url, prefix=prefix) as saver:
+        graph = chain(saver, step)
+        graph.invoke({"log": ["a"]}, config)
+        assert graph.invoke({"log": ["b"]}, config)["log"] == ["a", "step", "b", "step"]
+        assert len(list(graph.get_state_history(config))) == 6
+        assert len(list(saver.list(None, limit=2))) == 2
+        past = list(graph.get_state_history(config))[3]
+        assert graph.invoke(None, past.config)["log"] == past.values["log"]
+        saver.delete_thread("t 1")
+        assert graph.get_state(config).values == {}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
+def test_a_put_that_is_interrupted_at_any_request_leaves_a_saver_that_goes_on(url, prefix, after):
+    from faults import Interrupted, SyncFaults, interrupt
+
+    place = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    for at in range(1, 9):
+        with RunlogSaver.connect(url, prefix=f"{prefix}{at}/") as saver:
+            saver._shared.sync.transport.close()
+            faults = saver._shared.sync.transport = SyncFaults(Config(url))
+            faults.arm(at, after, interrupt)
+            found, checkpoint = None, empty_checkpoint()
+            checkpoint["channel_values"] = {"a": [1, 2, 3]}
+            interrupted = 0
+            for _ in range(3):
+                try:
+                    stored = saver.put(place, checkpoint, {}, {})
+                    saver.put_writes(stored, [("ch", 1)], "task")
+                    found = saver.get_tuple(place)
+                    break
+                except Interrupted:
+                    interrupted += 1
+            assert interrupted == 1 or at > 6
+            assert found.checkpoint["channel_values"] == {"a": [1, 2, 3]}
+            assert [w[2] for w in found.pending_writes] == [1]
+
+

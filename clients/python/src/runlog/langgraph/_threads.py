@@ -105,6 +105,11 @@ class Head:
     next_checkpoint_seq: int
     index: Index
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """It changes with every claim and every checkpoint."""
+        return self.epoch, self.next_checkpoint_seq
+
 
 def digest(*parts: object) -> str:
     """The value of a correlation entry: short, whatever the parts are."""
@@ -121,8 +126,8 @@ class Thread:
         """A claim whose answer was lost: sent again, it is the same claim."""
         self.index = Index()
         self.lists: OrderedDict[str, MessageList] = OrderedDict()
-        self._seen: OrderedDict[Key, int] = OrderedDict()
-        """The run's epoch when a checkpoint was last read."""
+        self._seen: OrderedDict[Key, tuple[int, int]] = OrderedDict()
+        """The run's epoch and its next checkpoint's number when a checkpoint was last read."""
         self._written: OrderedDict[str, str] = OrderedDict()
         """The last checkpoint of each namespace that this object wrote under its claim."""
         self._stale: set[Key] = set()
@@ -160,10 +165,10 @@ class Thread:
         if latest:
             self._stale.discard(key)
         if key not in self._stale:
-            self._note_seen(key, head.epoch)
+            self._note_seen(key, head.version)
 
-    def _note_seen(self, key: Key, epoch: int) -> None:
-        self._seen[key] = epoch
+    def _note_seen(self, key: Key, version: tuple[int, int]) -> None:
+        self._seen[key] = version
         self._seen.move_to_end(key)
         if len(self._seen) > SEEN_MAX:
             self._seen.popitem(last=False)
@@ -293,7 +298,8 @@ class Thread:
             self._seen.pop(parent, None)
             raise self._fenced()
         seen = self._seen.get(parent)
-        if seen != head.epoch and (superseded or seen is not None):
+        # A claim or a checkpoint of another writer came after the read.
+        if seen != head.version and (superseded or seen is not None):
             raise self._fenced()
 
     def _sync(self, writer: Writer) -> Steps[None]:
@@ -348,7 +354,7 @@ class Thread:
         self._written.move_to_end(ns)
         if len(self._written) > NAMESPACES_MAX:
             self._written.popitem(last=False)
-        self._note_seen((ns, checkpoint_id), writer.epoch)
+        self._note_seen((ns, checkpoint_id), (writer.epoch, writer.next_checkpoint_seq))
 
     def _append_index(
         self, writer: Writer, record: Record, loop: str, index: Index, entry: Json, pieces: Sequence[Json],

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from conftest import TOP
+
 from runlog._json import Refused, canonical, canonical_text, encode, fingerprint
 from runlog._json import args_sha256 as hash_of
 

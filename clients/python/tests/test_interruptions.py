@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 
 import pytest
 from conftest import command
 from faults import AsyncFaults, Interrupted, SyncFaults, interrupt, lost, refused
+
 from runlog import Config, Error, ReconcileRequired
 from runlog.aio import Runlog
 from runlog.sync import Runlog as SyncRunlog
@@ -113,10 +115,10 @@ async def test_a_task_that_is_cancelled_at_any_request_leaves_a_handle_that_goes
 
             faults.arm(at, after)
             for operation in (
-                lambda: run.call("find", {"to": "LHR"}, effect),
-                lambda: run.checkpoint(MESSAGES, {"step": 1}),
-                lambda: run.call("book", {"seats": 2}, effect, key="k"),
-                lambda: run.turn("user", "thanks"),
+                functools.partial(run.call, "find", {"to": "LHR"}, effect),
+                functools.partial(run.checkpoint, MESSAGES, {"step": 1}),
+                functools.partial(run.call, "book", {"seats": 2}, effect, key="k"),
+                functools.partial(run.turn, "user", "thanks"),
             ):
                 task = asyncio.ensure_future(operation())
                 try:
@@ -153,10 +155,8 @@ async def test_a_call_that_is_cancelled_while_its_effect_runs_blocks_new_calls_u
             with pytest.raises(ReconcileRequired) as refusal:
                 await run.call(tool, {"sum": 1}, never)
         call = refusal.value.call
-        done = command(
-            url, "effects", "resolve", run_id, call, "--done", '{"paid": 1}', "--who", "jo", "--why", "the bank says so",
-            "--yes",
-        )  # fmt: skip
+        decision = ("--done", '{"paid": 1}', "--who", "jo", "--why", "the bank says so", "--yes")
+        done = command(url, "effects", "resolve", run_id, call, *decision)
         assert done.returncode == 0, done.stderr
         assert (await run.call("pay", {"sum": 1}, never)).result == {"paid": 1}
 

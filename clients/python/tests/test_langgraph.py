@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
+
 from runlog import Config, Fenced
 from runlog._drive import AsyncHttp
 from runlog.langgraph import RunlogSaver
@@ -167,7 +168,9 @@ async def test_two_savers_that_write_without_turns_make_one_chain(url, prefix, c
 
 async def test_writes_that_langgraph_ignores_leave_no_anomaly(url, prefix, config):
     async with RunlogSaver.connect(url, prefix=prefix) as saver:
-        stored = await saver.aput({"configurable": {**config["configurable"], "checkpoint_ns": ""}}, empty_checkpoint(), {}, {})
+        stored = await saver.aput(
+            {"configurable": {**config["configurable"], "checkpoint_ns": ""}}, empty_checkpoint(), {}, {}
+        )
         for value in ("first", "second"):
             await saver.aput_writes(stored, [("ch", value), ("__error__", value)], "task")
         found = await saver.aget_tuple(stored)
@@ -316,5 +319,3 @@ def test_a_put_that_is_interrupted_at_any_request_leaves_a_saver_that_goes_on(ur
             assert interrupted == 1 or at > 6
             assert found.checkpoint["channel_values"] == {"a": [1, 2, 3]}
             assert [w[2] for w in found.pending_writes] == [1]
-
-

@@ -5,12 +5,19 @@ from __future__ import annotations
 import uuid
 
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+
 from runlog.langgraph import RunlogSaver
 
 COUNTS = {
-    "put": 17, "put_writes": 10, "get_tuple": 10, "list": 16, "delete_thread": 5, "delete_for_runs": 7, "copy_thread": 8,
+    "put": 17,
+    "put_writes": 10,
+    "get_tuple": 10,
+    "list": 16,
+    "delete_thread": 5,
+    "delete_for_runs": 7,
+    "copy_thread": 8,
     "prune": 8,
-}  # fmt: skip
+}
 
 
 async def test_the_conformance_suite_detects_eight_capabilities_and_passes_81_of_81(url, capsys):

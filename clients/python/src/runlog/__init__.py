@@ -13,9 +13,29 @@ from ._tool import AsyncTool, SyncTool, current_run, tool
 from .aio import Run, Runlog, connect
 from .config import Config
 from .errors import (
-    Action, Active, ClaimLost, Conflict, Error, Failed, Fenced, Forbidden, Forked, Happened, Internal, Invalid,
-    MissingContent, NotFound, Overloaded, PartitionStopped, ReconcileRequired, Stale, TooLarge, Unauthenticated,
-    Unavailable, Unknown, Usage,
+    Action,
+    Active,
+    ClaimLost,
+    Conflict,
+    Error,
+    Failed,
+    Fenced,
+    Forbidden,
+    Forked,
+    Happened,
+    Internal,
+    Invalid,
+    MissingContent,
+    NotFound,
+    Overloaded,
+    PartitionStopped,
+    ReconcileRequired,
+    Stale,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    Unknown,
+    Usage,
 )  # fmt: skip
 
 __all__ = [

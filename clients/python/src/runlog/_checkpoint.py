@@ -84,7 +84,12 @@ def build(
             draft.own.append(message)
             draft.new_bytes += size
         draft.add(False, own)
-    payload: dict[str, Json] = {"type": "loop_checkpoint", "checkpoint_id": checkpoint_id, **fields, "schema_version": 1}
+    payload: dict[str, Json] = {
+        "type": "loop_checkpoint",
+        "checkpoint_id": checkpoint_id,
+        **fields,
+        "schema_version": 1,
+    }
     on_base = draft.new_bytes + SPAN_BYTES * len(draft.spans) + BASE_BYTES < sum(sizes)
     if base.checkpoint_id is not None and on_base:
         payload["base"] = base.checkpoint_id

@@ -25,7 +25,17 @@ from ._session import Session
 from ._wire import Acquire, Perform, Steps
 from ._writer import took_effect
 from .errors import (
-    Action, Conflict, Error, Failed, Fenced, Happened, Invalid, MissingContent, ReconcileRequired, Stale, Unavailable,
+    Action,
+    Conflict,
+    Error,
+    Failed,
+    Fenced,
+    Happened,
+    Invalid,
+    MissingContent,
+    ReconcileRequired,
+    Stale,
+    Unavailable,
     Unknown,
 )  # fmt: skip
 
@@ -64,7 +74,7 @@ class Ends:
 
     def failure(self, error: Exception) -> Failed | None:
         """The failure to record. `None` if it may have happened."""
-        if isinstance(error, Unknown) or isinstance(error, self.unknown_on):
+        if isinstance(error, (Unknown, *self.unknown_on)):
             return None
         if isinstance(error, Failed):
             return error
@@ -122,7 +132,9 @@ class Gate:
         session = self.session
         session.check_process()
         if not (yield Acquire(session.slots, self.config.deadline)):
-            message = f"timed out waiting for one of the {self.config.calls_max} calls in flight on run {session.run_id}"
+            message = (
+                f"timed out waiting for one of the {self.config.calls_max} calls in flight on run {session.run_id}"
+            )
             raise Unavailable(message, run_id=session.run_id)
         return Slot(session.slots.release)
 
@@ -302,7 +314,10 @@ class Gate:
             payload = {"type": "tool_call_failed", "error_kind": failure.kind, "error_message": message}
         else:
             value = to_json(result)
-            payload = {"type": "tool_call_completed", "result": redaction.json(self.tool, value) if redaction else value}
+            payload = {
+                "type": "tool_call_completed",
+                "result": redaction.json(self.tool, value) if redaction else value,
+            }
         payload["request_record_id"] = request
         return self.session.writer.records.make(payload), len(encode(payload))
 
@@ -316,9 +331,7 @@ class Gate:
             found.happened = Happened.UNRECORDED
             return found
         message = f"the effect of call {flight.call.id} of {self.tool} may have happened: {why}; its key makes it safe to retry"
-        return Unavailable(
-            message, happened=Happened.UNRECORDED, run_id=self.session.run_id, record_id=flight.call.id
-        )
+        return Unavailable(message, happened=Happened.UNRECORDED, run_id=self.session.run_id, record_id=flight.call.id)
 
     def _reconcile(self, call: str, tool: str, why: str, pending: PendingCall | None = None) -> ReconcileRequired:
         run_id = self.session.run_id

@@ -156,12 +156,17 @@ def to_json(value: object) -> Json:
         return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         members = cast("Mapping[object, object]", value)
-        if any(not isinstance(key, str) for key in members):
-            raise Invalid("a JSON object has text as keys only")
-        return {str(key): to_json(member) for key, member in members.items()}
+        named: dict[str, Json] = {}
+        for key, member in members.items():
+            if not isinstance(key, str):
+                raise Invalid("a JSON object has text as keys only")
+            named[key] = to_json(member)
+        return named
     if isinstance(value, list | tuple):
         return [to_json(element) for element in cast("Sequence[object]", value)]
-    raise Invalid(f"a value of type {type(value).__qualname__} has no JSON; pass a dataclass, a model or JSON")
+    raise Invalid(
+        f"a value of type {type(cast(object, value)).__qualname__} has no JSON; pass a dataclass, a model or JSON"
+    )
 
 
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -1,8 +1,8 @@
 """The core of a handle on a run: one operation at a time, each after what earlier ones left behind is settled.
 
-    operation ─▶ lock ─▶ make_ready: send unacknowledged records again
-                           │         settle interrupted calls, record released results
-                           └─▶ append
+operation ─▶ lock ─▶ make_ready: send unacknowledged records again
+                       │         settle interrupted calls, record released results
+                       └─▶ append
 """
 
 from __future__ import annotations

@@ -76,9 +76,11 @@ class AsyncTool(_Tool[A, R]):
         run, args = self._bound(run, args)
         if run is None:
             return await self.function(Call(new_id(), 1, self.key_of(args)), args)
-        answer = await run.call(
-            self.name, args, lambda call: self.function(call, args), key=self.key_of(args), ends=self.ends
-        )
+
+        def effect(call: Call) -> Any:
+            return self.function(call, args)
+
+        answer = await run.call(self.name, args, effect, key=self.key_of(args), ends=self.ends)
         return self.answer(answer)
 
 
@@ -93,18 +95,18 @@ class SyncTool(_Tool[A, R]):
         run, args = self._bound(run, args)
         if run is None:
             return self.function(Call(new_id(), 1, self.key_of(args)), args)
-        answer = run.call(
-            self.name, args, lambda call: self.function(call, args), key=self.key_of(args), ends=self.ends
-        )
+
+        def effect(call: Call) -> Any:
+            return self.function(call, args)
+
+        answer = run.call(self.name, args, effect, key=self.key_of(args), ends=self.ends)
         return self.answer(answer)
 
 
 class _Decorator:
     """What `tool(…)` returns."""
 
-    def __init__(
-        self, name: str | None, key: Callable[[Any], str | None] | None, ends: Ends, strict: bool
-    ) -> None:
+    def __init__(self, name: str | None, key: Callable[[Any], str | None] | None, ends: Ends, strict: bool) -> None:
         self._options = (name, key, ends, strict)
 
     @overload

@@ -101,7 +101,9 @@ class Writer:
     def not_writer_in(self, seen: int) -> Error:
         """The error where an answer names another writer: the run is lost, unless the answer is older than the claim."""
         if seen < self.epoch:
-            message = f"an answer about run {self.run_id} is of epoch {seen}, older than this handle's {self.epoch}; retry"
+            message = (
+                f"an answer about run {self.run_id} is of epoch {seen}, older than this handle's {self.epoch}; retry"
+            )
             return Stale(message, run_id=self.run_id)
         return self.lose(ClaimLost(f"another process claimed run {self.run_id}", run_id=self.run_id))
 
@@ -125,7 +127,9 @@ class Writer:
         """The error for a refused record."""
         record_id, reason = str(record["record_id"]), str(outcome.get("reason"))
         if reason == "fenced":
-            message = f"record {record_id} of run {self.run_id} was refused as fenced; another process took the run over"
+            message = (
+                f"record {record_id} of run {self.run_id} was refused as fenced; another process took the run over"
+            )
             return Fenced(message, run_id=self.run_id, record_id=record_id)
         message = f"record {record_id} of run {self.run_id} was refused as {reason}: {outcome.get('detail') or ''}"
         return Conflict(message, run_id=self.run_id, record_id=record_id, problem={"reason": reason})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
@@ -97,7 +97,7 @@ class Runlog:
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
-    ) -> AsyncIterator[Run]:
+    ) -> AsyncGenerator[Run, None]:
         """As `open`; inside, tools find the run by themselves. Leaving it never ends the run."""
         run = await self.open(
             run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved
@@ -126,5 +126,6 @@ class Runlog:
 def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
     """A connection to the server at `url`; the settings are those of `Config`. Nothing is sent before the first operation."""
     return Runlog(Config(url, **settings))
+
 
 __all__ = ["Run", "Runlog", "connect", "tool"]

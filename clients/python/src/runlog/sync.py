@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Unpack
 
@@ -97,11 +97,9 @@ class Runlog:
         unless_active: float | None = None,
         from_start: bool = False,
         allow_unresolved: bool = False,
-    ) -> Iterator[Run]:
+    ) -> Generator[Run, None, None]:
         """As `open`; inside, tools find the run by themselves. Leaving it never ends the run."""
-        run = self.open(
-            run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved
-        )
+        run = self.open(run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved)
         token = current_run.set(run)
         try:
             yield run
@@ -126,5 +124,6 @@ class Runlog:
 def connect(url: str, **settings: Unpack[Settings]) -> Runlog:
     """A connection to the server at `url`; the settings are those of `Config`. Nothing is sent before the first operation."""
     return Runlog(Config(url, **settings))
+
 
 __all__ = ["Run", "Runlog", "connect", "tool"]

@@ -12,7 +12,11 @@ from typing import Any, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple,
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
 )  # fmt: skip
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -209,13 +213,21 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     # Writing
 
     def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint. Raises `Fenced` if another saver took the thread over."""
         return self._drive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
         return await self._adrive(_store.put(self._of(config), self.serde, config, checkpoint, metadata))

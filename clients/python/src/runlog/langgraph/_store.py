@@ -9,7 +9,11 @@ from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP, Checkpoint, CheckpointMetadata, CheckpointTuple, get_serializable_checkpoint_metadata,
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_serializable_checkpoint_metadata,
 )  # fmt: skip
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -61,10 +65,12 @@ def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[J
     pieces: list[Json] = []
     layout: list[Json] = []
     for name, value in values.items():
-        items = cast("list[Any]", value) if type(value) is list and len(cast("list[Any]", value)) <= ITEMS_MAX else None
-        found = [dump(serde, item) for item in items] if items is not None else [dump(serde, value)]
+        # A subclass of list is a value of its own.
+        items = [value] if type(value) is not list else cast("list[Any]", value)
+        split = items is value and len(items) <= ITEMS_MAX
+        found = [dump(serde, item) for item in items] if split else [dump(serde, value)]
         pieces += found
-        layout.append([name, items is not None, len(found)])
+        layout.append([name, split, len(found)])
     return pieces, layout
 
 
@@ -80,7 +86,11 @@ def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> 
 
 
 def put(
-    thread: Thread, serde: SerializerProtocol, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    thread: Thread,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
 ) -> Steps[RunnableConfig]:
     """Puts a checkpoint."""
     target, checkpoint_id = Target.of(config), checkpoint["id"]

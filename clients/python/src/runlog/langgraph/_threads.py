@@ -15,7 +15,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from .. import _checkpoint
 from .._api import Api, Object, query, run_path
@@ -72,10 +72,11 @@ class Index:
     def of(checkpoint: Object | None) -> Index:
         """From the state of the run's latest loop checkpoint."""
         state: Any = checkpoint and checkpoint.get("state")
-        if not isinstance(state, dict) or FAMILY not in state:
+        found: Any = cast("dict[str, Any]", state).get(FAMILY) if isinstance(state, dict) else None
+        if found is None:
             return Index(more=checkpoint is not None)
-        found: Any = state[FAMILY]
-        heads = {ns: (head[0], head[1], head[2]) for ns, head in found["heads"].items()}
+        stored: dict[str, list[Any]] = found["heads"]
+        heads = {ns: (str(head[0]), int(head[1]), str(head[2])) for ns, head in stored.items()}
         return Index(found["incarnation"], heads, found["more"])
 
     def state(self, entry: Json) -> Json:
@@ -243,7 +244,9 @@ class Thread:
     def _content(self, line: Object) -> tuple[str, Object]:
         record: Object | None = line.get("record")
         if record is None:
-            message = f"record {line['record_id']} of run {self.run_id} cannot be read: its content is lost or was removed"
+            message = (
+                f"record {line['record_id']} of run {self.run_id} cannot be read: its content is lost or was removed"
+            )
             raise MissingContent(message, run_id=self.run_id, record_id=line["record_id"])
         payload = record["payload"]
         return payload["payload_type"], json.loads(bytes.fromhex(payload["bytes"]))

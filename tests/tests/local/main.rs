@@ -13,6 +13,7 @@ mod disk_full;
 mod documents;
 mod foreign_golden;
 mod foreign_openapi;
+mod foreign_python_client;
 mod gate;
 mod handles;
 mod http_answers;

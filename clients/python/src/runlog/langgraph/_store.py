@@ -65,13 +65,17 @@ def pieces_of(serde: SerializerProtocol, values: dict[str, Any]) -> tuple[list[J
     pieces: list[Json] = []
     layout: list[Json] = []
     for name, value in values.items():
-        # A subclass of list is a value of its own.
-        items = [value] if type(value) is not list else cast("list[Any]", value)
-        split = items is value and len(items) <= ITEMS_MAX
-        found = [dump(serde, item) for item in items] if split else [dump(serde, value)]
+        items = _items(value)
+        found = [dump(serde, item) for item in items] if items is not None else [dump(serde, value)]
         pieces += found
-        layout.append([name, split, len(found)])
+        layout.append([name, items is not None, len(found)])
     return pieces, layout
+
+
+def _items(value: object) -> list[object] | None:
+    """The items of a list that is stored item by item. A subclass of list is a value of its own."""
+    items = cast("list[object]", value) if type(value) is list else None
+    return items if items is not None and len(items) <= ITEMS_MAX else None
 
 
 def values_of(serde: SerializerProtocol, pieces: Sequence[Any], layout: Any) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""What README and examples show runs as it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import runlog
+from conftest import TOP
+
+CLIENT = TOP / "clients" / "python"
+
+
+def blocks(file: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def run(url: str, program: str | Path) -> str:
+    arguments = [program] if isinstance(program, Path) else ["-c", program]
+    environment = {**os.environ, "RUNLOG_SERVER": url}
+    ended = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_programs_of_the_readme_run_and_book_once(url):
+    agent, plain, graph = blocks(CLIENT / "README.md")
+    assert agent == (CLIENT / "examples" / "quickstart.py").read_text(encoding="utf-8").split('"""\n\n', 1)[1]
+    assert run(url, agent) == "booking with the key trip-3-HAT136\n{'booking': 'B-1009'}\n"
+    assert run(url, agent) == "{'booking': 'B-1009'}\n"
+    assert run(url, plain) == "HAT136\n"
+    assert run(url, graph) == "{'log': ['to London', 'found HAT136']}\n"
+
+
+def test_the_main_readme_shows_the_same_agent():
+    assert blocks(CLIENT / "README.md")[0] in blocks(TOP / "README.md")
+
+
+def test_the_killed_graph_goes_on_where_it_was(url):
+    out = run(url, CLIENT / "examples" / "langgraph_killed.py")
+    assert out.count("`find` runs") == 1 and "it was killed" in out
+    assert "['found HAT136', 'booked B-1009']\nit ended with 0" in out
+
+
+def test_the_interrupted_payment_is_not_made_again(url):
+    out = run(url, CLIENT / "examples" / "reconcile.py").split("\n")
+    assert [line.split(":")[0] for line in out[:3]] == ["failed, for good", "unrecorded, operator", "nothing, operator"]
+
+
+def test_the_package_says_that_it_is_typed():
+    assert Path(runlog.__file__).with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize("url", ["ftp://host", "http://", "http://user:secret@host", "nothing"])
+def test_what_is_not_a_servers_url_is_refused(url):
+    with pytest.raises(runlog.Usage):
+        runlog.connect(url)
+
+
+def test_a_token_does_not_leave_the_machine_in_clear(monkeypatch, tmp_path):
+    with pytest.raises(runlog.Usage):
+        runlog.Config("http://journal.example", token="secret")
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("RUNLOG_TOKEN_FILE", str(tmp_path / "token"))
+    assert runlog.Config("https://journal.example").read_token() == "secret"
+    assert "secret" not in repr(runlog.Config("https://journal.example", token="secret"))
+    with pytest.raises(runlog.Usage):
+        runlog.Config("http://journal.example")

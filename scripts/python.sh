@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments are pytest's
+# python.sh lint                 checks its format, lints and types
+# python.sh run FILE [ARG...]    runs a program with the client, as an example
+# python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
+# Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
+set -euo pipefail
+# shellcheck source=scripts/env.sh
+. "$(dirname "$0")/env.sh"
+client=$top/clients/python
+
+python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' || die "the Python client needs Python 3.11 or newer"
+version=$(python3 -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])')
+
+# Prints the interpreter of the environment.
+environment() {
+  local recipe folder
+  recipe=$({ echo "$version"; cat "$client/requirements.txt"; } | sha256sum | cut -c 1-16)
+  folder=$cache/python-client-$recipe
+  mkdir -p "$cache"
+  # Two runs may come here at once. What a killed one left half made is not marked as ready.
+  exec 9>"$folder.lock"
+  flock -w 600 9
+  if [ ! -e "$folder/ready" ]; then
+    rm -rf "$folder"
+    {
+      timeout 120 python3 -m venv "$folder"
+      timeout 500 "$folder/bin/python" -m pip install -q --disable-pip-version-check --require-hashes \
+        -r "$client/requirements.txt"
+    } </dev/null >&2
+    touch "$folder/ready"
+  fi
+  exec 9>&-
+  echo "$folder/bin/python"
+}
+
+mode=${1:-test}
+shift || true
+if [ "$mode" = lock ]; then
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  python3 -m venv "$folder"
+  "$folder/bin/pip" install -q pip-tools
+  cd "$client"
+  "$folder/bin/pip-compile" -q --upgrade --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+    --no-emit-index-url --no-emit-trusted-host --no-emit-find-links -o requirements.txt requirements.in
+  exit
+fi
+
+python=$(environment)
+export PYTHONDONTWRITEBYTECODE=1
+case $mode in
+  lint)
+    cd "$client"
+    "$python" -m ruff format --no-cache --check . >&2
+    "$python" -m ruff check --no-cache . >&2
+    "$(dirname "$python")/basedpyright" --pythonpath "$python" >&2
+    ;;
+  test)
+    # The package as a user installs it, not the source folder.
+    installed=$(mktemp -d)
+    trap 'rm -rf "$installed"' EXIT
+    "$python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target "$installed" "$client" >&2
+    cd "$client"
+    PYTHONPATH=$installed timeout --kill-after=10 280 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
+    ;;
+  run) PYTHONPATH=$client/src exec "$python" "$@" ;;
+  *) die "usage: $0 test|lint|run|lock" ;;
+esac

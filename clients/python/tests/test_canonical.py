@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from conftest import TOP
 
+from conftest import TOP
 from runlog._json import Refused, canonical, canonical_text, encode, fingerprint
 from runlog._json import args_sha256 as hash_of
 

@@ -7,9 +7,9 @@ import functools
 import json
 
 import pytest
+
 from conftest import command
 from faults import AsyncFaults, Interrupted, SyncFaults, interrupt, lost, refused
-
 from runlog import Config, Error, ReconcileRequired
 from runlog.aio import Runlog
 from runlog.sync import Runlog as SyncRunlog

@@ -9,12 +9,12 @@ import uuid
 from typing import Annotated, TypedDict
 
 import pytest
-from conftest import command
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
+from conftest import command
 from runlog import Config, Fenced
 from runlog._drive import AsyncHttp
 from runlog.langgraph import RunlogSaver
@@ -272,11 +272,13 @@ async def test_a_checkpoint_that_did_not_arrive_whole_is_not_shown(url, prefix, 
             await saver.aput(first, empty_checkpoint(), {}, {})
         assert [c.config for c in await history(other, config)] == [first]
         assert (await other.aget_tuple(config)).config == first
-        # The same object sends it again before anything else.
+        # The same object sends it again before it reads.
         await driver.transport.close()
         driver.transport = AsyncHttp(Config(url))
-        await saver.aput(first, empty_checkpoint(), {}, {})
-        assert len(await history(other, config)) == 3
+        second = await saver.aget_tuple(config)
+        assert second.parent_config == first
+        await saver.aput(second.config, empty_checkpoint(), {}, {})
+        assert len(await history(other, config)) == 3 and forks(await history(other, config)) == 0
 
 
 def test_a_sync_graph(url, prefix, config):

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import command
 
+from conftest import command
 from runlog import Active, ClaimLost, Conflict, Error, Failed, Fenced, Forked, Happened, ReconcileRequired, sync
 
 AGENT = Path(__file__).with_name("agent.py")
@@ -239,3 +239,34 @@ def test_the_trace_context_goes_with_the_records(url, run_id):
         rl.open(run_id).turn("user", "hello")
     assert trace in seen
     assert Config(url, traceparent=lambda: "malformed").trace() is None
+
+
+def test_errors_keep_what_they_say_when_they_are_pickled():
+    import pickle
+
+    error = ReconcileRequired("pending", call="c", evidence=({"status": "completed"},), run_id="r")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.call, again.evidence, again.run_id, str(again)) == ("c", error.evidence, "r", "pending")
+    copy = error.copy(message="more", happened=Happened.HELD)
+    assert (copy.call, str(copy), copy.happened, error.happened) == ("c", "more", Happened.HELD, Happened.NOTHING)
+
+
+async def test_a_tool_of_the_wrong_kind_is_refused_before_anything_is_recorded(url, run_id):
+    import runlog
+
+    @runlog.tool
+    async def tool(call, args):
+        return 1
+
+    @runlog.tool
+    def plain(call, args):
+        return 1
+
+    with sync.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(runlog.Usage):
+            await tool(run, {})
+        assert plain(run, {}) == 1
+    async with runlog.connect(url) as rl, rl.run(run_id) as run:
+        with pytest.raises(runlog.Usage):
+            plain(run, {})
+        assert run.pending == [] and await tool(run, {}) == 1

@@ -15,7 +15,19 @@ from urllib.parse import quote
 from ._json import Json, element_texts, encode, member_text
 from ._wire import NoResponse, Request, Response, Sleep, Steps
 from .config import Config
-from .errors import Error, Happened, Internal, NotFound, Overloaded, Stale, Unavailable, Usage, of_problem
+from .errors import (
+    Error,
+    Forbidden,
+    Happened,
+    Internal,
+    NotFound,
+    Overloaded,
+    Stale,
+    Unauthenticated,
+    Unavailable,
+    Usage,
+    of_problem,
+)
 
 Object = dict[str, Any]
 
@@ -24,9 +36,7 @@ PAUSE_MAX = 1.0
 SLACK = 5.0
 """The client waits this much longer than the deadline that it sends to the server."""
 RECOVERY_PAGE = 1000
-_NOTHING_APPENDED = frozenset(
-    ("usage", "invalid", "too_large", "missing_content", "overloaded", "forbidden", "unauthenticated")
-)
+_NOTHING_APPENDED = frozenset(("usage", "invalid", "too_large", "missing_content", "overloaded"))
 _LATER = frozenset((408, 425, 429))
 
 
@@ -222,6 +232,8 @@ def _with_texts(checkpoint: Object, text: str) -> Object:
 
 
 def _may_be_in_the_log(error: Error) -> bool:
+    if isinstance(error, Unauthenticated | Forbidden):
+        return False
     return error.kind not in _NOTHING_APPENDED and not (
         isinstance(error, Unavailable) and isinstance(error.__cause__, NoResponse) and not error.__cause__.sent
     )

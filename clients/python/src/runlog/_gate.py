@@ -131,6 +131,9 @@ class Gate:
     def _slot(self) -> Steps[Slot]:
         session = self.session
         session.check_process()
+        if session.outbox.next_released() is not None:
+            # Held results have slots, too.
+            yield from session.settle()
         if not (yield Acquire(session.slots, self.config.deadline)):
             message = (
                 f"timed out waiting for one of the {self.config.calls_max} calls in flight on run {session.run_id}"
@@ -356,14 +359,6 @@ def _ran(error: Error, request: str, happened: Happened) -> Error:
         Happened.HELD: "its result is held, and recorded by the next operation or by reopening the run",
         Happened.EVIDENCE: "its result was left as evidence",
     }.get(happened, "its result could not be recorded")
-    copy = type(error).__new__(type(error))
-    Error.__init__(
-        copy,
-        f"the effect of call {request} ran; {what}: {error.message}",
-        action=error.action,
-        happened=happened,
-        run_id=error.run_id,
-        record_id=request,
-        problem=error.problem,
-    )
+    copy = error.copy(message=f"the effect of call {request} ran; {what}: {error.message}", happened=happened)
+    copy.record_id = request
     return copy

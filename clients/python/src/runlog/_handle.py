@@ -57,6 +57,8 @@ class Recovery:
 class BaseRun:
     """A run that this process claimed. Leaving it never ends it."""
 
+    is_async = False
+
     def __init__(self, session: Session, recovery: Object) -> None:
         self._session = session
         self.recovery = Recovery.of(recovery)

@@ -156,6 +156,14 @@ class Session:
         finally:
             self.lock.release()
 
+    def settle(self) -> Steps[None]:
+        """Settles what earlier operations left behind."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+        finally:
+            self.lock.release()
+
     def reopen(self) -> Steps[None]:
         """Settles what earlier operations left behind, and checks that this handle still writes the run."""
         yield from self.acquire()

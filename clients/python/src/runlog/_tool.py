@@ -53,6 +53,11 @@ class _Tool(Generic[A, R]):
             raise Usage(f"tool {self.name} was called outside of a run")
         return run, run_or_args
 
+    def _check_kind(self, run: Any, is_async: bool) -> None:
+        if run.is_async is not is_async:
+            here, there = ("an async", "a plain") if is_async else ("a plain", "an async")
+            raise Usage(f"{self.name} is {here} function, the run is that of {there} connection")
+
     def key_of(self, args: A) -> str | None:
         """The idempotency key of a call."""
         return self._key(args) if self._key is not None else None
@@ -77,6 +82,8 @@ class AsyncTool(_Tool[A, R]):
         if run is None:
             return await self.function(Call(new_id(), 1, self.key_of(args)), args)
 
+        self._check_kind(run, True)
+
         def effect(call: Call) -> Any:
             return self.function(call, args)
 
@@ -95,6 +102,8 @@ class SyncTool(_Tool[A, R]):
         run, args = self._bound(run, args)
         if run is None:
             return self.function(Call(new_id(), 1, self.key_of(args)), args)
+
+        self._check_kind(run, False)
 
         def effect(call: Call) -> Any:
             return self.function(call, args)

@@ -121,7 +121,7 @@ class Writer:
     def check_over(self) -> None:
         """Raises if nothing can be appended any more."""
         if self.over is not None:
-            raise again(self.over)
+            raise self.over.copy()
 
     def refused(self, record: Record, outcome: Object) -> Error:
         """The error for a refused record."""
@@ -197,10 +197,3 @@ class Writer:
         it as evidence. Returns whether it did."""
         [outcome] = yield from self.api.append(self.run_id, [self.signed(record)])
         return outcome.get("reason") in _KEPT_AS_EVIDENCE
-
-
-def again(error: Error) -> Error:
-    """The same error for a later operation, which did nothing."""
-    copy = type(error).__new__(type(error))
-    Error.__init__(copy, error.message, action=error.action, run_id=error.run_id, problem=error.problem)
-    return copy

@@ -21,6 +21,8 @@ class Run(BaseRun):
 
     A cancelled operation leaves nothing behind that the next one does not settle."""
 
+    is_async = True
+
     def __init__(self, driver: AsyncDriver, session: Session, recovery: dict[str, Any]) -> None:
         super().__init__(session, recovery)
         self._driver = driver

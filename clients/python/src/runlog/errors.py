@@ -67,6 +67,23 @@ class Error(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+    def copy(self, *, message: str | None = None, happened: Happened = Happened.NOTHING) -> Error:
+        """The same error for another operation, or with more context."""
+        copy = _rebuilt(type(self), self.args, self.__dict__)
+        copy.happened = happened
+        if message is not None:
+            copy.message, copy.args = message, (message,)
+        return copy
+
+
+def _rebuilt(kind: type[Error], args: tuple[Any, ...], members: Mapping[str, Any]) -> Error:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(members)
+    return error
+
 
 class Invalid(Error):
     """The request is wrong. Nothing was appended."""

@@ -143,6 +143,7 @@ def put_writes(
 def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
     """The checkpoint that a config names, or the newest one of its namespace."""
     target = Target.of(config)
+    yield from thread.settle()
     head = yield from thread.head()
     if head is None:
         return None

@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -251,6 +252,17 @@ class Thread:
         payload = record["payload"]
         return payload["payload_type"], json.loads(bytes.fromhex(payload["bytes"]))
 
+    def settle(self) -> Steps[None]:
+        """Sends again what was sent without an answer, so that a read shows it. A lost claim is noted."""
+        if self.writer is None or self.writer.over is not None or self.writer.unacknowledged is None:
+            return
+        yield from self.acquire()
+        try:
+            with suppress(Fenced):
+                yield from self._settle(self.writer)
+        finally:
+            self.lock.release()
+
     # Writing
 
     def ready(self, parent: Key | None) -> Steps[Writer]:
@@ -259,16 +271,7 @@ class Thread:
         `None` as parent takes the run over in any case. Raises `Fenced` for a loop that is superseded. The lock is held."""
         writer = self.writer
         if writer is not None and writer.over is None:
-            settled = yield from writer.settle()
-            if settled is not None:
-                writer.numbers_unsure = True
-                try:
-                    writer.check(*settled)
-                except Fenced as error:
-                    self._supersede(writer)
-                    raise self._fenced() from error
-                except Conflict:
-                    pass  # what was refused has no effect, and its caller got an error
+            yield from self._settle(writer)
             if writer.numbers_unsure:
                 yield from self._sync(writer)
             return writer
@@ -293,6 +296,19 @@ class Thread:
             self._supersede(claimed)
             raise self._fenced()
         return claimed
+
+    def _settle(self, writer: Writer) -> Steps[None]:
+        settled = yield from writer.settle()
+        if settled is None:
+            return
+        writer.numbers_unsure = True
+        try:
+            writer.check(*settled)
+        except Fenced as error:
+            self._supersede(writer)
+            raise self._fenced() from error
+        except Conflict:
+            pass  # what was refused has no effect, and its caller got an error
 
     def _check_read(self, parent: Key, head: Head, *, superseded: bool) -> None:
         if parent in self._stale:

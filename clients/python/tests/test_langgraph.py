@@ -101,6 +101,21 @@ async def test_a_superseded_saver_is_fenced_and_the_chain_does_not_fork(url, pre
         assert forks(await history(a, config)) == 0
 
 
+async def test_reading_an_own_old_checkpoint_does_not_give_the_thread_back_to_the_loop_that_lost_it(
+    url, prefix, config
+):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as a, RunlogSaver.connect(url, prefix=prefix) as b:
+        own = await a.aput(place, empty_checkpoint(), {}, {})
+        await b.aput((await b.aget_tuple(place)).config, empty_checkpoint(), {}, {})
+        await a.aget_tuple(own)  # `get_state` of the past, while the old loop runs
+        with pytest.raises(Fenced):
+            await a.aput(own, empty_checkpoint(), {}, {})
+        # After that it is a fork that somebody asks for.
+        await a.aget_tuple(own)
+        await a.aput(own, empty_checkpoint(), {}, {})
+
+
 async def test_workers_take_turns_on_a_thread(url, prefix, config):
     savers = [RunlogSaver.connect(url, prefix=prefix) for _ in range(4)]
     for saver in savers:

@@ -123,6 +123,31 @@ def test_a_superseded_handle_runs_no_effect_and_says_so(url, run_id):
         assert new.call("pay", {}, lambda call: 1).result == 1
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_here(url, run_id, key):
+    from runlog import Config
+    from runlog._drive import SyncHttp
+    from runlog.sync import Runlog
+
+    class TakenOver(SyncHttp):
+        armed = False
+
+        def send(self, request):
+            if self.armed and "/outcome" in request.path:
+                self.armed = False
+                other.open(run_id)
+            return super().send(request)
+
+    config = Config(url)
+    transport = TakenOver(config)
+    with Runlog(config, transport) as rl, sync.connect(url) as other:
+        run = rl.open(run_id)
+        transport.armed = True
+        with pytest.raises(Fenced) as error:
+            run.call("pay", {}, lambda call: pytest.fail("ran"), key=key)
+        assert error.value.happened is Happened.NOTHING and not transport.armed
+
+
 def test_a_run_that_is_active_is_not_taken_over_if_asked_so(url, run_id):
     with sync.connect(url) as rl:
         rl.open(run_id)

@@ -1,0 +1,105 @@
+"""`RunlogMiddleware`: the tools of a LangChain agent go through the gate.
+
+A call is told from others by the id that the model gave it, and by its arguments, so that a graph that runs its tools again
+after a crash gets what is recorded. Run the agent with `durability="sync"`: the model's message is in its checkpoint then
+before a tool runs.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import AgentState, ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Command
+
+from . import aio, sync
+from ._gate import Answer, Call, Ends
+from ._json import Json, to_json
+from ._tool import current_run
+from .errors import Usage
+
+ToolAnswer = ToolMessage | Command[Any]
+_SERDE = JsonPlusSerializer()
+
+
+class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
+    """Runs the tools of an agent through the gate of a run: the one that is given, or that of the `with rl.run(…)` around.
+
+    * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
+    * `only`: the names of tools to record; others are called plainly. Default: all.
+    * `failed_on`: exceptions that mean that an effect did not happen, finally. Any other one means that it may have.
+    """
+
+    def __init__(
+        self,
+        run: aio.Run | sync.Run | None = None,
+        *,
+        key: Callable[[str, dict[str, Any]], str | None] | None = None,
+        only: Collection[str] | None = None,
+        failed_on: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        super().__init__()
+        self._run, self._key, self._only = run, key, only
+        self._ends = Ends(failed_on)
+
+    def _find_run(self, is_async: bool) -> Any:
+        run = self._run or current_run.get()
+        if run is None:
+            raise Usage("a tool was called outside of a run: `async with rl.run(…)` around the agent")
+        if run.is_async is not is_async:
+            raise Usage("an agent that is invoked async needs a run of `runlog`, any other one a run of `runlog.sync`")
+        return run
+
+    def _call(self, request: ToolCallRequest) -> tuple[str, Json, str | None]:
+        name, args = request.tool_call["name"], request.tool_call["args"]
+        key = self._key(name, args) if self._key is not None else None
+        recorded = to_json(args)
+        # A key identifies its call by itself.
+        return name, recorded if key is not None else {"id": request.tool_call["id"], "args": recorded}, key
+
+    def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolAnswer]) -> ToolAnswer:
+        """Runs a tool through the gate."""
+        if self._only is not None and request.tool_call["name"] not in self._only:
+            return handler(request)
+        name, args, key = self._call(request)
+
+        def effect(_: Call) -> Json:
+            return _recorded(handler(request))
+
+        answer: Answer = self._find_run(False).call(name, args, effect, key=key, ends=self._ends)
+        return _answer(answer.result, request)
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolAnswer]]
+    ) -> ToolAnswer:
+        """Runs a tool through the gate."""
+        if self._only is not None and request.tool_call["name"] not in self._only:
+            return await handler(request)
+        name, args, key = self._call(request)
+
+        async def effect(_: Call) -> Json:
+            return _recorded(await handler(request))
+
+        answer: Answer = await self._find_run(True).call(name, args, effect, key=key, ends=self._ends)
+        return _answer(answer.result, request)
+
+
+def _recorded(answer: ToolAnswer) -> Json:
+    """What a tool returned, as JSON; a command, or a message with an artifact, by LangGraph's serializer."""
+    if isinstance(answer, ToolMessage) and answer.artifact is None:
+        members = answer.model_dump(mode="json")
+        return {"content": members["content"], "status": members["status"], "name": members["name"]}
+    kind, data = _SERDE.dumps_typed(answer)
+    return {"serialized": [kind, base64.b64encode(data).decode()]}
+
+
+def _answer(recorded: Any, request: ToolCallRequest) -> ToolAnswer:
+    if "serialized" in recorded:
+        kind, data = recorded["serialized"]
+        return _SERDE.loads_typed((kind, base64.b64decode(data)))
+    return ToolMessage(**recorded, tool_call_id=request.tool_call["id"])

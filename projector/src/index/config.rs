@@ -1,6 +1,10 @@
 //! What a projector is made of.
 
-use crate::index::{executor::Executor, failpoint::Failpoints};
+use crate::index::{
+    executor::Executor,
+    failpoint::Failpoints,
+    store::{Folder, Storage},
+};
 use runlog_schemas::codec::{NoRegistry, Schemas};
 use std::{path::PathBuf, sync::Arc};
 
@@ -12,6 +16,8 @@ pub type Clock = fn() -> u64;
 pub struct Config {
     /// Holds `index/`.
     pub dir: PathBuf,
+    /// Where the indices are kept: on disk, or, for simulations, in memory. Default on disk.
+    pub storage: Storage,
     /// RocksDB's cache and memtables, all partitions together, bytes. Default 128 MiB.
     pub memory_bytes: usize,
     /// Serve the index and consume nothing. Default false.
@@ -46,6 +52,7 @@ impl Config {
         let (failpoints, executor) = (Failpoints::default(), Executor::default());
         Self {
             dir,
+            storage: Storage::Disk,
             memory_bytes,
             paused,
             accept_lossy_topic,
@@ -57,5 +64,9 @@ impl Config {
             failpoints,
             executor,
         }
+    }
+    /// The folder of the indices.
+    pub(crate) fn index(&self) -> Folder {
+        Folder::new(self.storage.clone(), self.dir.join("index"))
     }
 }

@@ -96,7 +96,7 @@ async fn append(
 /// The journal of a log whose partition 0 no longer starts with its genesis: that of an existing index, or of another
 /// partition that still starts with it.
 async fn known(log: &Arc<dyn Log>, config: &Config) -> Result<Journal, Error> {
-    let (index, partitions) = (config.dir.join("index"), log.partitions());
+    let (index, partitions) = (config.index(), log.partitions());
     let read = config.executor.run(move || -> Result<Option<Journal>, Error> {
         let budget = Budget::new(READ_BYTES);
         for partition in PartitionId::all(partitions) {

@@ -299,7 +299,7 @@ impl Drop for Projector {
 /// Opens the partition's store. A store of an older layout remains beside a new one that is built from the log; if the
 /// log cannot rebuild it, it is left unchanged.
 async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budget: &Budget) -> Result<Store, Error> {
-    let index = config.dir.join("index");
+    let index = config.index();
     let older = match rebuild::open(&index, partition, budget)? {
         Found::Current(store) => return Ok(store),
         Found::Older(store) => store,

@@ -11,33 +11,25 @@ use crate::index::{
     fold::{Fold, skips_of},
     project::Changes,
     shared::Shared,
-    store::{self, Commit, Mode, Rows, Store, meta},
+    store::{self, Commit, Folder, Mode, Rows, Store, meta},
 };
 use runlog_schemas::id::{Offset, PartitionId};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 /// The folder of a partition's store.
-pub fn dir(index: &Path, generation: u32, partition: PartitionId) -> PathBuf {
-    index.join(generation.to_string()).join(partition.to_string())
+pub fn dir(index: &Folder, generation: u32, partition: PartitionId) -> Folder {
+    index.join(&generation.to_string()).join(&partition.to_string())
 }
 
-/// The generations on disk that have `partition`, newest first.
-pub fn generations(index: &Path, partition: PartitionId) -> Vec<u32> {
-    let mut found: Vec<u32> = std::fs::read_dir(index)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|generation| dir(index, *generation, partition).is_dir())
-        .collect();
+/// The generations that have `partition`, newest first.
+pub fn generations(index: &Folder, partition: PartitionId) -> Vec<u32> {
+    let numbers = index.names().into_iter().filter_map(|name| name.parse().ok());
+    let mut found: Vec<u32> = numbers.filter(|generation| dir(index, *generation, partition).exists()).collect();
     found.sort_unstable_by(|a, b| b.cmp(a));
     found
 }
 
-/// A partition's live store on disk.
+/// A partition's live store.
 #[derive(Debug)]
 pub enum Found {
     /// Of this version's layout, or new.
@@ -57,37 +49,37 @@ impl Found {
 
 /// Opens the partition's live store: the newest generation that is marked live, or is built beside one of an older
 /// layout; or a new one.
-pub fn open(index: &Path, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
+pub fn open(index: &Folder, partition: PartitionId, budget: &store::Budget) -> Result<Found, store::Error> {
     let found = generations(index, partition);
     for (nth, generation) in found.iter().enumerate() {
         let dir = dir(index, *generation, partition);
-        let store = Store::open_any(&dir, budget)?;
+        let store = Store::open_any(dir.clone(), budget)?;
         let older = store.layout()? != meta::LAYOUT;
         let (live, beside) = (store.row(meta::live().bytes())?.is_some(), store.row(meta::older().bytes())?.is_some());
         if *generation == 1 || live || beside {
             // A process that ended while queries held the replaced store left it behind.
             for replaced in found.iter().skip(nth + 1).filter(|_| live && !beside) {
-                std::fs::remove_dir_all(self::dir(index, *replaced, partition)).ok();
+                self::dir(index, *replaced, partition).remove();
             }
             return Ok(if older { Found::Older(store) } else { Found::Current(store) });
         }
         drop(store);
         // A rebuild that did not finish: the log has all of it.
-        std::fs::remove_dir_all(&dir).ok();
+        dir.remove();
     }
-    Ok(Found::Current(Store::open(&dir(index, 1, partition), budget, Mode::Live)?))
+    Ok(Found::Current(Store::open(dir(index, 1, partition), budget, Mode::Live)?))
 }
 
 /// Creates an empty store of this layout beside the older one, which stays until the new one has reached its offset.
 /// The new one records the older one's skips and offset, so that a restart continues with it.
 pub fn beside(
-    index: &Path,
+    index: &Folder,
     partition: PartitionId,
     older: &Store,
     budget: &store::Budget,
 ) -> Result<Store, store::Error> {
     let generation = generations(index, partition).first().map_or(1, |newest| newest + 1);
-    let store = Store::open(&dir(index, generation, partition), budget, Mode::Live)?;
+    let store = Store::open(dir(index, generation, partition), budget, Mode::Live)?;
     let reached: meta::Progress = older.get(&meta::progress())?.unwrap_or_default();
     let mut changes = Changes::new(&store);
     for offset in skips_of(older)? {
@@ -108,9 +100,9 @@ pub fn beside(
 /// Replaces `fold` by one over an empty store that has all skips, that of `offset` too. The old store keeps answering
 /// queries, unchanged: after a crash before the new one is live, it reads the skip again.
 pub fn begin(shared: &Shared, fold: &mut Fold, offset: Offset, row: &meta::SkipRow) -> Result<(), store::Error> {
-    let index = shared.index_dir();
+    let index = shared.config.index();
     let generation = generations(&index, fold.partition).first().map_or(1, |newest| newest + 1);
-    let store = Arc::new(Store::open(&dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
+    let store = Arc::new(Store::open(dir(&index, generation, fold.partition), &shared.budget, Mode::Live)?);
     let mut fresh = fold.anew(store.clone())?;
     fresh.void(offset, row)?;
     // The replaced store may itself not have reached that of the older layout.
@@ -172,11 +164,11 @@ fn replaces_older(shared: &Shared, fold: &Fold) -> Result<(), store::Error> {
     // The older one is removed next, so the mark must survive a power cut.
     fold.store.sync()?;
     shared.forget_older(fold.partition);
-    let index = shared.index_dir();
+    let index = shared.config.index();
     for generation in generations(&index, fold.partition) {
         let dir = dir(&index, generation, fold.partition);
-        if dir != fold.store.dir() {
-            std::fs::remove_dir_all(dir).ok();
+        if dir.path() != fold.store.dir() {
+            dir.remove();
         }
     }
     tracing::info!(partition = %fold.partition, next = %fold.next, layout = meta::LAYOUT, "the index is rebuilt in the current layout");

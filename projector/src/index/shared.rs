@@ -7,12 +7,9 @@ use crate::index::{
 };
 use runlog_log::Log;
 use runlog_schemas::id::{Offset, PartitionId};
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock,
+    atomic::{AtomicBool, Ordering},
 };
 use tokio::sync::{Notify, Semaphore};
 
@@ -81,10 +78,6 @@ impl Shared {
         let partitions = partitions.into_iter().map(partition).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
         Self { log, journal, budget, ending, config, followers, partitions }
-    }
-
-    pub(crate) fn index_dir(&self) -> PathBuf {
-        self.config.dir.join("index")
     }
 
     /// Whether the service is ending.

@@ -1,4 +1,5 @@
-//! A partition's indices: one RocksDB database, one key space, an index per leading byte.
+//! A partition's indices: one RocksDB database (or, for simulations, rows in memory), one key space, an index per
+//! leading byte.
 //!
 //! ```text
 //!   00        meta       layout, next offset, journal, skips        (not an index: never compared)
@@ -9,8 +10,7 @@
 //! terminated ([`Key`]). Rows are Avro-encoded structs. The offset that the rows reflect is in the same write batch as
 //! the rows, so a crash can neither lose nor repeat a record.
 
-use budget::Share;
-use rocksdb::properties;
+use database::Database;
 use runlog_schemas::{
     datum::{Datum, Malformed},
     id::{RecordId, RunId},
@@ -20,7 +20,7 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -29,12 +29,14 @@ pub mod anomalies;
 mod budget;
 pub mod checkpoints;
 pub mod contents;
+mod database;
 pub mod dead_letters;
 pub mod deliveries;
 pub mod effects;
 pub mod events;
 pub mod evolving;
 pub mod facts;
+mod folder;
 pub mod horizons;
 mod index;
 mod key;
@@ -53,9 +55,11 @@ pub mod turns;
 pub mod write_backs;
 
 pub use budget::Budget;
+pub use database::DatabaseSnapshot;
+pub use folder::{Folder, MemoryFolders, Storage};
 pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
-pub use memory::Memory;
+pub use memory::{Memory, MemorySnapshot};
 
 /// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of
 /// indices derive from this one.
@@ -198,35 +202,33 @@ pub enum Mode {
     Bulk,
 }
 
-/// A partition's database.
+/// A partition's rows, in its folder.
+#[derive(Debug)]
 pub struct Store {
-    db: rocksdb::DB,
-    dir: PathBuf,
-    mode: Mode,
-    /// Held by every write and by a switch to a new memtable: nothing is written between the sync of the old
-    /// write-ahead log and the new one.
-    memtable: Mutex<Share>,
-    /// After `db`, which is closed first.
+    backend: Backend,
+    /// After `backend`, which is closed first.
     removal: Removal,
 }
 
+/// Where the rows are.
+#[derive(Debug)]
+enum Backend {
+    Database(Database),
+    Memory(Arc<Memory>),
+}
+
 /// Removes a store's folder when it is dropped, if asked to.
+#[derive(Debug)]
 struct Removal {
-    dir: PathBuf,
+    folder: Folder,
     wanted: AtomicBool,
 }
 
 impl Drop for Removal {
     fn drop(&mut self) {
         if self.wanted.load(Ordering::Acquire) {
-            std::fs::remove_dir_all(&self.dir).ok();
+            self.folder.remove();
         }
-    }
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("dir", &self.dir).field("mode", &self.mode).finish_non_exhaustive()
     }
 }
 
@@ -287,30 +289,33 @@ pub fn seen(
 }
 
 impl Store {
-    /// Opens or creates the database in `dir`. Errors: `Layout` or `Outgrown` if it has another layout.
-    pub fn open(dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        let store = Self::open_with(&options::of(budget, mode), dir, budget, mode)?;
+    /// Opens or creates the store in `folder`. Errors: `Layout` or `Outgrown` if it has another layout.
+    pub fn open(folder: impl Into<Folder>, budget: &Budget, mode: Mode) -> Result<Self, Error> {
+        let store = Self::open_with(folder.into(), budget, mode)?;
         match store.layout()? {
             meta::LAYOUT => Ok(store),
             _ => Err(store.outgrown("it was to be read as it is")?),
         }
     }
 
-    /// Opens or creates the database in `dir`, with any layout up to [`meta::LAYOUT`]. Of an older one only the rows of
+    /// Opens or creates the store in `folder`, with any layout up to [`meta::LAYOUT`]. Of an older one only the rows of
     /// [`meta`] may be read.
-    pub fn open_any(dir: &Path, budget: &Budget) -> Result<Self, Error> {
-        Self::open_with(&options::of(budget, Mode::Live), dir, budget, Mode::Live)
+    pub fn open_any(folder: impl Into<Folder>, budget: &Budget) -> Result<Self, Error> {
+        Self::open_with(folder.into(), budget, Mode::Live)
     }
 
-    fn open_with(options: &rocksdb::Options, dir: &Path, budget: &Budget, mode: Mode) -> Result<Self, Error> {
-        std::fs::create_dir_all(dir).ok();
-        let db = rocksdb::DB::open(options, dir).map_err(|source| Error::of(dir, source))?;
-        let removal = Removal { dir: dir.to_owned(), wanted: AtomicBool::new(false) };
-        let store = Self { db, dir: dir.to_owned(), mode, memtable: Mutex::new(budget.share()), removal };
+    fn open_with(folder: Folder, budget: &Budget, mode: Mode) -> Result<Self, Error> {
+        let backend = match folder.storage() {
+            Storage::Disk => {
+                Backend::Database(Database::open(&options::of(budget, mode), folder.path(), budget, mode)?)
+            }
+            Storage::Memory(folders) => Backend::Memory(folders.open(folder.path())),
+        };
+        let store = Self { backend, removal: Removal { folder, wanted: AtomicBool::new(false) } };
         let key = meta::layout();
         match store.get::<u32>(&key)? {
             Some(found) if found > meta::LAYOUT => {
-                return Err(Error::Layout { dir: store.dir, found, expected: meta::LAYOUT });
+                return Err(Error::Layout { dir: store.dir().to_owned(), found, expected: meta::LAYOUT });
             }
             Some(_) => {}
             None => store.commit(std::iter::once((key.bytes(), Some(meta::LAYOUT.to_bytes().as_slice()))))?,
@@ -331,93 +336,55 @@ impl Store {
 
     /// Marks this store of an older layout as kept because of `why`.
     pub fn outgrown(&self, why: impl Into<String>) -> Result<Error, Error> {
-        let (dir, found) = (self.dir.clone(), self.layout()?);
+        let (dir, found) = (self.dir().to_owned(), self.layout()?);
         Ok(Error::Outgrown { dir, found, expected: meta::LAYOUT, why: why.into() })
-    }
-
-    fn rocks(&self, source: rocksdb::Error) -> Error {
-        Error::of(&self.dir, source)
     }
 
     /// The folder.
     pub fn dir(&self) -> &Path {
-        &self.dir
+        self.removal.folder.path()
     }
 
     /// Writes memtables to disk; a bulk store is durable from here on.
     pub fn flush(&self) -> Result<(), Error> {
-        self.rotate_memtable(&mut self.memtable(), true)
+        match &self.backend {
+            Backend::Database(database) => database.flush(),
+            Backend::Memory(_) => Ok(()),
+        }
     }
 
     /// Syncs everything that was committed to disk.
     pub fn sync(&self) -> Result<(), Error> {
-        self.db.flush_wal(true).map_err(|source| self.rocks(source))
-    }
-
-    /// What it holds are numbers, right at any time.
-    fn memtable(&self) -> MutexGuard<'_, Share> {
-        self.memtable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Syncs the write-ahead log, then switches to a new memtable and a new write-ahead log. The old memtable is
-    /// flushed to a table in the background, or, with `waits`, before this returns.
-    fn rotate_memtable(&self, memtable: &mut Share, waits: bool) -> Result<(), Error> {
-        if self.mode == Mode::Live {
-            self.sync()?;
+        match &self.backend {
+            Backend::Database(database) => database.sync(),
+            Backend::Memory(_) => Ok(()),
         }
-        let mut options = rocksdb::FlushOptions::default();
-        options.set_wait(waits);
-        self.db.flush_opt(&options).map_err(|source| self.rocks(source))?;
-        memtable.set(0);
-        Ok(())
-    }
-
-    /// An integer RocksDB property. Callers treat `None` as the worst case.
-    fn int_property(&self, property: &properties::PropName) -> Option<usize> {
-        self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
     /// A snapshot: every read through it is of one log position.
     pub fn view(&self) -> View<'_> {
-        View { snapshot: self.db.snapshot(), dir: &self.dir }
+        match &self.backend {
+            Backend::Database(database) => View::Database(database.snapshot()),
+            Backend::Memory(memory) => View::Memory(memory.snapshot()),
+        }
     }
 }
 
 impl Commit for Store {
     fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), Error> {
-        let mut batch = rocksdb::WriteBatch::default();
-        for (key, row) in rows {
-            match row {
-                Some(row) => batch.put(key, row),
-                None => batch.delete(key),
-            }
+        match &self.backend {
+            Backend::Database(database) => database.commit(rows),
+            Backend::Memory(memory) => memory.commit(rows),
         }
-        let mut options = rocksdb::WriteOptions::default();
-        // Not synced: whatever a power cut loses from the end of the write-ahead log is lost together with its offset,
-        // and the log has it. `rotate_memtable` ensures that only the end can be lost.
-        options.disable_wal(self.mode == Mode::Bulk);
-        let mut memtable = self.memtable();
-        if memtable.is_past_full() {
-            self.rotate_memtable(&mut memtable, true)?;
-        }
-        self.db.write_opt(batch, &options).map_err(|source| self.rocks(source))?;
-        memtable.set(self.int_property(properties::CUR_SIZE_ACTIVE_MEM_TABLE).unwrap_or(budget::WRITE_BUFFER_BYTES));
-        let under_way = || self.int_property(properties::NUM_IMMUTABLE_MEM_TABLE) != Some(0);
-        // Only after a successful write: if the sync fails or the new log cannot be created, RocksDB stops for good
-        // when it already has another error, and here it has none.
-        if (memtable.is_full() || memtable.all_are_full() && !under_way())
-            && let Err(error) = self.rotate_memtable(&mut memtable, false)
-        {
-            // The write succeeded; the next write that needs a new memtable switches first.
-            tracing::debug!(dir = %self.dir.display(), %error, "a memtable is kept");
-        }
-        Ok(())
     }
 }
 
 impl Rows for Store {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.db.get(key).map_err(|source| self.rocks(source))
+        match &self.backend {
+            Backend::Database(database) => database.row(key),
+            Backend::Memory(memory) => memory.row(key),
+        }
     }
 
     fn scan(
@@ -427,32 +394,28 @@ impl Rows for Store {
         direction: rocksdb::Direction,
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
-        let iterator = self.db.iterator(rocksdb::IteratorMode::From(start, direction));
-        walk(iterator.map(|item| item.map_err(|source| self.rocks(source))), prefix, visit)
+        match &self.backend {
+            Backend::Database(database) => database.scan(prefix, start, direction, visit),
+            Backend::Memory(memory) => memory.scan(prefix, start, direction, visit),
+        }
     }
 }
 
 /// A store at one moment.
-pub struct View<'a> {
-    snapshot: rocksdb::Snapshot<'a>,
-    dir: &'a Path,
-}
-
-impl std::fmt::Debug for View<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("View").field("dir", &self.dir).finish_non_exhaustive()
-    }
-}
-
-impl View<'_> {
-    fn rocks(&self, source: rocksdb::Error) -> Error {
-        Error::of(self.dir, source)
-    }
+#[derive(Debug)]
+pub enum View<'a> {
+    /// Of a database.
+    Database(DatabaseSnapshot<'a>),
+    /// Of rows in memory.
+    Memory(MemorySnapshot),
 }
 
 impl Rows for View<'_> {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.snapshot.get(key).map_err(|source| self.rocks(source))
+        match self {
+            Self::Database(snapshot) => snapshot.row(key),
+            Self::Memory(snapshot) => snapshot.row(key),
+        }
     }
 
     fn scan(
@@ -462,8 +425,10 @@ impl Rows for View<'_> {
         direction: rocksdb::Direction,
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
-        let iterator = self.snapshot.iterator(rocksdb::IteratorMode::From(start, direction));
-        walk(iterator.map(|item| item.map_err(|source| self.rocks(source))), prefix, visit)
+        match self {
+            Self::Database(snapshot) => snapshot.scan(prefix, start, direction, visit),
+            Self::Memory(snapshot) => snapshot.scan(prefix, start, direction, visit),
+        }
     }
 }
 

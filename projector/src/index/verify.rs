@@ -6,14 +6,14 @@ use crate::index::{
     fold::{Fold, Step},
     project,
     shared::Shared,
-    store::{Budget, INDICES, Mode, Rows, Store, meta},
+    store::{Budget, Folder, INDICES, Mode, Rows, Store, meta},
 };
 use runlog_log::Delivery;
 use runlog_schemas::{
     answer::{ErrorKind, IndexDigest, PartitionDigest, Verification},
     id::{Offset, PartitionId},
 };
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 /// Records read at once.
@@ -31,20 +31,21 @@ impl Projector {
     /// Compares every index of every partition with a rebuild from the log. Queries and the loop go on meanwhile.
     /// Blocking: takes as long as reading the whole log. `seconds` in the answer is left 0 for the caller's clock.
     pub fn verify(&self) -> Result<Verification, Error> {
-        let dir = self.shared.config.dir.join(format!("verify-{}", (self.shared.config.ids)()));
-        let result = verify_in(&self.shared, &dir);
+        let config = &self.shared.config;
+        let folder = Folder::new(config.storage.clone(), config.dir.join(format!("verify-{}", (config.ids)())));
+        let result = verify_in(&self.shared, &folder);
         // A copy: if its removal fails, it only takes disk space.
-        std::fs::remove_dir_all(&dir).ok();
+        folder.remove();
         result
     }
 }
 
-fn verify_in(shared: &Arc<Shared>, dir: &Path) -> Result<Verification, Error> {
+fn verify_in(shared: &Arc<Shared>, folder: &Folder) -> Result<Verification, Error> {
     let budget = Budget::new(MEMORY_BYTES);
     let mut partitions = Vec::new();
     let mut records = 0;
     for partition in PartitionId::all(shared.journal.partitions) {
-        let (digest, read) = one(shared, partition, &dir.join(partition.to_string()), &budget)?;
+        let (digest, read) = one(shared, partition, folder.join(&partition.to_string()), &budget)?;
         partitions.push(digest);
         records += read;
     }
@@ -56,7 +57,7 @@ fn verify_in(shared: &Arc<Shared>, dir: &Path) -> Result<Verification, Error> {
 fn one(
     shared: &Arc<Shared>,
     partition: PartitionId,
-    dir: &Path,
+    folder: Folder,
     budget: &Budget,
 ) -> Result<(PartitionDigest, u64), Error> {
     let live = shared.store(partition);
@@ -64,7 +65,7 @@ fn one(
     let pinned = view.get::<meta::Progress>(&meta::progress())?.unwrap_or_default().next_offset;
     let schemas = || shared.config.schemas.clone();
     let known = Fold::resume(partition, shared.journal.clone(), live.clone(), schemas())?;
-    let store = Arc::new(Store::open(dir, budget, Mode::Bulk)?);
+    let store = Arc::new(Store::open(folder, budget, Mode::Bulk)?);
     let mut fold = Fold::resume(partition, shared.journal.clone(), store.clone(), schemas())?;
     fold.know_skips_of(&known)?;
     let read = replay(shared, &mut fold, pinned)?;

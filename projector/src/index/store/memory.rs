@@ -1,5 +1,5 @@
-//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests, where a database each would take
-//! most of the time.
+//! Rows in memory, for folds without a disk: of a run as of an offset, and in tests and simulations, where a database each
+//! would take most of the time.
 
 use super::{Commit, Error, Rows, Visit, walk};
 use std::{
@@ -21,9 +21,10 @@ struct Held {
 }
 
 impl Memory {
-    /// A copy of the current rows: no lock is held while they are visited, because visitors read too.
-    fn now(&self) -> Arc<Map> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).map.clone()
+    /// The current rows. A commit copies them while it is held; visitors of a scan hold it instead of the lock, because
+    /// they read too.
+    pub(super) fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot(self.0.read().unwrap_or_else(PoisonError::into_inner).map.clone())
     }
 
     /// Bytes of its keys and rows.
@@ -51,7 +52,7 @@ impl Commit for Memory {
 
 impl Rows for Memory {
     fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        Ok(self.now().get(key).cloned())
+        Ok(self.0.read().unwrap_or_else(PoisonError::into_inner).map.get(key).cloned())
     }
 
     fn scan(
@@ -61,11 +62,33 @@ impl Rows for Memory {
         direction: rocksdb::Direction,
         visit: &mut Visit<'_>,
     ) -> Result<(), Error> {
-        let map = self.now();
-        let rows: Box<dyn Iterator<Item = (&Vec<u8>, &Vec<u8>)>> = match direction {
-            rocksdb::Direction::Forward => Box::new(map.range::<[u8], _>((Included(start), Unbounded))),
-            rocksdb::Direction::Reverse => Box::new(map.range::<[u8], _>((Unbounded, Included(start))).rev()),
-        };
-        walk(rows.map(Ok), prefix, visit)
+        self.snapshot().scan(prefix, start, direction, visit)
+    }
+}
+
+/// Rows in memory at one moment.
+#[derive(Debug)]
+pub struct MemorySnapshot(Arc<Map>);
+
+impl Rows for MemorySnapshot {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        direction: rocksdb::Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Error> {
+        match direction {
+            rocksdb::Direction::Forward => {
+                walk(self.0.range::<[u8], _>((Included(start), Unbounded)).map(Ok), prefix, visit)
+            }
+            rocksdb::Direction::Reverse => {
+                walk(self.0.range::<[u8], _>((Unbounded, Included(start))).rev().map(Ok), prefix, visit)
+            }
+        }
     }
 }

@@ -1,13 +1,18 @@
 //! What a power cut may lose.
 
-use super::{Budget, Commit, Mode, Store, options};
+use super::{Budget, Commit, Mode, database::Database, options};
 use rocksdb::statistics::Ticker;
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// A store that counts its write-ahead logs and syncs.
 struct Counted {
     options: rocksdb::Options,
-    store: Store,
+    store: Database,
+    dir: PathBuf,
     /// Its write-ahead logs so far.
     logs: BTreeSet<String>,
     /// How many times one was synced.
@@ -18,10 +23,10 @@ impl Counted {
     fn open(dir: &Path, budget: &Budget) -> Self {
         let mut options = options::of(budget, Mode::Live);
         options.enable_statistics();
-        let store = Store::open_with(&options, dir, budget, Mode::Live).expect("a new store");
+        let store = Database::open(&options, dir, budget, Mode::Live).expect("a new database");
         let logs = logs(dir);
         let synced = options.get_ticker_count(Ticker::WalFileSynced);
-        Self { options, store, logs, synced }
+        Self { options, store, dir: dir.to_owned(), logs, synced }
     }
 
     fn commit(&mut self, row: u32, bytes: usize) {
@@ -33,7 +38,7 @@ impl Counted {
     /// Each log created since the last check has one before it that was synced.
     fn look(&mut self) {
         let before = self.logs.len();
-        self.logs.append(&mut logs(self.store.dir()));
+        self.logs.append(&mut logs(&self.dir));
         let (begun, synced) = (self.logs.len() - before, self.options.get_ticker_count(Ticker::WalFileSynced));
         assert!(begun as u64 <= synced - self.synced, "{begun} begun, {} synced before", synced - self.synced);
         self.synced = synced;

@@ -1,0 +1,102 @@
+//! The folders that stores are in: on disk, or in memory.
+
+use super::Memory;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// Where stores are kept.
+#[derive(Clone, Debug, Default)]
+pub enum Storage {
+    /// On disk: a store is a RocksDB database.
+    #[default]
+    Disk,
+    /// In memory: a store is an ordered map. For simulations, in which opening and closing databases takes most of the
+    /// time: a store remains when its projector is dropped, and is lost when the last clone of this value is.
+    Memory(MemoryFolders),
+}
+
+/// Folders in memory. Clones are the same folders.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryFolders(Arc<Mutex<BTreeMap<PathBuf, Arc<Memory>>>>);
+
+impl MemoryFolders {
+    fn stores(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Arc<Memory>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store in a folder, which is empty at first.
+    pub(super) fn open(&self, dir: &Path) -> Arc<Memory> {
+        self.stores().entry(dir.to_owned()).or_default().clone()
+    }
+}
+
+/// A folder of a store, or of other folders.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    storage: Storage,
+    path: PathBuf,
+}
+
+/// On disk.
+impl<P: AsRef<Path> + ?Sized> From<&P> for Folder {
+    fn from(path: &P) -> Self {
+        Self::new(Storage::Disk, path)
+    }
+}
+
+impl Folder {
+    /// The folder at `path`.
+    pub fn new(storage: Storage, path: impl AsRef<Path>) -> Self {
+        Self { storage, path: path.as_ref().to_owned() }
+    }
+
+    /// A folder in this one.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        Self { storage: self.storage.clone(), path: self.path.join(name) }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// Whether it is there.
+    pub(crate) fn exists(&self) -> bool {
+        match &self.storage {
+            Storage::Disk => self.path.is_dir(),
+            Storage::Memory(folders) => folders.stores().keys().any(|path| path.starts_with(&self.path)),
+        }
+    }
+
+    /// The names of what is in it, in no order. None if it cannot be read.
+    pub(crate) fn names(&self) -> Vec<String> {
+        match &self.storage {
+            Storage::Disk => {
+                let entries = std::fs::read_dir(&self.path).into_iter().flatten().flatten();
+                entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+            }
+            Storage::Memory(folders) => {
+                let stores = folders.stores();
+                let within = stores.keys().filter_map(|path| path.strip_prefix(&self.path).ok()?.iter().next());
+                let names: BTreeSet<&str> = within.filter_map(|name| name.to_str()).collect();
+                names.into_iter().map(str::to_owned).collect()
+            }
+        }
+    }
+
+    /// Removes it with all that it holds. What fails to be removed stays.
+    pub(crate) fn remove(&self) {
+        match &self.storage {
+            Storage::Disk => drop(std::fs::remove_dir_all(&self.path)),
+            Storage::Memory(folders) => folders.stores().retain(|path, _| !path.starts_with(&self.path)),
+        }
+    }
+}

@@ -64,8 +64,8 @@ model: build ## the product beside the independent model: SEEDS=1000000 on the p
 	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace --test model_agrees -- --nocapture
 
 .PHONY: sim
-sim: build ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
-	@cargo run --release --quiet --package runlog-sim --bin sim -- --seeds $(or $(SEEDS),10000) --from $(or $(FROM),0)
+sim: rocksdb ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
+	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --workspace --test simulation -- --nocapture no_interleaving
 
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds

@@ -8,6 +8,7 @@ use runlog_projector::{
     index::{
         executor::Executor,
         failpoint::{self, Failpoints},
+        store::Storage,
     },
     server,
 };
@@ -37,6 +38,7 @@ pub(crate) struct Server {
     stage: Arc<Stage>,
     link: Arc<Link>,
     dir: PathBuf,
+    storage: Storage,
     running: Mutex<Option<Running>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
     panics: Arc<AtomicBool>,
@@ -52,11 +54,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Server {
-    pub(crate) fn new(id: u32, stage: &Arc<Stage>, dir: PathBuf) -> Arc<Self> {
+    /// A server whose indices are in `dir` of `storage`, which remains when it is killed.
+    pub(crate) fn new(id: u32, stage: &Arc<Stage>, storage: Storage, dir: PathBuf) -> Arc<Self> {
         let link = Arc::new(Link::new(id, stage));
         stage.add_link(link.clone());
         let (running, tasks, panics) = (Mutex::default(), Arc::default(), Arc::default());
-        Arc::new(Self { id, stage: stage.clone(), link, dir, running, tasks, panics })
+        Arc::new(Self { id, stage: stage.clone(), link, dir, storage, running, tasks, panics })
     }
 
     pub(crate) fn link(&self) -> &Link {
@@ -86,6 +89,7 @@ impl Server {
         });
         let config = Config {
             failpoints,
+            storage: self.storage.clone(),
             memory_bytes: 8 << 20,
             executor: Executor::Caller(Arc::new(spawn)),
             ..Config::new(&self.dir, ambient::millis, ambient::id)

@@ -30,3 +30,11 @@ pub fn shrink(plan: &Plan) -> Option<(Plan, Came)> {
         size = size.div_ceil(2);
     }
 }
+
+/// The story of a failing plan, shrunk.
+pub fn told(plan: &Plan) -> String {
+    let Some((least, came)) = shrink(plan) else { return format!("seed {} does not fail again", plan.seed) };
+    let events: Vec<String> = least.events.iter().map(|event| format!("  {event}")).collect();
+    let (count, events, story) = (events.len(), events.join("\n"), came.story.join("\n"));
+    format!("seed {}, shrunk to {count} events:\n{events}\n\n{story}\n\n{}", plan.seed, came.failures.join("\n"))
+}

@@ -2,6 +2,7 @@
 
 use crate::{
     ambient,
+    dice::Dice,
     ledger::{differs, run_id},
     life::Process,
     network::Network,
@@ -13,6 +14,7 @@ use crate::{
 };
 use anyhow::Context;
 use axum::{body::Body, http::Request};
+use runlog_projector::index::store::{MemoryFolders, Storage};
 use serde_json::{Value, json};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -24,6 +26,11 @@ use tokio::{
 const LAST_LIFE: u32 = 100;
 /// After the last fault everything ends within this.
 const END_MAX: Duration = Duration::from_secs(3_600);
+
+/// One seed in so many has its indices on disk.
+const DISK_SEEDS: u64 = 16;
+/// What decides that is drawn for this purpose.
+const INDICES_PURPOSE: u64 = 2;
 
 /// What became of a seed.
 #[derive(Debug)]
@@ -38,22 +45,61 @@ pub struct Came {
     pub counts: Counts,
 }
 
-/// Runs a plan.
-pub fn run(plan: &Plan) -> anyhow::Result<Came> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
-    let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
-    let came = runtime.block_on(whole(plan.clone(), folder.path()));
-    drop(runtime);
-    came
+/// Where the servers of a seed keep their indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indices {
+    /// In RocksDB databases, whose opening and closing takes most of the seed's time.
+    Disk,
+    /// In memory.
+    Memory,
 }
 
-async fn whole(plan: Plan, folder: &Path) -> anyhow::Result<Came> {
+impl Indices {
+    /// Those of a seed: some are on disk, so that RocksDB is exercised too.
+    pub fn of(seed: u64) -> Self {
+        if Dice::new(seed, INDICES_PURPOSE).between(1, DISK_SEEDS) == 1 { Self::Disk } else { Self::Memory }
+    }
+
+    /// The other kind.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Disk => Self::Memory,
+            Self::Memory => Self::Disk,
+        }
+    }
+}
+
+/// Runs a plan, with the indices of its seed.
+pub fn run(plan: &Plan) -> anyhow::Result<Came> {
+    run_on(plan, Indices::of(plan.seed))
+}
+
+/// Runs a plan. What becomes of it is the same wherever its indices are.
+pub fn run_on(plan: &Plan, indices: Indices) -> anyhow::Result<Came> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    match indices {
+        Indices::Memory => {
+            let storage = Storage::Memory(MemoryFolders::default());
+            runtime.block_on(whole(plan.clone(), &storage, Path::new("")))
+        }
+        Indices::Disk => {
+            let memory = Path::new("/dev/shm");
+            let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+            let came = runtime.block_on(whole(plan.clone(), &Storage::Disk, folder.path()));
+            // What is still under way has files open in the folder.
+            drop(runtime);
+            came
+        }
+    }
+}
+
+async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<Came> {
     ambient::begin();
     let stage = Stage::new(plan);
     let mut servers = Vec::new();
     for id in 0..SERVERS {
-        let server = Server::new(id, &stage, folder.join(format!("server-{id}")));
+        let server = Server::new(id, &stage, storage.clone(), folder.join(format!("server-{id}")));
         server.start().await?;
         servers.push(server);
     }

@@ -1,0 +1,92 @@
+//! Many seeds, on all cores.
+
+use crate::{
+    plan::Plan,
+    stage::Counts,
+    world::{self, Came, Indices},
+};
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// After so many failing seeds no further one begins.
+const FAILURES_MAX: usize = 5;
+
+/// One seed in so many is run a second time, with the other kind of indices, and must go the same way.
+const REPLAYED: u64 = 64;
+
+/// What became of many seeds.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// How many were run.
+    pub seeds: u64,
+    /// How often each fault, and some other things, happened in all of them.
+    pub counts: Counts,
+    /// Those that fail, each with its first failure.
+    pub failures: Vec<(Plan, String)>,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+impl Ran {
+    /// How many seeds in how much time.
+    pub fn speed(&self) -> String {
+        let seconds = self.elapsed.as_secs_f64();
+        format!("{} seeds in {seconds:.1} s, {:.1} a second", self.seeds, self.seeds as f64 / seconds)
+    }
+}
+
+/// Runs the plans of `seeds` in their order. No further one begins after `limit`, or once [`FAILURES_MAX`] have failed. `each`
+/// gets what becomes of each.
+pub fn run(seeds: Range<u64>, limit: Duration, plan: impl Fn(u64) -> Plan + Sync, each: impl Fn(&Came) + Sync) -> Ran {
+    let (next, all, begun) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());
+    let locked = || all.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = || {
+        while begun.elapsed() < limit && locked().failures.len() < FAILURES_MAX {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if !seeds.contains(&seed) {
+                return;
+            }
+            let plan = plan(seed);
+            let came = catch_unwind(AssertUnwindSafe(|| world::run(&plan)));
+            let came = came.unwrap_or_else(|_| Err(anyhow::anyhow!("it panicked")));
+            let failure = match &came {
+                Ok(came) => {
+                    each(came);
+                    came.failures.first().cloned().or_else(|| differs(&plan, &came.hash))
+                }
+                Err(error) => Some(format!("{error:#}")),
+            };
+            let mut all = locked();
+            all.seeds += 1;
+            for (what, count) in came.map(|came| came.counts).unwrap_or_default() {
+                *all.counts.entry(what).or_default() += count;
+            }
+            all.failures.extend(failure.map(|failure| (plan, failure)));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ran { elapsed: begun.elapsed(), ..all }
+}
+
+/// How a second run of a seed differs, if it does and the seed is one of those that are run a second time.
+fn differs(plan: &Plan, hash: &str) -> Option<String> {
+    if !plan.seed.is_multiple_of(REPLAYED) {
+        return None;
+    }
+    let indices = Indices::of(plan.seed).other();
+    let came = match world::run_on(plan, indices) {
+        Ok(again) if again.hash == hash => return None,
+        Ok(again) => format!("hash {hash}, then {}", again.hash),
+        Err(error) => format!("{error:#}"),
+    };
+    Some(format!("it went another way when it was run again, its indices in {indices:?}: {came}"))
+}

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!              Threads                        Caller
-//!   loop       a thread of its own            Projector::step
+//!   loop       threads of its own             Projector::step
 //!   reads      tokio's blocking threads       the task that asks, after one yield
 //!   appends    tokio::spawn                   the function that the caller gave
 //!   waits      block the thread               none; what has to wait sleeps on tokio's clock

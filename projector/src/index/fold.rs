@@ -27,11 +27,13 @@ use runlog_schemas::{
 use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
 
 symbols! {
-    /// Why the index of a partition does not advance. `store`, `log`, `registry` and `index_damaged` are retried.
+    /// Why the index of a partition does not advance. `store`, `log`, `registry` and `index_damaged` are retried;
+    /// `store_stalled` ends when the write returns.
     StopKind {
         UnknownSchema = "unknown_schema", NotAJournal = "not_a_journal", LogTruncated = "log_truncated",
         LogDiverged = "log_diverged", LogDamaged = "log_damaged", CannotRebuild = "cannot_rebuild",
         IndexDamaged = "index_damaged", Panic = "panic", Store = "store", Log = "log", Registry = "registry",
+        StoreStalled = "store_stalled",
     }
 }
 

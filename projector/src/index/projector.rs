@@ -1,4 +1,4 @@
-//! The projector as a value: it owns the indices, runs the loop on a thread of its own, and answers queries.
+//! The projector as a value: it owns the indices, runs the loop on threads of its own, and answers queries.
 
 use crate::index::{
     config::Config,
@@ -110,7 +110,8 @@ impl Projector {
         Ok(Self { shared, runner, run_locks, appends })
     }
 
-    /// Ends the loop after its current batch and waits for it: at most the wait of a poll and a commit.
+    /// Ends the loop and waits for it: at most the wait of a poll, and a second for the writes in progress. One that does not
+    /// return by then is left to its thread.
     pub fn end(&self) {
         self.shared.ending.store(true, Ordering::Release);
         let runner = std::mem::replace(&mut *self.runner(), Runner::Nobody);

@@ -163,6 +163,10 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
             stop.offset
         ),
         StopKind::Store => "make room on the disk and check its health; the partition is tried again every second".into(),
+        StopKind::StoreStalled => {
+            "look whether the disk that is named hangs or is overloaded; the partition goes on by itself when the write returns"
+                .into()
+        }
         StopKind::Log => "check that the log can be reached; the partition is tried again".into(),
     }
 }

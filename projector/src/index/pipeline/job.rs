@@ -1,0 +1,220 @@
+//! The work of one partition, on a worker's thread: folds records up to the first one that blocks the partition, and
+//! decides how it continues.
+
+use crate::index::{
+    failpoint,
+    fold::{self, Fold, Step, Stop, StopKind},
+    rebuild,
+    shared::Shared,
+    store::{self, Rows, meta},
+};
+use runlog_log::{Delivery, Kind, Log, Offset};
+use runlog_schemas::datum::Sha256;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+/// The pause before a partition whose store failed is retried.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// The pause of a partition that waits for a schema, which takes milliseconds as a rule.
+const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
+/// How long the check of a partition's last record waits for the log.
+const CHECK_WAIT: Duration = Duration::from_secs(10);
+
+/// What a worker does for a partition.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) fold: Fold,
+    /// Why the partition is stopped: then its records are searched for the skip that voids the blocking one.
+    pub(super) stopped: Option<Stop>,
+    pub(super) work: Work,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Apply these records.
+    Records(Vec<Delivery>),
+    /// Compare the last record that was applied with the log's.
+    Check,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) fold: Fold,
+    pub(super) stopped: Option<Stop>,
+    pub(super) next: Next,
+}
+
+/// How the partition continues.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// With the records after these; if it is stopped, to find the skip.
+    Continue,
+    /// It is read again from its committed offset after a pause. Meanwhile it reports the error, if there is one.
+    Retry { pause: Duration, error: Option<Stop> },
+    /// Not before a restart.
+    Close(Stop),
+}
+
+impl Next {
+    /// It is read again from its committed offset now.
+    const AGAIN: Self = Self::Retry { pause: Duration::ZERO, error: None };
+}
+
+impl Job {
+    /// Does the work. After a panic the partition is read again from its committed offset.
+    pub(super) fn run(mut self, shared: &Shared) -> Done {
+        let next = caught(|| self.next(shared)).unwrap_or_else(|why| {
+            let error = format!("applying records of partition {} panicked: {why}", self.fold.partition);
+            tracing::error!("{error}");
+            self.retry(StopKind::Panic, error)
+        });
+        Done { fold: self.fold, stopped: self.stopped, next }
+    }
+
+    fn next(&mut self, shared: &Shared) -> Next {
+        let records = match &mut self.work {
+            Work::Records(records) => std::mem::take(records),
+            Work::Check => return self.check(shared),
+        };
+        if let Some(stop) = self.stopped.clone() {
+            return self.stop(shared, stop, &records);
+        }
+        match self.take(&records) {
+            Ok(Step::Applied) => {
+                rebuild::caught_up(shared, &mut self.fold);
+                Next::Continue
+            }
+            Ok(Step::Stopped(stop)) => self.stop(shared, stop, &records),
+            Ok(Step::Waiting(None)) => Next::Retry { pause: AWAIT_SCHEMA, error: None },
+            Ok(Step::Waiting(error)) => Next::Retry { pause: RETRY_AFTER, error },
+            Ok(Step::Rebuild { at, offset, row }) => self.rebuild(shared, at, (offset, &row), &records),
+            Err(error) => self.store_failed(error),
+        }
+    }
+
+    /// Folds the records. If that panics, folds them one by one and stops at the one that panics: nothing of that record
+    /// is committed, and the other partitions continue.
+    fn take(&mut self, records: &[Delivery]) -> Result<Step, store::Error> {
+        if let Ok(step) = caught(|| self.fold.take(records)) {
+            return step;
+        }
+        for delivery in records {
+            match caught(|| self.fold.take(std::slice::from_ref(delivery))) {
+                Ok(Ok(Step::Applied)) => {}
+                Ok(step) => return step,
+                Err(why) => return Ok(Step::Stopped(self.panicked(delivery.offset, &why))),
+            }
+        }
+        Ok(Step::Applied)
+    }
+
+    fn panicked(&self, offset: Offset, why: &str) -> Stop {
+        let partition = self.fold.partition;
+        let error = format!("applying the record at partition {partition}, offset {offset} panicked: {why}");
+        Stop { offset, kind: StopKind::Panic, error }
+    }
+
+    /// Stops at a record, unless the records after it include the skip that voids it.
+    fn stop(&mut self, shared: &Shared, stop: Stop, records: &[Delivery]) -> Next {
+        let (partition, offset) = (self.fold.partition, stop.offset);
+        let row = match fold::skip_for(offset, records, &*self.fold.schemas) {
+            Ok(Some(row)) => row,
+            found => {
+                // A rebuild that stops takes over with what it has.
+                rebuild::caught_up(shared, &mut self.fold);
+                self.stopped = Some(stop);
+                return match found {
+                    Ok(_) => Next::Continue,
+                    // One of them may be the skip.
+                    Err(_) => Next::Retry { pause: RETRY_AFTER, error: None },
+                };
+            }
+        };
+        tracing::warn!(%partition, %offset, who = row.who, why = row.why, "record skipped, partition goes on");
+        if let Err(error) = self.fold.void(offset, &row) {
+            return self.store_failed(error);
+        }
+        self.stopped = None;
+        shared.config.failpoints.at(failpoint::SKIP_VOIDED);
+        Next::AGAIN
+    }
+
+    /// Begins a rebuild in which the skip at `at` voids a record. If the log no longer starts at offset 0, the partition
+    /// stops at the skip instead and keeps its rows.
+    fn rebuild(
+        &mut self,
+        shared: &Shared,
+        at: Offset,
+        (offset, row): (Offset, &meta::SkipRow),
+        records: &[Delivery],
+    ) -> Next {
+        let partition = self.fold.partition;
+        match shared.log.reader(&[(partition, Offset::ZERO)]) {
+            Ok(_) => match rebuild::begin(shared, &mut self.fold, offset, row) {
+                Ok(()) => Next::AGAIN,
+                Err(error) => self.store_failed(error),
+            },
+            Err(error) if error.kind() == Kind::OutOfRange => {
+                let error = format!(
+                    "cannot rebuild: the log no longer starts at offset 0 ({error}). The skip at partition {partition}, offset \
+                     {at} voids the applied record at offset {offset}; skip that skip to keep the record and go on"
+                );
+                // The skip of this partition's blocking record may be among the rest.
+                self.stop(shared, Stop { offset: at, kind: StopKind::CannotRebuild, error }, records)
+            }
+            Err(error) => self.retry(StopKind::Log, error.to_string()),
+        }
+    }
+
+    fn check(&self, shared: &Shared) -> Next {
+        match lost_end(&*shared.log, &self.fold, shared.config.executor.blocking_wait(CHECK_WAIT)) {
+            Ok(None) => Next::AGAIN,
+            Ok(Some(stop)) => Next::Close(stop),
+            // Unknown for now: asked again when the partition is read again.
+            Err(error) => self.retry(StopKind::Log, error.to_string()),
+        }
+    }
+
+    fn store_failed(&self, error: store::Error) -> Next {
+        let kind = if error.damaged() { StopKind::IndexDamaged } else { StopKind::Store };
+        let error = crate::index::Error::from(error).problem().detail;
+        tracing::error!(partition = %self.fold.partition, next = %self.fold.next, "{error}");
+        self.retry(kind, error)
+    }
+
+    fn retry(&self, kind: StopKind, error: String) -> Next {
+        Next::Retry { pause: RETRY_AFTER, error: Some(Stop { offset: self.fold.next, kind, error }) }
+    }
+}
+
+/// Runs `work` and returns the message of its panic as an error.
+pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    // Sound to catch: a fold changes itself and its store only after a batch is complete.
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    })
+}
+
+/// The reason for a fold that cannot continue: the log no longer has the last record that it applied.
+fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, runlog_log::Error> {
+    let progress: Option<meta::Progress> = fold.store.get(&meta::progress()).unwrap_or_default();
+    let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
+    let found = match log.reader(&[(fold.partition, last.offset)]).and_then(|mut reader| reader.poll(1, wait)) {
+        Ok(found) => found,
+        Err(error) if error.kind() == Kind::OutOfRange => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let same =
+        found.first().is_some_and(|record| record.offset == last.offset && Sha256::of(&record.value) == last.hash);
+    let stop = || Stop {
+        offset: fold.next,
+        kind: StopKind::LogDiverged,
+        error: format!("the log lost the record at offset {} that the index was built from", last.offset),
+    };
+    Ok((!same).then(stop))
+}

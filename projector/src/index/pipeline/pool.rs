@@ -1,0 +1,197 @@
+//! The threads that run the partitions' jobs: as many as there are cores, and one more for each that is stuck in a write.
+//!
+//! A partition that has work is in the queue once. A worker takes the first one, runs one job of it, and puts it at the
+//! end if it has more: partitions take turns, and one that is stuck holds up no other.
+
+use crate::index::{executor::Executor, failpoint, pipeline::partition::Partition, shared::Shared};
+use runlog_log::PartitionId;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+/// The pool. Without threads if the caller runs everything: then [`Pool::run_all`] does the work.
+#[derive(Debug)]
+pub(super) struct Pool {
+    inner: Arc<Inner>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    partitions: BTreeMap<PartitionId, Mutex<Partition>>,
+    state: Mutex<State>,
+    /// There is work, or the end.
+    work: Condvar,
+    /// A job has ended, or a thread.
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queue: VecDeque<PartitionId>,
+    /// Threads that run, of which some wait for work.
+    threads: usize,
+    idle: usize,
+    /// How many should run.
+    wanted: usize,
+    /// Jobs that have ended.
+    jobs: u64,
+    ending: bool,
+}
+
+impl Pool {
+    pub(super) fn new(shared: Arc<Shared>, partitions: BTreeMap<PartitionId, Mutex<Partition>>) -> Self {
+        let (state, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
+        Self { inner: Arc::new(Inner { shared, partitions, state, work, ended }), threads: Vec::new() }
+    }
+
+    /// Every partition.
+    pub(super) fn ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        self.inner.partitions.keys().copied().collect::<Vec<_>>().into_iter()
+    }
+
+    /// A partition, locked for a moment.
+    pub(super) fn partition(&self, id: PartitionId) -> Option<MutexGuard<'_, Partition>> {
+        self.inner.partition(id)
+    }
+
+    /// Queues a partition that has asked for it.
+    pub(super) fn queue(&mut self, id: PartitionId) {
+        self.inner.state().queue.push_back(id);
+        self.inner.work.notify_one();
+        self.start_threads();
+    }
+
+    /// Sets how many jobs are stuck, each of which occupies a thread.
+    pub(super) fn set_stuck(&mut self, stuck: usize) {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(self.inner.partitions.len());
+        self.inner.state().wanted = cores + stuck;
+        self.start_threads();
+    }
+
+    /// Starts threads for what nobody is free for, up to the wanted number.
+    fn start_threads(&mut self) {
+        if self.inner.shared.config.executor.is_caller() {
+            return;
+        }
+        loop {
+            {
+                let mut state = self.inner.state();
+                if state.queue.len() <= state.idle || state.threads >= state.wanted {
+                    return;
+                }
+                state.threads += 1;
+            }
+            self.threads.retain(|thread| !thread.is_finished());
+            let inner = self.inner.clone();
+            match Executor::thread("runlog-fold", move || inner.work()) {
+                Ok(thread) => self.threads.push(thread),
+                Err(error) => {
+                    tracing::error!("cannot start a thread that applies records: {error}");
+                    self.inner.state().threads -= 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Runs all that is queued on this thread, if no other does.
+    pub(super) fn run_all(&self) {
+        loop {
+            let next = {
+                let mut state = self.inner.state();
+                if state.threads > 0 { None } else { state.queue.pop_front() }
+            };
+            let Some(id) = next else { return };
+            self.inner.run(id);
+        }
+    }
+
+    /// How many jobs have ended.
+    pub(super) fn jobs(&self) -> u64 {
+        self.inner.state().jobs
+    }
+
+    /// Waits until more than `jobs` have ended, at most `wait`.
+    pub(super) fn wait_for_job(&self, jobs: u64, wait: Duration) {
+        let waited = self.inner.ended.wait_timeout_while(self.inner.state(), wait, |state| state.jobs == jobs);
+        drop(waited);
+    }
+
+    /// Ends the threads after their current jobs, and waits for them at most `wait`. What is queued is dropped; a thread
+    /// that is stuck is left running.
+    pub(super) fn end(self, wait: Duration) {
+        let mut state = self.inner.state();
+        state.ending = true;
+        self.inner.work.notify_all();
+        let waited = self.inner.ended.wait_timeout_while(state, wait, |state| state.threads > 0);
+        let stuck = waited.map_or_else(|error| error.into_inner().0.threads, |(state, _)| state.threads);
+        if stuck > 0 {
+            tracing::error!("{stuck} writes of indices do not return; what was committed is intact");
+            return;
+        }
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread that applies records had panicked; its committed state is intact");
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn partition(&self, id: PartitionId) -> Option<MutexGuard<'_, Partition>> {
+        Some(self.partitions.get(&id)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A thread: runs jobs until the end, or until there are more threads than wanted.
+    fn work(&self) {
+        while let Some(id) = self.next() {
+            self.run(id);
+        }
+        self.ended.notify_all();
+    }
+
+    /// Waits for a partition with work. `None` if the thread is to end, which is then no longer counted.
+    fn next(&self) -> Option<PartitionId> {
+        let mut state = self.state();
+        loop {
+            if state.ending || state.threads > state.wanted {
+                state.threads -= 1;
+                // It may have been woken for work.
+                self.work.notify_one();
+                return None;
+            }
+            if let Some(id) = state.queue.pop_front() {
+                return Some(id);
+            }
+            state.idle += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+
+    /// Runs one job of a partition, and queues it again if it has more.
+    fn run(&self, id: PartitionId) {
+        let job = self.partition(id).and_then(|mut partition| partition.begin());
+        let Some(job) = job else { return };
+        let done = job.run(&self.shared);
+        let settled = self.partition(id).map(|mut partition| partition.settle(&self.shared, done));
+        if settled.is_some_and(|settled| settled.told) {
+            self.shared.config.failpoints.at(failpoint::STOP_TOLD);
+        }
+        let mut state = self.state();
+        state.jobs += 1;
+        if settled.is_some_and(|settled| settled.again) {
+            state.queue.push_back(id);
+        }
+        self.ended.notify_all();
+    }
+}

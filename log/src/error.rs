@@ -18,6 +18,9 @@ pub enum Kind {
     Fatal,
     /// The stored data is damaged. No record is skipped: restore the log from a copy.
     Damaged,
+    /// The log is another one than the one that was opened: its topic was deleted and created again (Kafka). Nothing was
+    /// appended, and nothing is read.
+    Replaced,
 }
 
 /// Why a call on the log failed.

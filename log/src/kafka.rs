@@ -22,12 +22,14 @@ pub mod admin;
 mod bounds;
 mod config;
 mod context;
+mod identity;
 mod producer;
 mod reader;
 
 pub use config::KafkaConfig;
 
 use bounds::BoundsClient;
+use identity::Identity;
 use producer::Producer;
 
 /// How long one exchange with the cluster may take where the caller gives no deadline.
@@ -39,6 +41,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(10);
 /// The log. Dropping it waits, within bounds, for what is enqueued.
 pub struct KafkaLog {
     config: KafkaConfig,
+    identity: Identity,
     partitions: u32,
     producer: Option<Producer>,
     bounds: BoundsClient,
@@ -66,7 +69,8 @@ impl KafkaLog {
     }
 
     fn connected(config: KafkaConfig, count: impl FnOnce(u32, &str) -> Result<u32, Error>) -> Result<Self, Error> {
-        let producer = Producer::new(&config)?;
+        let identity = Identity::new(&config.topic);
+        let producer = Producer::new(&config, &identity)?;
         let live = await_topic(&config, REQUEST_WAIT, |wait| producer.topic(wait))?;
         let Some(live) = live else {
             let what = format!("there is no such topic at {}", config.brokers);
@@ -74,7 +78,8 @@ impl KafkaLog {
         };
         let partitions = count(live, &config.topic)?;
         let bounds = BoundsClient::new(&config)?;
-        Ok(Self { producer: Some(producer.with_partitions(partitions)), config, partitions, bounds })
+        let producer = Some(producer.with_partitions(partitions));
+        Ok(Self { producer, config, identity, partitions, bounds })
     }
 
     fn limits(&self) -> Limits<'_> {
@@ -138,6 +143,9 @@ impl Log for KafkaLog {
             Ok(bytes) => bytes,
             Err(refusal) => return settled(Err(refusal)),
         };
+        if let Err(replaced) = self.identity.check() {
+            return settled(Err(replaced.at(partition)));
+        }
         let Some(producer) = &self.producer else {
             return settled(Err(Error::new(Kind::Fatal, self.topic(), "the log is closed")));
         };
@@ -156,12 +164,16 @@ impl Log for KafkaLog {
     fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
         Box::pin(async move {
             self.limits().check_partition(partition)?;
-            self.bounds.ask(partition, deadline).await
+            self.identity.check()?;
+            let bounds = self.bounds.ask(partition, deadline).await;
+            // They may be those of the new topic.
+            self.identity.check()?;
+            bounds
         })
     }
 
     fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
-        Ok(Box::new(reader::KafkaReader::new(&self.config, self.partitions, from)?))
+        Ok(Box::new(reader::KafkaReader::new(&self.config, &self.identity, self.partitions, from)?))
     }
 }
 

@@ -129,7 +129,7 @@ pub trait Log: Send + Sync + fmt::Debug {
     ///
     /// Ordering: appends to one partition land in the order of the calls. All or none: a batch that cannot be taken
     /// (size, unknown partition, closed) is refused as a whole before any of it is enqueued; the limits are those of
-    /// this crate's constants. Where the log itself can fail halfway (Kafka, without transactions) a prefix may have
+    /// this crate's constants; so is one to a log that was replaced (`Kind::Replaced`). Where the log itself can fail halfway (Kafka, without transactions) a prefix may have
     /// landed, and the error's kind is [`Kind::Unknown`]; what must be atomic across that is written as one record.
     /// Blocks never: a full queue is an error of kind `Retry`. An empty batch resolves to no offsets.
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack;
@@ -154,8 +154,8 @@ pub trait Reader: Send {
     ///
     /// Returns at once with what is there; empty when the time ran out, and earlier when a [`Reader::position`] moved
     /// without a record. An error leaves the reader's positions as they were: what was not returned will be delivered
-    /// by a later call, except after `Kind::Fatal`, and after `OutOfRange` or `Damaged` until the partition that it names is sought
-    /// or released: all of them where it names none. Records come before an error that came after them: it is then returned by the next call.
+    /// by a later call, except after `Kind::Fatal` and `Kind::Replaced`, and after `OutOfRange` or `Damaged` until the
+    /// partition that it names is sought or released: all of them where it names none. Records come before an error that came after them: it is then returned by the next call.
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error>;
 
     /// The offset at which the next delivery from `partition` is looked for; `None` where the reader does not have it.

@@ -196,11 +196,17 @@ fn is_refusal(code: RDKafkaErrorCode) -> bool {
 
 /// A consumer, since a producer's question for a topic may create it.
 fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
-    config.client(Role::Asker)?.create_with_context(Context).map_err(|error| context::unmade(&config.topic, error))
+    config
+        .client(Role::Asker)?
+        .create_with_context(Context::default())
+        .map_err(|error| context::unmade(&config.topic, error))
 }
 
 fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {
-    config.client(Role::Admin)?.create_with_context(Context).map_err(|error| context::unmade(&config.topic, error))
+    config
+        .client(Role::Admin)?
+        .create_with_context(Context::default())
+        .map_err(|error| context::unmade(&config.topic, error))
 }
 
 fn options() -> AdminOptions {

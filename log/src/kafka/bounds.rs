@@ -56,7 +56,7 @@ struct Question {
 impl BoundsClient {
     pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
         let (brokers, topic) = (config.brokers.clone(), config.topic.clone());
-        let client = config.client(Role::Asker)?.create_with_context(Context);
+        let client = config.client(Role::Asker)?.create_with_context(Context::default());
         let client: BaseConsumer<Context> = client.map_err(|error| context::unmade(&topic, error))?;
         let (questions, asked) = mpsc::channel();
         let asker = Asker { client, brokers: brokers.clone(), topic: topic.clone(), suspects: VecDeque::new() };

@@ -57,7 +57,10 @@ const FIXED_READER: [(&str, &str); 6] = [
 const FIXED_ASKER: [(&str, &str); 1] = [("isolation.level", "read_uncommitted")];
 
 /// Other names of fixed properties, and those that nobody may set.
-const REFUSED: [&str; 6] = [
+const REFUSED: [&str; 8] = [
+    // One of its lines says that the topic is another one.
+    "debug",
+    "log_level",
     "bootstrap.servers",
     "metadata.broker.list",
     "request.required.acks",
@@ -72,8 +75,13 @@ const REFUSED: [&str; 6] = [
 const DELIVERY_TIMEOUT: [&str; 2] = ["delivery.timeout.ms", "message.timeout.ms"];
 const DELIVERY_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=300_000;
 
-const DEFAULTS: [(&str, &str); 3] =
-    [("socket.keepalive.enable", "true"), ("reconnect.backoff.max.ms", "2000"), ("retry.backoff.max.ms", "500")];
+const DEFAULTS: [(&str, &str); 4] = [
+    ("socket.keepalive.enable", "true"),
+    ("reconnect.backoff.max.ms", "2000"),
+    ("retry.backoff.max.ms", "500"),
+    // After this an idle client notices that the topic was deleted and created again.
+    ("topic.metadata.refresh.interval.ms", "10000"),
+];
 
 const DEFAULTS_PRODUCER: [(&str, &str); 4] = [
     ("linger.ms", "3"),
@@ -119,7 +127,9 @@ impl KafkaConfig {
             Role::Admin => (&[], &[]),
         };
         let mut client = ClientConfig::new();
-        client.set_log_level(RDKafkaLogLevel::Warning);
+        // Both are polled all the time, which takes the lines out of their queues.
+        let identifies = matches!(role, Role::Producer | Role::Reader);
+        client.set_log_level(if identifies { RDKafkaLogLevel::Debug } else { RDKafkaLogLevel::Warning });
         for (name, value) in DEFAULTS.iter().chain(defaults) {
             client.set(*name, *value);
         }
@@ -128,6 +138,10 @@ impl KafkaConfig {
             client.set(*name, *value);
         }
         client.set("bootstrap.servers", &self.brokers);
+        if identifies {
+            // See `identity.rs`.
+            client.set("debug", "metadata");
+        }
         match role {
             Role::Producer => client.set("message.max.bytes", MESSAGE_BYTES_MAX.to_string()),
             Role::Reader => &mut client,

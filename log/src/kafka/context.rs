@@ -9,15 +9,19 @@ use rdkafka::{
 };
 use std::time::Duration;
 
+use super::identity::Identity;
 use crate::{Error, Kind};
 
 /// The context of the clients that do not produce.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Context;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Context {
+    /// Of the topic that a log was opened on; none of a client that only administers.
+    pub(super) identity: Option<Identity>,
+}
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(level, facility, message);
+        log(self.identity.as_ref(), level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
@@ -27,14 +31,15 @@ impl ClientContext for Context {
 
 impl ConsumerContext for Context {}
 
-pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
+/// Passes warnings and errors on. Debug lines are asked for only because `identity` reads one of them.
+pub(super) fn log(identity: Option<&Identity>, level: RDKafkaLogLevel, facility: &str, message: &str) {
     match level {
         RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical | RDKafkaLogLevel::Error => {
             tracing::error!(target: "librdkafka", facility, "{message}");
         }
         RDKafkaLogLevel::Warning => tracing::warn!(target: "librdkafka", facility, "{message}"),
-        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => tracing::info!(target: "librdkafka", facility, "{message}"),
-        RDKafkaLogLevel::Debug => tracing::debug!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => {}
+        RDKafkaLogLevel::Debug => identity.into_iter().for_each(|identity| identity.observe(message)),
     }
 }
 

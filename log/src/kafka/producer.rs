@@ -25,6 +25,7 @@ use super::{
     KafkaConfig,
     config::Role,
     context::{self, Topic},
+    identity::Identity,
 };
 use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
 
@@ -43,6 +44,7 @@ type Client = ThreadedProducer<Deliveries>;
 
 pub(super) struct Producer {
     config: KafkaConfig,
+    identity: Identity,
     /// Read while a batch is enqueued, written where a failed client is replaced.
     client: RwLock<Client>,
     topic: String,
@@ -52,10 +54,11 @@ pub(super) struct Producer {
 }
 
 impl Producer {
-    pub(super) fn new(config: &KafkaConfig) -> Result<Self, Error> {
-        let under_way = Arc::<UnderWay>::default();
-        let client = RwLock::new(client(config, &under_way)?);
-        Ok(Self { config: config.clone(), client, topic: config.topic.clone(), under_way, turns: Vec::new() })
+    pub(super) fn new(config: &KafkaConfig, identity: &Identity) -> Result<Self, Error> {
+        let (under_way, identity) = (Arc::<UnderWay>::default(), identity.clone());
+        let client = RwLock::new(client(config, &identity, &under_way)?);
+        let topic = config.topic.clone();
+        Ok(Self { config: config.clone(), identity, client, topic, under_way, turns: Vec::new() })
     }
 
     pub(super) fn with_partitions(self, partitions: u32) -> Self {
@@ -124,7 +127,7 @@ impl Producer {
             return Err(Error::new(Kind::Retry, &self.topic, what).at(partition).because(cause));
         }
         tracing::error!(topic = self.topic, %code, reason, "the producer failed for good; a new one takes its place");
-        let failed = std::mem::replace(&mut *current, client(&self.config, &self.under_way)?);
+        let failed = std::mem::replace(&mut *current, client(&self.config, &self.identity, &self.under_way)?);
         // Dropping waits for the client's thread. Where there is no thread for that, it is dropped here.
         let _ = thread::Builder::new().name("closing".into()).spawn(move || drop(failed));
         Ok(())
@@ -150,8 +153,9 @@ impl Producer {
     }
 }
 
-fn client(config: &KafkaConfig, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
-    let deliveries = Deliveries { topic: config.topic.clone(), under_way: Arc::clone(under_way) };
+fn client(config: &KafkaConfig, identity: &Identity, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
+    let (topic, identity) = (config.topic.clone(), identity.clone());
+    let deliveries = Deliveries { topic, identity, under_way: Arc::clone(under_way) };
     let client = config.client(Role::Producer)?.create_with_context(deliveries);
     client.map_err(|error| context::unmade(&config.topic, error))
 }
@@ -287,6 +291,7 @@ fn is_open(error: &Error) -> bool {
 /// Receives librdkafka's delivery reports, on the producer's own thread.
 struct Deliveries {
     topic: String,
+    identity: Identity,
     under_way: Arc<UnderWay>,
 }
 
@@ -323,7 +328,7 @@ impl Deliveries {
 
 impl ClientContext for Deliveries {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        context::log(level, facility, message);
+        context::log(Some(&self.identity), level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

@@ -8,6 +8,10 @@
 //! transactions) are never delivered; librdkafka moves its own position over them as their turn comes. When a fetch
 //! from the end of the partition comes back empty it reports the end in the same queue, behind all that was fetched:
 //! that is when we take its position over, which then equals the high watermark of that fetch.
+//!
+//! **Damaged batches.** librdkafka reports a batch whose checksum is wrong, does not say of which partition, and goes past
+//! it. So each partition is read from its position with another consumer: the one that meets the error again is withheld,
+//! and the others keep what was fetched. If none does, the damage was on the way, and all start over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,17 +30,25 @@ use super::{
     KafkaConfig, REQUEST_WAIT, bounds, close,
     config::Role,
     context::{self, Context},
+    identity::Identity,
 };
 use crate::{Delivery, Error, Kind, Offset, POLL_BYTES_MAX, PartitionId, Reader, batch::Limits};
 
 const TAKEN: &str = "the consumer is taken by drop only";
 
+/// How long the search for a damaged batch waits for a partition's first record, or its end.
+const PROBE_WAIT: Duration = Duration::from_secs(5);
+
 pub(super) struct KafkaReader {
+    config: KafkaConfig,
+    identity: Identity,
     /// `None` only while it is dropped.
     consumer: Option<BaseConsumer<Context>>,
     topic: String,
     partitions: u32,
     places: BTreeMap<PartitionId, Offset>,
+    /// Those whose next batch is damaged: the consumer does not have them until they are sought.
+    withheld: BTreeSet<PartitionId>,
     /// An error that was reported after records that were returned.
     late: Option<Error>,
 }
@@ -81,11 +93,17 @@ impl Gathered {
 }
 
 impl KafkaReader {
-    pub(super) fn new(config: &KafkaConfig, partitions: u32, from: &[(PartitionId, Offset)]) -> Result<Self, Error> {
-        let topic = config.topic.clone();
-        let consumer = config.client(Role::Reader)?.create_with_context(Context);
-        let consumer = Some(consumer.map_err(|error| context::unmade(&topic, error))?);
-        let mut reader = Self { consumer, topic, partitions, places: BTreeMap::new(), late: None };
+    pub(super) fn new(
+        config: &KafkaConfig,
+        identity: &Identity,
+        partitions: u32,
+        from: &[(PartitionId, Offset)],
+    ) -> Result<Self, Error> {
+        identity.check()?;
+        let (config, identity, topic) = (config.clone(), identity.clone(), config.topic.clone());
+        let consumer = Some(consumer(&config, &identity)?);
+        let (places, withheld) = (BTreeMap::new(), BTreeSet::new());
+        let mut reader = Self { config, identity, consumer, topic, partitions, places, withheld, late: None };
         let from: BTreeMap<PartitionId, Offset> = from.iter().copied().collect();
         reader.check(&from)?;
         reader.assign(&from)?;
@@ -115,27 +133,68 @@ impl KafkaReader {
     }
 
     fn assign(&self, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
-        let mut list = TopicPartitionList::new();
-        let added = places.iter().try_for_each(|(partition, next)| {
-            list.add_partition_offset(&self.topic, partition.signed(), Place::Offset(next.signed()))
-        });
-        let assigned = added.and_then(|()| self.consumer().incremental_assign(&list));
-        assigned.map_err(|error| context::failed(&self.topic, "the consumer does not take its partitions", error))
+        assign(self.consumer(), &self.topic, places)
     }
 
     fn unassign(&self, partitions: impl IntoIterator<Item = PartitionId>) -> Result<(), Error> {
-        let mut list = TopicPartitionList::new();
-        for partition in partitions {
-            list.add_partition(&self.topic, partition.signed());
-        }
-        let unassigned = self.consumer().incremental_unassign(&list);
-        unassigned.map_err(|error| context::failed(&self.topic, "the consumer does not leave its partitions", error))
+        let partitions = partitions.into_iter().filter(|partition| !self.withheld.contains(partition));
+        unassign(self.consumer(), &self.topic, partitions)
     }
 
     /// Drops what was fetched and fetches again from our own positions.
     fn start_over(&self) -> Result<(), Error> {
         self.unassign(self.places.keys().copied())?;
-        self.assign(&self.places)
+        let mut places = self.places.clone();
+        places.retain(|partition, _| !self.withheld.contains(partition));
+        self.assign(&places)
+    }
+
+    /// A batch was damaged. The partition where it still is, if there is one, is withheld and named. Otherwise all start
+    /// over.
+    fn withhold_damaged(&mut self, error: KafkaError) -> Error {
+        let found = self.damaged().and_then(|found| match found {
+            Some(partition) => self.unassign([partition]).map(|()| Some(partition)),
+            None => self.start_over().map(|()| None),
+        });
+        match found {
+            Ok(Some(partition)) => {
+                self.withheld.insert(partition);
+                let what = "the broker gave a damaged batch, and gave it again";
+                let next = self.places.get(&partition).copied().unwrap_or_default();
+                Error::new(Kind::Damaged, &self.topic, what).at(partition).offset(next).because(error)
+            }
+            Ok(None) => context::failed(&self.topic, "a fetched batch was damaged", error),
+            Err(failed) => failed,
+        }
+    }
+
+    /// The first partition whose next batch is damaged, by a consumer of its own. The records of the others are read again
+    /// by nobody.
+    fn damaged(&self) -> Result<Option<PartitionId>, Error> {
+        let probe = consumer(&self.config, &self.identity)?;
+        let mut found = None;
+        for (partition, next) in &self.places {
+            if self.withheld.contains(partition) {
+                continue;
+            }
+            assign(&probe, &self.topic, &BTreeMap::from([(*partition, *next)]))?;
+            let begun = Instant::now();
+            // Lost connections are reported here, too.
+            let event = loop {
+                match probe.poll(PROBE_WAIT.saturating_sub(begun.elapsed())) {
+                    Some(Err(error)) if !is_damage(&error) && !matches!(error, KafkaError::PartitionEOF(_)) => {}
+                    event => break event,
+                }
+            };
+            if matches!(event, Some(Err(error)) if is_damage(&error)) {
+                found = Some(*partition);
+                break;
+            }
+            unassign(&probe, &self.topic, [*partition])?;
+        }
+        let topic = self.topic.clone();
+        close(&topic, "consumer", move || drop(probe));
+        Ok(found)
     }
 
     /// All that was fetched of the partition has been returned by now: takes over a position beyond it.
@@ -157,9 +216,10 @@ impl KafkaReader {
     }
 
     /// What an error of the consumer means; `None` where the consumer goes on by itself.
-    fn judge(&self, error: KafkaError) -> Option<Error> {
+    fn judge(&mut self, error: KafkaError) -> Option<Error> {
         let code = error.rdkafka_error_code();
         match code {
+            _ if is_damage(&error) => Some(self.withhold_damaged(error)),
             Some(RDKafkaErrorCode::AutoOffsetReset | RDKafkaErrorCode::OffsetOutOfRange) => Some(self.diagnose(error)),
             Some(
                 RDKafkaErrorCode::BrokerTransportFailure
@@ -180,7 +240,6 @@ impl KafkaReader {
             Some(_) if matches!(error, KafkaError::MessageConsumptionFatal(_)) => {
                 Some(Error::new(Kind::Fatal, &self.topic, "the consumer has failed for good").because(error))
             }
-            // Among these is a batch whose checksum is wrong, which librdkafka would go past.
             _ => {
                 let failure = context::failed(&self.topic, "the fetch failed", error);
                 self.start_over().err().or(Some(failure))
@@ -202,10 +261,14 @@ impl KafkaReader {
         let consumer = self.consumer.as_ref().expect(TAKEN);
         match consumer.poll(wait) {
             Some(Ok(message)) => {
+                self.identity.check()?;
                 gathered.take(&message, &self.topic, &mut self.places)?;
                 Ok(gathered.records.len() >= max || gathered.bytes >= POLL_BYTES_MAX)
             }
-            Some(Err(error)) => self.meet(error, gathered),
+            Some(Err(error)) => {
+                self.identity.check()?;
+                self.meet(error, gathered)
+            }
             None => Ok(!gathered.records.is_empty() || gathered.moved || wait.is_zero()),
         }
     }
@@ -223,6 +286,7 @@ impl KafkaReader {
 
 impl Reader for KafkaReader {
     fn poll(&mut self, max: usize, timeout: Duration) -> Result<Vec<Delivery>, Error> {
+        self.identity.check()?;
         if let Some(error) = self.late.take() {
             return Err(error);
         }
@@ -252,6 +316,7 @@ impl Reader for KafkaReader {
     }
 
     fn seek(&mut self, partition: PartitionId, next: Offset) -> Result<(), Error> {
+        self.identity.check()?;
         let place = BTreeMap::from([(partition, next)]);
         self.check(&place)?;
         self.release(partition)?;
@@ -265,6 +330,7 @@ impl Reader for KafkaReader {
         self.late.take_if(|error| error.subject().partition == Some(partition));
         if self.places.contains_key(&partition) {
             self.unassign([partition])?;
+            self.withheld.remove(&partition);
             self.places.remove(&partition);
         }
         Ok(())
@@ -277,6 +343,40 @@ impl Drop for KafkaReader {
             close(&self.topic, "consumer", move || drop(consumer));
         }
     }
+}
+
+fn consumer(config: &KafkaConfig, identity: &Identity) -> Result<BaseConsumer<Context>, Error> {
+    let context = Context { identity: Some(identity.clone()) };
+    let consumer = config.client(Role::Reader)?.create_with_context(context);
+    consumer.map_err(|error| context::unmade(&config.topic, error))
+}
+
+fn assign(consumer: &BaseConsumer<Context>, topic: &str, places: &BTreeMap<PartitionId, Offset>) -> Result<(), Error> {
+    let mut list = TopicPartitionList::new();
+    let added = places.iter().try_for_each(|(partition, next)| {
+        list.add_partition_offset(topic, partition.signed(), Place::Offset(next.signed()))
+    });
+    let assigned = added.and_then(|()| consumer.incremental_assign(&list));
+    assigned.map_err(|error| context::failed(topic, "the consumer does not take its partitions", error))
+}
+
+fn unassign(
+    consumer: &BaseConsumer<Context>,
+    topic: &str,
+    partitions: impl IntoIterator<Item = PartitionId>,
+) -> Result<(), Error> {
+    let mut list = TopicPartitionList::new();
+    for partition in partitions {
+        list.add_partition(topic, partition.signed());
+    }
+    let unassigned = consumer.incremental_unassign(&list);
+    unassigned.map_err(|error| context::failed(topic, "the consumer does not leave its partitions", error))
+}
+
+/// Whether librdkafka met a batch that it cannot read, and goes past it.
+fn is_damage(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{BadCompression, BadMessage, NotImplemented};
+    matches!(error.rdkafka_error_code(), Some(BadMessage | BadCompression | NotImplemented))
 }
 
 /// A header's value may be absent; it is given as empty.

@@ -42,6 +42,7 @@ pub(crate) fn log_failed(error: &runlog_log::Error) -> AppendFailed {
         Kind::Retry => (ErrorKind::Overloaded, Action::Retry, true),
         Kind::Invalid => (ErrorKind::Invalid, Action::FixTheInput, true),
         Kind::Unknown => (ErrorKind::Unavailable, Action::Reopen, false),
+        Kind::Replaced => (ErrorKind::PartitionStopped, Action::Operator, true),
         Kind::OutOfRange | Kind::Fatal | Kind::Damaged => (ErrorKind::Unavailable, Action::Reopen, false),
     };
     AppendFailed { error: Error::new(kind, action, format!("log append failed: {error}")), untouched }

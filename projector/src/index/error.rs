@@ -153,6 +153,7 @@ pub fn kind_of(kind: runlog_log::Kind) -> ErrorKind {
     use runlog_log::Kind;
     match kind {
         Kind::Invalid => ErrorKind::Invalid,
+        Kind::Replaced => ErrorKind::PartitionStopped,
         Kind::Retry | Kind::Unknown | Kind::Fatal => ErrorKind::Unavailable,
         Kind::OutOfRange | Kind::Damaged => ErrorKind::Internal,
     }

@@ -148,7 +148,11 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
              what the log has now"
                 .into()
         }
-        StopKind::LogDamaged => "stop the server and bring the log's folder back from a copy".into(),
+        StopKind::LogDamaged => {
+            "stop the server; bring the log's folder back from a copy, or on Kafka let a replica lead whose data is intact; \
+             then start again"
+                .into()
+        }
         StopKind::IndexDamaged => format!(
             "stop the server, delete the folder that is named, and start again: partition {partition} is built from the log"
         ),

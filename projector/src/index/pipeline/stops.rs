@@ -12,6 +12,10 @@ impl Pipeline {
             Kind::OutOfRange if at.is_none() => self.check_all(&error),
             Kind::OutOfRange => self.close(StopKind::LogTruncated, at, error),
             Kind::Damaged => self.close(StopKind::LogDamaged, at, error),
+            Kind::Replaced => {
+                self.close(StopKind::LogDiverged, None, error);
+                self.shared.config.executor.block(RETRY_AFTER);
+            }
             Kind::Fatal => {
                 tracing::error!("the log's reader has failed, a new one takes its place: {error}");
                 self.all_again(StopKind::Log, &error.to_string());
@@ -72,7 +76,12 @@ impl Pipeline {
                 tracing::warn!("reading the log again with a new reader");
                 (self.reader, self.lost) = (reader, false);
             }
-            Err(error) => tracing::error!("the log cannot be read: {error}"),
+            Err(error) => {
+                tracing::error!("the log cannot be read: {error}");
+                if error.kind() == Kind::Replaced {
+                    self.close(StopKind::LogDiverged, None, error);
+                }
+            }
         }
     }
 }

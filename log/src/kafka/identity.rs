@@ -1,0 +1,74 @@
+//! Which topic it is. One that was deleted and created again has the same name, another id, and other records under the
+//! same offsets.
+//!
+//! librdkafka (2.12) fetches by the topic's id, takes a new id over when the topic's metadata has one, and fetches on from
+//! the same offset of the new topic: its source names that as to be fixed. It gives no id to the application. But it
+//! writes a debug line about the change before it uses the new id, and that line goes through the queue of the fetched
+//! records, ahead of those of the new topic. So that line is read here, of the producer and of every consumer of a log. A broker without topic
+//! ids (before Kafka 3.1) causes no such line: then a topic that was created again is noticed by its end offset, or at a
+//! restart.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
+
+use crate::{Error, Kind};
+
+/// The id of the topic that a log was opened on, and whether the topic has become another one. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Identity(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    topic: String,
+    /// The first one that any client was told.
+    id: OnceLock<String>,
+    replaced: AtomicBool,
+}
+
+impl Identity {
+    pub(super) fn new(topic: &str) -> Self {
+        Self(Arc::new(State { topic: topic.to_owned(), id: OnceLock::new(), replaced: AtomicBool::new(false) }))
+    }
+
+    /// Reads a line of librdkafka's log.
+    pub(super) fn observe(&self, line: &str) {
+        let State { topic, id, replaced } = &*self.0;
+        let Some((_, change)) = line.split_once(&format!("Topic {topic} changed id from ")) else { return };
+        let Some((_, new)) = change.split_once(" to ") else { return };
+        let known = id.get_or_init(|| new.to_owned());
+        if known != new && !replaced.swap(true, Ordering::SeqCst) {
+            tracing::error!(topic, known, new, "the topic was deleted and created again: it is another log");
+        }
+    }
+
+    /// Fails if the topic is no longer the one that the log was opened on.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if !self.0.replaced.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        let what = "the topic was deleted and created again: it is another log than the one that was opened";
+        Err(Error::new(Kind::Replaced, &self.0.topic, what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_id_of_the_topic_makes_it_another_log_and_nothing_else_does() {
+        let identity = Identity::new("t");
+        let tell = |from: &str, to: &str, topic: &str| {
+            identity.observe(&format!("[thrd:main]: Topic {topic} changed id from {from} to {to}"));
+            identity.check().is_ok()
+        };
+        assert!(tell("AAAAAAAAAAAAAAAAAAAAAA", "one", "t"), "the first id");
+        assert!(tell("AAAAAAAAAAAAAAAAAAAAAA", "one", "t"), "another client is told the same");
+        assert!(tell("one", "two", "other") && tell("one", "two", "tt"), "other topics");
+        assert!(!tell("one", "two", "t"));
+        assert!(!tell("two", "one", "t"), "it stays so");
+        assert_eq!(identity.check().unwrap_err().kind(), Kind::Replaced);
+    }
+}

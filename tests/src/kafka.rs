@@ -166,6 +166,16 @@ impl Broker {
         }
     }
 
+    /// Changes one byte of a record's value on the broker's disk. The value must be stored as it is: `text` is found in
+    /// the partition's first segment.
+    pub fn damage(&self, topic: &str, partition: u32, text: &str) -> anyhow::Result<()> {
+        let script = r#"
+            segment=$(find / -path "*/$0-$1/00000000000000000000.log" 2>/dev/null | head -n 1)
+            at=$(grep -abo -m 1 "$2" "$segment" | head -n 1 | cut -d: -f1)
+            test -n "$at" && printf X | dd of="$segment" bs=1 seek="$at" conv=notrunc"#;
+        docker(&["exec", self.container()?, "sh", "-c", script, topic, &partition.to_string(), text])
+    }
+
     /// Ends [`Broker::pause`].
     pub fn unpause(&self) -> anyhow::Result<()> {
         docker(&["kill", "-s", "CONT", self.container()?])

@@ -5,7 +5,10 @@
 use runlog_log::{
     Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
 };
-use runlog_projector::{Config, Consistency, Projector};
+use runlog_projector::{
+    Config, Consistency, Projector,
+    index::failpoint::{self, Failpoints},
+};
 use runlog_schemas::{
     answer::ErrorKind,
     codec::{Framing, Schemas, Unreadable},
@@ -14,8 +17,9 @@ use runlog_schemas::{
 };
 use runlog_tests::agent::{Agent, entry, run_in};
 use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
+    sync::{Arc, Condvar, Mutex},
+    thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
 
@@ -114,9 +118,74 @@ impl Reader for FaultyReader {
 }
 
 async fn start(log: Arc<dyn Log>) -> (TempDir, Projector) {
+    start_with(log, Failpoints::default()).await
+}
+
+async fn start_with(log: Arc<dyn Log>, failpoints: Failpoints) -> (TempDir, Projector) {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config { schemas: Arc::new(Panics), ..Config::new(dir.path(), || 0, || "journal".into()) };
+    let schemas = Arc::new(Panics);
+    let config = Config { schemas, failpoints, ..Config::new(dir.path(), || 0, || "journal".into()) };
     (dir, Projector::start(config, log).await.unwrap())
+}
+
+/// Holds back writes of indices: each takes one of the gate's places and stays until the gate opens.
+#[derive(Clone, Debug, Default)]
+struct Gate(Arc<(Mutex<GateState>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    /// How many more are held back.
+    places: usize,
+    held: usize,
+}
+
+impl Gate {
+    fn failpoints(&self) -> Failpoints {
+        let gate = self.clone();
+        Failpoints::new(move |point| {
+            if point == failpoint::BATCH_FOLDED {
+                gate.pass();
+            }
+        })
+    }
+
+    fn pass(&self) {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        if state.places == 0 {
+            return;
+        }
+        state.places -= 1;
+        state.held += 1;
+        changed.notify_all();
+        drop(changed.wait_while(state, |state| state.held > 0).unwrap());
+    }
+
+    fn close(&self) {
+        self.0.0.lock().unwrap().places = 1;
+    }
+
+    /// Waits until a write is held back.
+    fn wait_for(&self, held: usize) {
+        let (state, changed) = &*self.0;
+        let waited = changed.wait_timeout_while(state.lock().unwrap(), DEADLINE, |state| state.held < held);
+        assert_eq!(waited.unwrap().0.held, held, "no write is held back");
+    }
+
+    fn open(&self) {
+        let (state, changed) = &*self.0;
+        state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).held = 0;
+        changed.notify_all();
+    }
+}
+
+/// Opens the gate when the test is over, however it ends: the projector waits for its writes.
+struct Opened(Gate);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.open();
+    }
 }
 
 async fn faulty() -> (TempDir, Projector, Faulty) {
@@ -233,4 +302,82 @@ async fn an_end_below_what_was_applied_is_not_taken_for_the_latest() {
     projector.wait(FIRST, Consistency::Eventual, DEADLINE).await.expect("what is applied stays");
     *log.end.lock().unwrap() = None;
     latest(&projector, FIRST).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_that_do_not_return_hold_up_no_other_partition_and_are_reported_until_they_do() {
+    // One more than there are threads to write.
+    let stuck = u32::try_from(thread::available_parallelism().unwrap().get()).unwrap() + 1;
+    let (partitions, gate) = (stuck + 1, Gate::default());
+    let log = MemoryLog::new(partitions);
+    let (_dir, projector) = start_with(Arc::new(log.clone()), gate.failpoints()).await;
+    let _opened = Opened(gate.clone());
+    for partition in PartitionId::all(partitions) {
+        latest(&projector, partition).await;
+    }
+    let (mut held, mut last) = (Vec::new(), Offset::ZERO);
+    for partition in PartitionId::all(stuck) {
+        gate.close();
+        let at = log.append(partition, vec![turn_of(&mut Agent::new(&run_in(partition, partitions, "stuck")))]);
+        held.push((partition, at.await.unwrap()[0]));
+        gate.wait_for(held.len());
+    }
+    // More than may wait in memory for one partition.
+    let mut agent = Agent::new(&run_in(FIRST, partitions, "many"));
+    for _ in 0..3 {
+        let many = (0..4096).map(|_| turn_of(&mut agent)).collect();
+        last = *log.append(FIRST, many).await.unwrap().last().unwrap();
+    }
+    let other = PartitionId::from(stuck);
+    for name in ["one", "two"] {
+        let mut agent = Agent::new(&run_in(other, partitions, name));
+        let offset = log.append(other, vec![turn_of(&mut agent)]).await.unwrap()[0];
+        goes_on(&projector, other, offset).await;
+    }
+    for (partition, offset) in &held {
+        assert_eq!(stops(&projector, *partition).await, (*offset, "store_stalled"));
+        let refused = projector.wait(*partition, Consistency::Latest, DEADLINE).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PartitionStopped, "{refused}");
+    }
+    assert_eq!(projector.progress(other).stopped, None);
+    gate.open();
+    held[0].1 = last;
+    for (partition, offset) in held {
+        goes_on(&projector, partition, offset).await;
+    }
+    assert!(projector.verify().unwrap().equal, "nothing was left out, and nothing changed places");
+}
+
+fn turn_of(agent: &mut Agent) -> Entry {
+    entry(&agent.turn("hello"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_does_not_return_holds_up_the_end_for_a_bounded_time() {
+    let (gate, log) = (Gate::default(), MemoryLog::new(PARTITIONS));
+    let (_dir, projector) = start_with(Arc::new(log.clone()), gate.failpoints()).await;
+    let _opened = Opened(gate.clone());
+    latest(&projector, FIRST).await;
+    gate.close();
+    turn(&log, FIRST, "stuck").await;
+    gate.wait_for(1);
+    let begun = Instant::now();
+    projector.end();
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_log_that_was_replaced_nothing_is_applied() {
+    let (_dir, projector, log) = faulty().await;
+    let before = turn(&log, FIRST, "before").await;
+    goes_on(&projector, FIRST, before).await;
+    *log.fault.lock().unwrap() = Some(Fault::Fails(Kind::Replaced));
+    for partition in PartitionId::all(PARTITIONS) {
+        assert_eq!(stops(&projector, partition).await.1, "log_diverged");
+        // The injected failure comes once: whatever is there now would be read.
+        turn(&log, partition, "of another log").await;
+    }
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let progress = projector.progress(FIRST);
+    assert_eq!((progress.applied, progress.stopped.is_some()), (before.saturating_add(1), true));
 }

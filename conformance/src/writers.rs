@@ -6,7 +6,7 @@ use super::{
     payloads::turn,
     scenario::{Checked, Needs, Scenario},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 const SECTION: &str = "One writer per run";
 
@@ -28,6 +28,12 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("read_back_writer", SECTION, "an outcome tells who writes the run now", read_back_writer),
     Rule::new("writer_not_filled_in", SECTION, "who says no writer is never taken for the run's", not_filled_in),
     Rule::new("numbers_filled_in", "The record", "numbers that a client leaves out are the next ones", filled_in),
+    Rule::new(
+        "renumbered",
+        "Judgement",
+        "refused for its number, again without one: the server gives it the next, and it is applied once",
+        renumbered,
+    ),
 ];
 
 fn claim_applied(scenario: &mut Scenario<'_>) -> Checked {
@@ -93,6 +99,18 @@ fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {
         members.remove("writer_epoch");
     }
     scenario.send(&mut run, &record)?.refused("fenced").needs("fenced_writer").map(drop)
+}
+
+fn renumbered(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    // As a server sends it whose number another server's record took.
+    let lost = run.record(turn("b")).with("writer_seq", 1);
+    scenario.send(&mut run, &lost)?.refused("conflict").needs("conflict_number")?;
+    let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
+    let applied = scenario.send(&mut run, &again)?.applied().needs("numbers_filled_in")?;
+    scenario.send(&mut run, &again)?.repeats(&applied).needs("repeat_of_applied")?;
+    scenario.head(&run)?.has("/records", 2)
 }
 
 fn filled_in(scenario: &mut Scenario<'_>) -> Checked {

@@ -16,7 +16,7 @@ use crate::{
     refs::{CorrelationEntry, DestinationRef, EntityRef, PrivacyClass, SourceRef},
     schema::{self, Version},
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
 mod event;
 
@@ -95,15 +95,51 @@ pub fn encode(record: &JournalRecord) -> Vec<u8> {
 /// Frames `record`. A Confluent id must be that of [`JournalRecord::version`].
 pub fn encode_as(record: &JournalRecord, framing: Framing) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    match framing {
-        Framing::SingleObject => single_object(record.version(), &mut out),
-        Framing::Confluent(id) => {
-            out.push(CONFLUENT);
-            out.extend_from_slice(&id.to_be_bytes());
-        }
-    }
+    framing.put(record.version(), &mut out);
     record.put(&mut out);
     out
+}
+
+/// Frames a record that is numbered again, in [`schema::renumbered`] or a later version. Its content hash does not
+/// change. A Confluent id must be that of this version.
+pub fn encode_renumbered(record: &JournalRecord, framing: Framing) -> Result<Vec<u8>, Malformed> {
+    if record.version() != schema::lowest() {
+        return Ok(encode_as(record, framing));
+    }
+    let datum = record.to_bytes();
+    let envelope = Envelope::read(Unframed { version: schema::lowest(), datum: &datum })?;
+    let mut ends = vec![envelope.basis.start];
+    if envelope.kind == RecordKind::Batch {
+        envelope.each_record(|from, inner| {
+            ends.push(envelope.payload_at + from + inner.basis.start);
+            Ok(())
+        })?;
+    }
+    let mut out = Vec::with_capacity(datum.len() + ends.len() * NO_BASIS.len() + SINGLE_OBJECT_BYTES);
+    framing.put(schema::renumbered(), &mut out);
+    let mut from = 0;
+    for end in ends {
+        out.extend_from_slice(&datum[from..end]);
+        out.extend_from_slice(&NO_BASIS);
+        from = end;
+    }
+    out.extend_from_slice(&datum[from..]);
+    Ok(out)
+}
+
+/// The facts that version 2 adds to those of version 1, all null.
+const NO_BASIS: [u8; 4] = [0; 4];
+
+impl Framing {
+    fn put(self, version: &Version, out: &mut Vec<u8>) {
+        match self {
+            Self::SingleObject => single_object(version, out),
+            Self::Confluent(id) => {
+                out.push(CONFLUENT);
+                out.extend_from_slice(&id.to_be_bytes());
+            }
+        }
+    }
 }
 
 fn single_object(version: &Version, out: &mut Vec<u8>) {
@@ -232,6 +268,8 @@ pub struct Envelope<'a> {
     stored: Option<StoredPayload>,
     event_at: usize,
     content_at: usize,
+    /// Where the facts since version 2 are; empty in a datum of version 1.
+    basis: Range<usize>,
     payload_at: usize,
     version: &'static Version,
     datum: &'a [u8],
@@ -277,7 +315,10 @@ impl<'a> Envelope<'a> {
         Option::<String>::skip(at)?; // checkpoint_ref
         Option::<String>::skip(at)?; // key_id
         let validity = Datum::take(at)?;
-        let facts = Facts::take(at)?;
+        let mut facts = Facts::take_without_basis(at)?;
+        let basis_at = at.position();
+        facts.take_basis(at)?;
+        let basis = basis_at..at.position();
         Option::<String>::skip(at)?; // unknown_fields
         let payload_at = at.position();
         let stored = claim_check(at);
@@ -298,16 +339,19 @@ impl<'a> Envelope<'a> {
             stored,
             event_at,
             content_at,
+            basis,
             payload_at,
             version,
             datum,
         })
     }
 
-    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same whether the payload is inline or stored.
+    /// SHA-256 over the body and [`Envelope::payload_hash`]: the same whether the payload is inline or stored. The body
+    /// counts as in the lowest version that expresses it, so that a record which is numbered again has the same hash.
     pub fn content_hash(&self) -> ContentHash {
-        let body = &self.datum[self.content_at..self.payload_at];
-        ContentHash(Sha256::of_parts(&[body, &self.payload_hash().0]))
+        let basis = if self.facts.has_decision_basis() { self.basis.end..self.basis.end } else { self.basis.clone() };
+        let (before, after) = (&self.datum[self.content_at..basis.start], &self.datum[basis.end..self.payload_at]);
+        ContentHash(Sha256::of_parts(&[before, after, &self.payload_hash().0]))
     }
 
     /// SHA-256 of the whole datum: the input of the run hash.
@@ -341,20 +385,27 @@ impl<'a> Envelope<'a> {
     /// Errors: the payload is not a readable batch.
     pub fn records(&self) -> Result<Vec<Envelope<'a>>, Malformed> {
         let mut records = Vec::new();
-        self.each_record(|record| {
+        self.each_record(|_, record| {
             records.push(record);
             Ok(())
         })?;
         Ok(records)
     }
 
-    fn each_record(&self, mut visit: impl FnMut(Envelope<'a>) -> Result<(), Malformed>) -> Result<(), Malformed> {
+    /// Visits the records of a batch, each with where it begins in the payload.
+    fn each_record(
+        &self,
+        mut visit: impl FnMut(usize, Envelope<'a>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
         let mut input = self.payload_input();
         if PayloadType::ALL[input.branch(PayloadType::ALL.len())?] != PayloadType::Batch {
             return Err(input.malformed("no batch"));
         }
         let payload = &self.datum[self.payload_at..];
-        Batch::spans(&mut input, |at| visit(Envelope::read(Unframed { version: self.version, datum: &payload[at] })?))
+        Batch::spans(&mut input, |at| {
+            let from = at.start;
+            visit(from, Envelope::read(Unframed { version: self.version, datum: &payload[at] })?)
+        })
     }
 
     /// The record as an Avro single object.
@@ -406,7 +457,7 @@ pub fn read(bytes: &[u8]) -> Result<Envelope<'_>, Unreadable> {
     consistent(&envelope)?;
     if envelope.kind == RecordKind::Batch && branch_type(branch) == Some(PayloadType::Batch) {
         // The records of a batch are checked like any other.
-        envelope.each_record(|record| consistent(&record))?;
+        envelope.each_record(|_, record| consistent(&record))?;
     }
     Ok(envelope)
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     record::JournalRecord,
+    schema::Version,
     trace::{TRACEPARENT, is_traceparent},
 };
 
@@ -10,9 +11,14 @@ pub type Header = (String, Vec<u8>);
 
 /// The headers of every record: its kind and its schema's version.
 pub fn of(record: &JournalRecord) -> Vec<Header> {
+    of_version(record, record.version())
+}
+
+/// The same of a record that is written in a certain version.
+pub fn of_version(record: &JournalRecord, version: &Version) -> Vec<Header> {
     vec![
         ("runlog-record-kind".into(), record.body.record_kind.as_str().into()),
-        ("runlog-schema-version".into(), record.version().number.to_string().into_bytes()),
+        ("runlog-schema-version".into(), version.number.to_string().into_bytes()),
     ]
 }
 

@@ -9,7 +9,7 @@
 //!
 //! A record refused as fenced or for a gap consumes no number and may be sent again. One refused for its content
 //! (conflict, content rules) consumes each number that was the next one, so that the records after it are not refused
-//! for a gap.
+//! for a gap. One whose numbers were taken by another record can be numbered again, in version 2 of the schema.
 
 use crate::{
     codec::Envelope,
@@ -19,6 +19,7 @@ use crate::{
     messages::{self, MESSAGE_BYTES_MAX},
     payload::PayloadType,
     record::{Facts, RecordKind},
+    schema::RENUMBERED_SINCE,
     symbols,
 };
 
@@ -82,6 +83,14 @@ pub struct FirstJudgement {
     pub refused: Option<Reason>,
 }
 datum!(FirstJudgement { content_hash, offset, index, refused });
+
+impl FirstJudgement {
+    /// Whether the record was refused for its numbers. The id was new, so a conflict can be only of a number; of a batch
+    /// also of a record in it.
+    pub fn is_for_numbers(&self) -> bool {
+        self.refused.is_some_and(|reason| matches!(reason, Reason::Conflict | Reason::Sequence))
+    }
+}
 
 /// The state of a tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,7 +230,7 @@ pub fn judge<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Verdict, V:
     }
 }
 
-/// Earlier judgements under the record's id.
+/// Earlier judgements under the record's id that count.
 struct Known {
     /// Whether a record of this id was judged.
     id: bool,
@@ -232,6 +241,11 @@ struct Known {
 fn known<V: View>(record: &Envelope<'_>, view: &mut V) -> Result<Known, V::Error> {
     let Some(first) = view.seen(record.record_id)? else { return Ok(Known { id: false, same: None }) };
     let content = record.content_hash();
+    let renumbered = record.version().number >= RENUMBERED_SINCE && first.is_for_numbers();
+    if renumbered && first.content_hash == content {
+        // Judged anew, as if the id were new.
+        return Ok(Known { id: false, same: None });
+    }
     let same = if first.content_hash == content { Some(first) } else { view.seen_conflict(record.record_id, content)? };
     Ok(Known { id: true, same })
 }

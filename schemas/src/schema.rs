@@ -3,7 +3,8 @@
 //! `avsc/RELEASED` lists the released ones, which do not change any more. All of [`versions`] are read, in place (see
 //! [`crate::evolution`]). A record is written in the lowest version that expresses it
 //! ([`JournalRecord::version`](crate::record::JournalRecord::version)): the same content always has the same bytes, and
-//! an older reader stops only at what it does not know.
+//! an older reader stops only at what it does not know. A record that a server numbers again is written in version
+//! [`RENUMBERED_SINCE`] at the least.
 
 use crate::datum::hex;
 use std::sync::LazyLock;
@@ -22,6 +23,10 @@ pub const RELEASED: &str = include_str!("../avsc/RELEASED");
 
 /// Every version that is read, oldest first: its number and its schema.
 pub const TEXTS: &[(u16, &str)] = &[(1, JOURNAL_RECORD), (2, JOURNAL_RECORD_V2)];
+
+/// The first version whose records are judged anew where they were refused for their numbers (`judge`). An older reader
+/// stops at such a record; it would judge it differently.
+pub const RENUMBERED_SINCE: u16 = 2;
 
 /// A version of the record's schema.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,6 +59,11 @@ pub fn versions() -> &'static [Version] {
 /// The lowest version: what a record is written in that needs no later one.
 pub fn lowest() -> &'static Version {
     VERSIONS.first().expect("there is a version")
+}
+
+/// The version of a record that is numbered again and needs no later one.
+pub fn renumbered() -> &'static Version {
+    VERSIONS.iter().find(|version| version.number == RENUMBERED_SINCE).expect("there is that version")
 }
 
 /// The newest version that this build reads and writes.

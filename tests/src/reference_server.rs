@@ -260,6 +260,11 @@ impl State {
 
     /// Appends one record; its offset.
     fn deliver(&mut self, partition: u32, record: Value) -> u64 {
+        self.deliver_in(partition, record, 1)
+    }
+
+    /// The same in a version of the schema.
+    fn deliver_in(&mut self, partition: u32, record: Value, version: u16) -> u64 {
         if ["default_is_latest", "latest_of_lists", "at_least_of_lists"].contains(&self.wrong.as_str()) {
             self.behind = Some(self.model.clone());
         }
@@ -273,7 +278,7 @@ impl State {
             None => vec![canonical::sha256(&record.to_string())],
         };
         let log_millis = LOG_CLOCK + i64::try_from(self.appended).unwrap_or_default();
-        let what = What::Record { record: Arc::new(record), datums };
+        let what = What::Record { record: Arc::new(record), version, datums };
         self.model.deliver(&Delivery { partition, offset, log_millis, what });
         self.appends.send_replace(self.appended);
         offset

@@ -4,20 +4,46 @@ use crate::index::Error;
 use runlog_log::Entry;
 use runlog_schemas::{
     answer::ErrorKind,
-    codec::{self, RECORD_BYTES_MAX, Schemas},
+    codec::{self, Framing, RECORD_BYTES_MAX, Schemas},
     headers,
     record::JournalRecord,
+    schema::{self, Version},
 };
 
 /// The log entry of a record.
 ///
 /// Errors: `TooLarge`; `Unavailable` until the registry has registered the schema.
 pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
-    let framing = schemas.framing(record.version()).map_err(|why| {
+    let version = record.version();
+    framed(record, version, codec::encode_as(record, framing(version, schemas)?))
+}
+
+/// The log entry of a record that is numbered again after it was refused for its numbers.
+///
+/// Errors: as [`entry`].
+pub fn renumbered(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Error> {
+    let version = if record.version() == schema::lowest() { schema::renumbered() } else { record.version() };
+    framed(record, version, renumbered_as(record, framing(version, schemas)?)?)
+}
+
+/// The value of [`renumbered`] as an Avro single object.
+pub(crate) fn renumbered_value(record: &JournalRecord) -> Result<Vec<u8>, Error> {
+    renumbered_as(record, Framing::SingleObject)
+}
+
+fn renumbered_as(record: &JournalRecord, framing: Framing) -> Result<Vec<u8>, Error> {
+    let value = codec::encode_renumbered(record, framing);
+    value.map_err(|error| Error::new(ErrorKind::Internal, "a record does not decode as it was encoded").because(error))
+}
+
+fn framing(version: &'static Version, schemas: &dyn Schemas) -> Result<Framing, Error> {
+    schemas.framing(version).map_err(|why| {
         let message = format!("the schema is not registered yet, so nothing was appended: {why}; retry");
         Error::new(ErrorKind::Unavailable, message)
-    })?;
-    let value = codec::encode_as(record, framing);
+    })
+}
+
+fn framed(record: &JournalRecord, version: &Version, value: Vec<u8>) -> Result<Entry, Error> {
     let size = codec::size(&value);
     if size > RECORD_BYTES_MAX {
         let error = Error::new(
@@ -29,5 +55,5 @@ pub fn entry(record: &JournalRecord, schemas: &dyn Schemas) -> Result<Entry, Err
         );
         return Err(error.about_record(record.body.record_id.borrow()));
     }
-    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers::of(record) })
+    Ok(Entry { key: record.body.run_id.as_str().into(), value, headers: headers::of_version(record, version) })
 }

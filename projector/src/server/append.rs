@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 mod batch;
 mod of_partition;
+mod renumber;
 
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
@@ -49,8 +50,13 @@ impl Projector {
     /// Appends records of one run, in order, and waits for their outcomes.
     ///
     /// A record whose id was judged before with the same content is not appended again, unless it was given the writer's
-    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again,
-    /// with the same record ids.
+    /// next number, which only the log can consume. Refused records are in the log all the same, as with any producer. After
+    /// `Overloaded` nothing was appended. After `Unavailable` it is not known which landed: send them again, with the same
+    /// record ids.
+    ///
+    /// A record whose number is filled in here, and was taken by a record of another server, is numbered and appended again
+    /// within the deadline, at most 32 times; its outcome is that of the last time. Of several
+    /// records, it may then stand after those that follow it.
     ///
     /// Payloads that are too large for a record go to the content store first; where that fails, nothing is appended.
     /// To a stopped partition nothing is appended: nobody could say what became of it.
@@ -110,42 +116,64 @@ impl Projector {
     ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
         self.running(self.partition_of(run_id))?;
-        let drafts = self.stowed(drafts, deadline).await?;
-        let left = || deadline.saturating_sub(begun.elapsed());
-        let partition = self.partition_of(run_id);
-        let numbered = drafts.iter().all(given);
-        let _guard = if numbered { None } else { Some(self.lock_run(run_id, left()).await?) };
-        if !numbered {
-            self.wait(partition, Consistency::Latest, left()).await?;
+        let mut drafts = self.stowed(drafts, deadline).await?;
+        for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
+            draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let planned = self.blocking(run_id, move |projector, run_id| projector.plan(run_id, drafts)).await?;
-        let mut outcomes: Vec<Option<Outcome>> = Vec::with_capacity(planned.len());
-        let mut entries = Vec::new();
-        let mut ids = Vec::new();
+        let drafts = Arc::new(drafts);
+        let left = || deadline.saturating_sub(begun.elapsed());
+        if drafts.iter().all(given) {
+            let all: Vec<usize> = (0..drafts.len()).collect();
+            let landed = self.append_once(run_id, &drafts, &all, traceparent, left()).await?;
+            return Ok(landed.into_iter().map(|(_, outcome)| outcome).collect());
+        }
+        let _guard = self.lock_run(run_id, left()).await?;
+        self.append_numbered(run_id, &drafts, traceparent, left()).await
+    }
+
+    /// Numbers some of the drafts by the run as it is, appends them, and waits for their outcomes: of each what was expected,
+    /// and what it came to.
+    async fn append_once(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        drafts: &Arc<Vec<Draft>>,
+        which: &[usize],
+        traceparent: Option<&str>,
+        deadline: Duration,
+    ) -> Result<Vec<(Outcome, Outcome)>, Error> {
+        let (begun, partition) = (Instant::now(), self.partition_of(run_id));
+        let (all, some) = (Arc::clone(drafts), which.to_vec());
+        let plan = move |projector: &Self, run_id: RunId<&str>| {
+            projector.plan(run_id, some.into_iter().filter_map(|index| Some((index, all.get(index)?))))
+        };
+        let planned = self.blocking(run_id, plan).await?;
+        let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
         for Planned { mut entry, outcome, wanted } in planned {
             if wanted {
                 entry.headers.extend(headers::trace(traceparent));
                 entries.push(entry);
-                ids.push(outcome.record_id);
-                outcomes.push(None);
-            } else {
-                outcomes.push(Some(outcome));
+                ids.push(outcome.record_id.clone());
             }
+            outcomes.push((outcome, wanted));
         }
+        let mut landed = Vec::new().into_iter();
         if !entries.is_empty() {
             let offsets = self.log().append(partition, entries).await.map_err(Error::of_append)?;
             let last = offsets.last().copied().unwrap_or_default();
-            self.wait(partition, Consistency::AtLeast(partition, last), left()).await?;
+            let left = deadline.saturating_sub(begun.elapsed());
+            self.wait(partition, Consistency::AtLeast(partition, last), left).await?;
             let read = move |projector: &Self, run_id: RunId<&str>| -> Result<Vec<Outcome>, Error> {
                 let landed = offsets.into_iter().zip(ids);
                 landed.map(|(offset, id)| projector.outcome(run_id, partition, (offset, 0), id.borrow())).collect()
             };
-            let mut landed = self.blocking(run_id, read).await?.into_iter();
-            for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
-                *outcome = landed.next();
-            }
+            landed = self.blocking(run_id, read).await?.into_iter();
         }
-        Ok(outcomes.into_iter().flatten().collect())
+        let settled = outcomes.into_iter().map(|(expected, wanted)| {
+            let outcome = if wanted { landed.next() } else { Some(expected.clone()) };
+            outcome.map(|outcome| (expected, outcome))
+        });
+        let missing = || Error::new(ErrorKind::Internal, "an appended record without an outcome");
+        settled.collect::<Option<_>>().ok_or_else(missing)
     }
 
     /// Runs a read of the index on a thread that may block.
@@ -172,7 +200,11 @@ impl Projector {
             }
         }
         self.wait(self.partition_of(run_id), Consistency::Latest, deadline).await?;
-        let planned = self.blocking(run_id, move |projector, run_id| projector.plan(run_id, drafts)).await?;
+        for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
+            draft.name(RecordId::new((self.shared.config.ids)())?);
+        }
+        let plan = move |projector: &Self, run_id: RunId<&str>| projector.plan(run_id, drafts.iter().enumerate());
+        let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
 
@@ -303,16 +335,23 @@ impl Projector {
         outcomes.into_iter().map(answer).collect()
     }
 
-    /// Numbers drafts and judges them against the run as it is, each behind the one before it.
-    fn plan(&self, run_id: RunId<&str>, drafts: Vec<Draft>) -> Result<Vec<Planned>, Error> {
+    /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each behind the one
+    /// before it.
+    fn plan<'d>(
+        &self,
+        run_id: RunId<&str>,
+        drafts: impl Iterator<Item = (usize, &'d Draft)>,
+    ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let store = self.store(partition);
         let view = store.view();
         let mut changes = Changes::new(&view);
-        let mut planned = Vec::with_capacity(drafts.len());
-        for (index, draft) in drafts.into_iter().enumerate() {
+        let mut planned = Vec::new();
+        for (index, draft) in drafts {
             let row: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
-            let known = has_id(&changes, run_id, &draft)?;
+            let first = store::seen(run_id, draft.record.body.record_id.borrow(), |key| changes.get(key))?;
+            let again = first.as_ref().filter(|first| renumber::is_due(draft, first));
+            let known = first.is_some() && again.is_none();
             if !known && !says_what_was_seen(&draft.record) {
                 let facts = &draft.record.body.facts;
                 let message =
@@ -329,14 +368,22 @@ impl Projector {
                 let error = Error::new(ErrorKind::Invalid, format!("{message}, the request names {run_id}"));
                 return Err(error.about_record(record.body.record_id.borrow()));
             }
-            let entry = self.entry(&record)?;
-            let framed = codec::encode(&record);
+            let schemas = &*self.shared.config.schemas;
+            let entry =
+                if again.is_some() { entry::renumbered(&record, schemas)? } else { entry::entry(&record, schemas)? };
+            let framed = if again.is_some() { entry::renumbered_value(&record)? } else { codec::encode(&record) };
             let envelope = query::envelope(&framed)?;
             let at =
                 RecordContext { partition, offset: row.offset, index: row.index, logged_at_millis: 0, framed: &framed };
             let of_run = RunRecord::new(&envelope)
                 .ok_or_else(|| Error::new(ErrorKind::Invalid, "a record of a partition does not belong to a run"))?;
-            let effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
+            let mut effect = project::record(of_run, at, self.journal().partitions, &mut changes)?;
+            if let (Some(first), Effect::Refused(reason)) = (again, &effect)
+                && renumber::is_for_numbers(*reason)
+            {
+                // Other numbers do not help: what was refused is a record of the batch, or a number that the client gave.
+                effect = Effect::Repeat { first: first.clone(), numbered: false };
+            }
             let (name, reason, position) = match &effect {
                 Effect::Applied => (Disposition::Applied, None, (row.offset, row.index)),
                 Effect::Repeat { first, .. } => (Disposition::Repeat, first.refused, (first.offset, first.index)),
@@ -356,7 +403,7 @@ impl Projector {
                 journal_seq,
             };
             let behind: RunRow = changes.get(&store::runs::key(run_id))?.unwrap_or_default();
-            let consumes = behind.head.next_writer_seq != row.head.next_writer_seq;
+            let consumes = again.is_none() && behind.head.next_writer_seq != row.head.next_writer_seq;
             let wanted = consumes || !matches!(effect, Effect::Repeat { .. });
             planned.push(Planned { entry, outcome, wanted });
         }
@@ -365,12 +412,8 @@ impl Projector {
 
     /// Fills in what the client left out, from the run's head. A `known` id is a repeat or a conflict, and takes no number
     /// that the client did not give it.
-    fn number(&self, mut draft: Draft, head: &Head, known: bool) -> Result<JournalRecord, Error> {
-        if !draft.has_record_id {
-            draft.name(RecordId::new((self.shared.config.ids)())?);
-        }
-        let given = draft.clone();
-        let mut record = draft.record;
+    fn number(&self, given: &Draft, head: &Head, known: bool) -> Result<JournalRecord, Error> {
+        let mut record = given.record.clone();
         if !given.has_timestamp {
             record.place.timestamp_millis = (self.shared.config.clock)();
         }
@@ -515,12 +558,6 @@ struct Planned {
     outcome: Outcome,
     /// Whether the log has to have it.
     wanted: bool,
-}
-
-/// Whether the run has judged a record of this id.
-fn has_id<R: Rows>(changes: &Changes<'_, R>, run_id: RunId<&str>, draft: &Draft) -> Result<bool, Error> {
-    let id = draft.record.body.record_id.borrow();
-    Ok(draft.has_record_id && store::seen(run_id, id, |key| changes.get(key))?.is_some())
 }
 
 /// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch

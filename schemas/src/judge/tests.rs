@@ -86,8 +86,16 @@ use Word::{Applied, NoOp, Refused, Repeat};
 
 impl Run {
     fn take(&mut self, record: &JournalRecord) -> Word {
-        let framed = codec::encode(record);
-        let envelope = codec::read(&framed).unwrap();
+        self.take_framed(&codec::encode(record))
+    }
+
+    /// The same of a record that is numbered again.
+    fn take_renumbered(&mut self, record: &JournalRecord) -> Word {
+        self.take_framed(&codec::encode_renumbered(record, codec::Framing::SingleObject).unwrap())
+    }
+
+    fn take_framed(&mut self, framed: &[u8]) -> Word {
+        let envelope = codec::read(framed).unwrap();
         self.offset += 1;
         if envelope.kind == RecordKind::Batch { self.batch(&envelope) } else { self.one(&envelope, 0) }
     }
@@ -116,7 +124,11 @@ impl Run {
             Verdict::Refused { reason, head } => {
                 self.head = head;
                 if !reason.may_be_resent() {
-                    self.seen.entry(envelope.record_id.to_owned()).or_default().push(remember(Some(reason)));
+                    let seen = self.seen.entry(envelope.record_id.to_owned()).or_default();
+                    match seen.first_mut().filter(|first| first.content_hash == envelope.content_hash()) {
+                        Some(first) => *first = remember(Some(reason)),
+                        None => seen.push(remember(Some(reason))),
+                    }
                 }
                 Refused(reason)
             }

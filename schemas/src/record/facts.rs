@@ -98,28 +98,8 @@ impl Datum for Facts {
     }
 
     fn take(input: &mut Input<'_>) -> Result<Self, Malformed> {
-        let mut facts = Self {
-            payload_type: Datum::take(input)?,
-            status: Datum::take(input)?,
-            tool_name: Datum::take(input)?,
-            fingerprint: Datum::take(input)?,
-            answers: Datum::take(input)?,
-            checkpoint_id: Datum::take(input)?,
-            covers_journal_seq: Datum::take(input)?,
-            checkpoint_seq: Datum::take(input)?,
-            created_at_millis: Datum::take(input)?,
-            base: Datum::take(input)?,
-            key: Datum::take(input)?,
-            spans: Datum::take(input)?,
-            message_bytes: Datum::take(input)?,
-            ..Self::default()
-        };
-        if input.version() >= 2 {
-            facts.revision = Datum::take(input)?;
-            facts.evidence = Datum::take(input)?;
-            facts.epoch = Datum::take(input)?;
-            facts.principal = Datum::take(input)?;
-        }
+        let mut facts = Self::take_without_basis(input)?;
+        facts.take_basis(input)?;
         Ok(facts)
     }
 }
@@ -141,6 +121,37 @@ pub(crate) struct DecisionBasis {
 pub const PRESERVE_LATEST_TERMINAL: &str = "preserve_latest_terminal";
 
 impl Facts {
+    /// Reads the fields of version 1; [`Facts::take_basis`] reads those after them.
+    pub(crate) fn take_without_basis(input: &mut Input<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            payload_type: Datum::take(input)?,
+            status: Datum::take(input)?,
+            tool_name: Datum::take(input)?,
+            fingerprint: Datum::take(input)?,
+            answers: Datum::take(input)?,
+            checkpoint_id: Datum::take(input)?,
+            covers_journal_seq: Datum::take(input)?,
+            checkpoint_seq: Datum::take(input)?,
+            created_at_millis: Datum::take(input)?,
+            base: Datum::take(input)?,
+            key: Datum::take(input)?,
+            spans: Datum::take(input)?,
+            message_bytes: Datum::take(input)?,
+            ..Self::default()
+        })
+    }
+
+    /// Reads the fields since version 2, if the datum has them.
+    pub(crate) fn take_basis(&mut self, input: &mut Input<'_>) -> Result<(), Malformed> {
+        if input.version() >= 2 {
+            self.revision = Datum::take(input)?;
+            self.evidence = Datum::take(input)?;
+            self.epoch = Datum::take(input)?;
+            self.principal = Datum::take(input)?;
+        }
+        Ok(())
+    }
+
     /// Whether they name the state that a decision was made on. That needs version 2 of the schema.
     pub fn has_decision_basis(&self) -> bool {
         self.revision.is_some() || self.evidence.is_some() || self.epoch.is_some() || self.principal.is_some()

@@ -292,7 +292,7 @@ impl Model {
     pub fn known(&self, run_id: &str, record_id: &str) -> Value {
         let number = hashes::partition_of(run_id, self.journal.partitions);
         let run = self.partitions.get(number as usize).and_then(|partition| partition.runs.get(run_id));
-        let first = run.and_then(|run| run.entries.iter().find(|entry| entry.known() && entry.id == record_id));
+        let first = run.and_then(|run| run.by_id(record_id));
         let Some(entry) = first else { return Value::Null };
         let place = (number, entry.offset, if entry.envelope { 0 } else { entry.index });
         match entry.verdict {

@@ -37,6 +37,8 @@ pub enum What {
     Record {
         /// The JSON, shared by whoever holds the delivery.
         record: Arc<Value>,
+        /// The version of the schema that it is written in.
+        version: u16,
         /// Hexadecimal SHA-256 of the datum, of a batch one for each record within, from whoever encoded it: runs are hashed
         /// over these. Without them the run has no hash, since the encoding is not the model's.
         datums: Vec<String>,

@@ -231,7 +231,7 @@ fn own(partition: &mut Partition, delivery: &Delivery, record: &Value) {
 }
 
 fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery: &Delivery) {
-    let What::Record { record, datums } = &delivery.what else { return };
+    let What::Record { record, version, datums } = &delivery.what else { return };
     let run_id = text(record, "/run_id");
     let elsewhere = hashes::partition_of(run_id, journal.partitions) != delivery.partition;
     if rules.fires(Rule::WrongPartition, elsewhere) {
@@ -245,6 +245,7 @@ fn of_run(rules: &Rules, journal: &Journal, partition: &mut Partition, delivery:
         log_millis: delivery.log_millis,
         record: record.clone(),
         place: Place::of(record),
+        version: *version,
         kind: payload_type(record).to_owned(),
         id: text(record, "/record_id").to_owned(),
         datums: datums.clone(),

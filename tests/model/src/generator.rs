@@ -216,7 +216,12 @@ impl Event {
     }
 }
 
+/// A record that is numbered again, as something to append.
+pub(crate) fn renumbered(record: serde_json::Value) -> What {
+    What::Record { record: Arc::new(record), version: 2, datums: Vec::new() }
+}
+
 /// A record as something to append.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    What::Record { record: Arc::new(record), datums: Vec::new() }
+    What::Record { record: Arc::new(record), version: 1, datums: Vec::new() }
 }

@@ -14,20 +14,21 @@ pub(crate) fn take(rules: &Rules, run: &mut Run, mut entry: Entry) {
     if entry.kind == "batch" {
         return take_batch(rules, run, entry);
     }
-    entry.verdict = verdict(rules, run, &entry.record);
+    entry.verdict = verdict(rules, run, &entry.record, entry.version);
     run.entries.push(entry);
 }
 
-fn verdict(rules: &Rules, run: &Run, record: &Value) -> Verdict {
-    match by_place(rules, run, record) {
+fn verdict(rules: &Rules, run: &Run, record: &Value, version: u16) -> Verdict {
+    match by_place(rules, run, record, version) {
         Some(verdict) => verdict,
         None => content::refusal(rules, run, record).map_or(Verdict::Applied, Verdict::Refused),
     }
 }
 
 /// Rules 1 to 4; none where only the content is left to judge.
-fn by_place(rules: &Rules, run: &Run, record: &Value) -> Option<Verdict> {
-    if let Some(first) = run.same(record) {
+fn by_place(rules: &Rules, run: &Run, record: &Value, version: u16) -> Option<Verdict> {
+    let anew = rules.fires(Rule::Renumbered, run.judges_anew(record, version));
+    if let Some(first) = run.same(record).filter(|_| !anew) {
         let rule = match run.entries[first].verdict {
             Verdict::Applied => Rule::RepeatOfApplied,
             _ => Rule::RepeatOfRefused,
@@ -36,7 +37,7 @@ fn by_place(rules: &Rules, run: &Run, record: &Value) -> Option<Verdict> {
             return Some(Verdict::Repeat(first));
         }
     }
-    let other_content = run.knows(text(record, "/record_id"));
+    let other_content = !anew && run.knows(text(record, "/record_id"));
     let refused = |reason| Some(Verdict::Refused(reason));
     let writer = run.writer();
     if payload_type(record) == "run_claim" {
@@ -75,7 +76,7 @@ fn by_place(rules: &Rules, run: &Run, record: &Value) -> Option<Verdict> {
 
 /// A batch is one record: refused as one, or each record within is judged on top of those before it.
 fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
-    let refused = by_place(rules, run, &batch.record).or_else(|| {
+    let refused = by_place(rules, run, &batch.record, batch.version).or_else(|| {
         rules.fires(Rule::BatchShape, !well_formed(&batch.record)).then_some(Verdict::Refused(Reason::Batch))
     });
     if let Some(verdict) = refused {
@@ -87,7 +88,7 @@ fn take_batch(rules: &Rules, run: &mut Run, mut batch: Entry) {
     let envelope = Entry { verdict: Verdict::Applied, envelope: true, place: Place::default(), ..batch.clone() };
     with.entries.push(envelope.clone());
     for (index, record) in (0..).zip(inner(&batch.record)) {
-        let verdict = verdict(rules, &with, record);
+        let verdict = verdict(rules, &with, record, batch.version);
         let reason = match verdict {
             Verdict::Refused(reason) => Some(reason),
             Verdict::Repeat(first) => match with.entries[first].verdict {

@@ -12,6 +12,8 @@ pub enum Rule {
     RepeatOfApplied,
     /// A record refused for its content again: refused as it was, without another anomaly.
     RepeatOfRefused,
+    /// A record that was refused for its numbers, in version 2 of the schema: judged anew.
+    Renumbered,
     /// A repeat whose number is the next one consumes it.
     RepeatConsumes,
     /// A repeat under another epoch or writer than the run's consumes nothing.
@@ -208,9 +210,10 @@ pub enum Rule {
 
 impl Rule {
     /// Every rule.
-    pub const ALL: [Self; 98] = [
+    pub const ALL: [Self; 99] = [
         Self::RepeatOfApplied,
         Self::RepeatOfRefused,
+        Self::Renumbered,
         Self::RepeatConsumes,
         Self::RepeatOfOtherEpoch,
         Self::ClaimApplied,

@@ -108,6 +108,8 @@ pub(crate) struct Entry {
     pub(crate) record: Arc<Value>,
     /// Where it stands. That of an applied batch takes nothing: the records within have entries of their own.
     pub(crate) place: Place,
+    /// The version of the schema that the record is written in.
+    pub(crate) version: u16,
     /// The record's payload type.
     pub(crate) kind: String,
     /// The record's id.
@@ -267,11 +269,27 @@ impl Run {
         self.entries.iter().position(|entry| entry.counts() && ends_as(rules, &entry.record).is_some())
     }
 
-    /// The entry that first had this id with this content.
+    /// The entry that had this id with this content and was judged: the last one, where it was numbered again.
     pub(crate) fn same(&self, record: &Value) -> Option<usize> {
         let id = text(record, "/record_id");
         let same = |entry: &Entry| entry.known() && entry.id == id && same_content(&entry.record, record);
-        self.entries.iter().position(same)
+        self.entries.iter().rposition(same)
+    }
+
+    /// What became of the first content under an id.
+    pub(crate) fn by_id(&self, id: &str) -> Option<&Entry> {
+        let first = self.entries.iter().find(|entry| entry.known() && entry.id == id)?;
+        self.same(&first.record).map(|at| &self.entries[at])
+    }
+
+    /// Whether a record is judged anew: version 2 of what the id stands for, which was refused for its numbers.
+    pub(crate) fn judges_anew(&self, record: &Value, version: u16) -> bool {
+        let judged = self.by_id(text(record, "/record_id"));
+        version >= 2
+            && judged.is_some_and(|entry| {
+                matches!(entry.verdict, Verdict::Refused(Reason::Conflict | Reason::Sequence))
+                    && same_content(&entry.record, record)
+            })
     }
 
     /// Whether a record of this id was judged.

@@ -212,14 +212,15 @@ impl Ledger {
 
     /// A record is in the log. Says what it is.
     pub(crate) fn landed(&mut self, partition: PartitionId, offset: Offset, millis: i64, value: &[u8]) -> String {
-        let record = match codec::unframe(value).map(codec::decode) {
-            Ok(Ok(record)) => record,
+        let read = codec::unframe(value).map(|datum| codec::decode(datum).map(|record| (record, datum.version.number)));
+        let (record, version) = match read {
+            Ok(Ok(read)) => read,
             other => {
                 self.fail(format!("the record at {partition}:{offset} cannot be read: {other:?}"));
                 return "unreadable".to_owned();
             }
         };
-        let (outcome, reason) = self.judge(partition, offset, millis, &record);
+        let (outcome, reason) = self.judge(partition, offset, millis, (&record, version));
         let run = (0..RUNS).find(|run| record.body.run_id.as_str() == run_id(*run));
         let applied = outcome == "applied";
         if let Some(run) = run {
@@ -246,7 +247,7 @@ impl Ledger {
         partition: PartitionId,
         offset: Offset,
         millis: i64,
-        record: &JournalRecord,
+        (record, version): (&JournalRecord, u16),
     ) -> (String, Option<String>) {
         if let Payload::Genesis(genesis) = &record.payload
             && self.model.is_none()
@@ -260,7 +261,7 @@ impl Ledger {
         }
         let Some(model) = &mut self.model else { return ("unknown".to_owned(), None) };
         let json = serde_json::to_value(record).unwrap_or_default();
-        let what = Delivered::Record { record: Arc::new(json), datums: Vec::new() };
+        let what = Delivered::Record { record: Arc::new(json), version, datums: Vec::new() };
         model.deliver(&Delivery { partition: partition.get(), offset: offset.get(), log_millis: millis, what });
         let told = model.outcome(partition.get(), offset.get(), 0, record.body.record_id.as_str());
         let text = |name: &str| told[name].as_str().map(str::to_owned);

@@ -35,8 +35,6 @@
 //! * Prunes and `Writer`; decisions without a revision; operators who say that a running call did not happen.
 //! * Skips and stopped partitions, truncation, a full outbox, more requests or appends at once than a server admits, the
 //!   content store, the `kafka:` and `local:` transports.
-//! * Two servers may give two records of clients without a handle one number. One is refused as `conflict` under its id for ever:
-//!   that is counted, and not yet a failure.
 //! * What a handle reads through a deposed leader may say that its own call does not exist: counted, and not a failure.
 //! * Operators decide about no call whose intent its process does not know to be in the log.
 //! * What `latest` answers is checked of recoveries only: the epoch, and the calls that ended.

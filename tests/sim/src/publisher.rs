@@ -1,11 +1,6 @@
 //! A client without a handle: it posts records of a run that nobody claimed, and lets the server number them.
 
-use crate::{
-    dice::Dice,
-    network::Network,
-    plan::{Event, Fate},
-    stage::Stage,
-};
+use crate::{dice::Dice, network::Network, stage::Stage};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -37,15 +32,6 @@ impl Publisher {
         }
     }
 
-    /// Whether two records may be given one number: by two servers, or by one that does not know what has landed.
-    fn may_conflict(&self) -> bool {
-        self.stage.plan.events.iter().any(|event| match event {
-            Event::Mixed { .. } | Event::Switch { .. } | Event::Deposed { .. } | Event::Restart { .. } => true,
-            Event::Append { fate, .. } => matches!(fate, Fate::Late { .. } | Fate::Unknown { .. } | Fate::Silent),
-            _ => false,
-        })
-    }
-
     async fn one(&self, id: &str, dice: &mut Dice) -> bool {
         let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": { "by": id } });
         let body = json!({ "record_id": id, "run_id": "published", "payload": payload }).to_string();
@@ -67,9 +53,10 @@ impl Publisher {
                     return true;
                 }
                 last = format!("{status} {answer}");
-                if status == 200 && reason == "conflict" && self.may_conflict() {
-                    self.stage.count("known: published under a number that was taken");
-                    return true;
+                if status == 200 {
+                    // Whatever took the number that the server filled in, the server numbers the record again.
+                    self.stage.ledger().fail(format!("{id} is refused: {last}"));
+                    return false;
                 }
                 self.stage.tell(|| format!("publisher {}: {id}: {last}", self.id));
             }

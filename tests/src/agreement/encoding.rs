@@ -3,11 +3,11 @@
 use anyhow::Context;
 use runlog_model::What;
 use runlog_schemas::{
-    codec::{self, RECORD_BYTES_MAX},
-    datum::{Datum, Sha256},
+    codec::{self, Envelope, Framing, RECORD_BYTES_MAX},
+    datum::Sha256,
     draft::Draft,
-    payload::{Genesis, Payload},
-    record::JournalRecord,
+    payload::Genesis,
+    record::{JournalRecord, RecordKind},
 };
 use std::sync::Arc;
 
@@ -23,10 +23,14 @@ pub struct Encoded {
 /// Encodes the record of a delivery.
 pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
     let (value, what) = match &delivery.what {
-        What::Record { record, .. } => {
+        What::Record { record, version, .. } => {
             let written = Draft::parse(&record.to_string()).with_context(|| format!("not taken: {record}"))?.record;
-            let datums = datums(&written).iter().map(Sha256::to_string).collect();
-            (codec::encode(&written), What::Record { record: Arc::clone(record), datums })
+            let value = match version {
+                1 => codec::encode(&written),
+                _ => codec::encode_renumbered(&written, Framing::SingleObject)?,
+            };
+            let datums = datums(&value)?.iter().map(Sha256::to_string).collect();
+            (value, What::Record { record: Arc::clone(record), version: *version, datums })
         }
         What::Unreadable { reason, bytes, .. } => {
             let value = unreadable(reason, *bytes)?;
@@ -49,10 +53,11 @@ pub fn encode(delivery: &runlog_model::Delivery) -> anyhow::Result<Encoded> {
 }
 
 /// The hashes that the run is hashed over: a batch counts as its records.
-fn datums(record: &JournalRecord) -> Vec<Sha256> {
-    match &record.payload {
-        Payload::Batch(batch) => batch.records.iter().map(|record| Sha256::of(&record.to_bytes())).collect(),
-        _ => vec![Sha256::of(&record.to_bytes())],
+fn datums(value: &[u8]) -> anyhow::Result<Vec<Sha256>> {
+    let envelope = Envelope::read(codec::unframe(value)?)?;
+    match envelope.kind {
+        RecordKind::Batch => Ok(envelope.records()?.iter().map(Envelope::record_hash).collect()),
+        _ => Ok(vec![envelope.record_hash()]),
     }
 }
 

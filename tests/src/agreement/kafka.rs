@@ -260,7 +260,7 @@ impl Trial {
     /// Tells the appender, and waits for nothing but room.
     fn send(&mut self, index: usize) -> anyhow::Result<()> {
         let mut delivery = self.sends[index].delivery.clone();
-        if let What::Record { record, datums } = &delivery.what
+        if let What::Record { record, version, datums } = &delivery.what
             && record["payload"]["type"] == "skip"
         {
             // What it names may be on its way.
@@ -269,7 +269,7 @@ impl Trial {
             let mut record = Value::clone(record);
             record["payload"]["offset"] =
                 json!(self.places.get(&(delivery.partition, named)).copied().unwrap_or(named));
-            delivery.what = What::Record { record: record.into(), datums: datums.clone() };
+            delivery.what = What::Record { record: record.into(), version: *version, datums: datums.clone() };
         }
         let written = encoding::encode(&delivery)?;
         self.known.insert(written.log.value.clone(), written.model.what);

@@ -9,7 +9,8 @@ use crate::index::store::{
 use runlog_schemas::judge::{FirstJudgement, Reason};
 
 /// Keeps a refused record's place, reason and writer. One refused for its content is remembered by id as well, so that
-/// the same again is a repeat; where the id already stands for another record, by id and content.
+/// the same again is a repeat; where the id already stands for another record, by id and content. The judgement of a
+/// record that was numbered again replaces the one before.
 pub fn refused<R: Rows>(
     record: RunRecord<'_, '_>,
     at: RecordContext<'_>,
@@ -24,8 +25,11 @@ pub fn refused<R: Rows>(
     let content_hash = record.content_hash();
     let seen = FirstJudgement { content_hash, offset: at.offset, index: at.index, refused: Some(reason) };
     let id = by_id(record.run_id, record.record_id);
-    let known = changes.has(&id)? || changes.has(&records::by_id(record.run_id, record.record_id))?;
-    changes.put(if known { by_content(record.run_id, record.record_id, content_hash) } else { id }, &seen);
+    let before: Option<FirstJudgement> = changes.get(&id)?;
+    let again = before.as_ref().is_some_and(|before| before.content_hash == content_hash);
+    let known = before.is_some() || changes.has(&records::by_id(record.run_id, record.record_id))?;
+    let by_content = by_content(record.run_id, record.record_id, content_hash);
+    changes.put(if known && !again { by_content } else { id }, &seen);
     Ok(())
 }
 

@@ -73,3 +73,54 @@ fn what_was_refused_for_its_place_is_judged_anew() {
     assert_eq!(run.take(&foreign), Refused(Reason::Fenced));
     assert_eq!(run.take(&record), Applied);
 }
+
+#[test]
+fn a_record_that_lost_its_number_is_numbered_again_and_applied_once() {
+    let mut run = Run::claimed("a");
+    let mut low = run.next_record("x", turn("x"));
+    low.place.writer_seq = 1.into();
+    let mut odd = run.next_record("y", turn("y"));
+    odd.place.journal_seq = 9.into();
+    assert_eq!((run.take(&low), run.take(&odd)), (Refused(Reason::Conflict), Refused(Reason::Sequence)));
+    for id in ["x", "y"] {
+        let again = run.next_record(id, turn(id));
+        let mut foreign = again.clone();
+        foreign.place.writer_id = "b".parse().unwrap();
+        assert_eq!(run.take_renumbered(&foreign), Refused(Reason::Fenced), "other rules hold");
+        let (writer_seq, journal_seq) = run.next();
+        assert_eq!(run.take_renumbered(&again), Applied);
+        assert_eq!(run.next(), (writer_seq.saturating_add(1), journal_seq.saturating_add(1)));
+        let again = run.next_record(id, turn(id));
+        assert_eq!((run.take_renumbered(&again), run.take(&again)), (Repeat(None), Repeat(None)));
+    }
+}
+
+#[test]
+fn a_record_of_version_1_that_lost_its_number_stays_refused() {
+    let mut run = Run::claimed("a");
+    let mut low = run.next_record("x", turn("x"));
+    low.place.writer_seq = 1.into();
+    assert_eq!(run.take(&low), Refused(Reason::Conflict));
+    let again = run.next_record("x", turn("x"));
+    assert_eq!(run.take(&again), Repeat(Some(Reason::Conflict)));
+}
+
+#[test]
+fn numbering_again_helps_no_record_that_was_refused_for_anything_else() {
+    let mut run = Run::claimed("a");
+    let orphan = run.next_record("x", completed("nobody", 1));
+    assert_eq!(run.take(&orphan), Refused(Reason::Transition));
+    let again = run.next_record("x", completed("nobody", 1));
+    assert_eq!(run.take_renumbered(&again), Repeat(Some(Reason::Transition)));
+    let other = run.next_record("turn", turn("something else"));
+    assert_eq!(run.take(&other), Refused(Reason::Conflict));
+    assert_eq!(run.take_renumbered(&other), Repeat(Some(Reason::Conflict)), "the id is another record's");
+    // What is judged anew and refused for its content is refused for good.
+    let mut low = run.next_record("y", completed("nobody", 1));
+    low.place.writer_seq = 1.into();
+    assert_eq!(run.take(&low), Refused(Reason::Conflict));
+    let again = run.next_record("y", completed("nobody", 1));
+    assert_eq!(run.take_renumbered(&again), Refused(Reason::Transition));
+    let again = run.next_record("y", completed("nobody", 1));
+    assert_eq!(run.take_renumbered(&again), Repeat(Some(Reason::Transition)));
+}

@@ -1,12 +1,13 @@
 //! Writers: they claim, append, number what they append, resend, are taken over and go on regardless.
 
 use super::{
-    AppendFault, payloads,
+    AppendFault, payloads, renumbered,
     world::{Agent, World},
 };
 use crate::{
     effects::{EVIDENCE_MAX, KINDS},
-    record::{inner, numbered, payload_type, text},
+    record::{inner, needs_claim, numbered, payload_type, text},
+    run::{Reason, Verdict},
 };
 use serde_json::{Value, json};
 
@@ -315,7 +316,7 @@ impl World {
         let agent = &self.agents[at];
         let sent = agent.sent.clone();
         let recent = sent.len().saturating_sub(6);
-        match self.random.below(4) {
+        match self.random.below(6) {
             // As it was: the last few, in order.
             0 | 1 => {
                 let from = sent.len().saturating_sub(usize::try_from(self.random.between(1, 3)).unwrap_or(1));
@@ -332,6 +333,15 @@ impl World {
                     self.agents[at].writer_seq += 1;
                 }
             }
+            // As a server does whose numbers another one took: with the next ones, in version 2.
+            3 | 4 => {
+                let again = self.refused_for_numbers(self.agents[at].run);
+                let Some(value) = self.random.pick(&again) else { return };
+                let value = self.numbered_again(self.agents[at].run, &value);
+                let partition = self.partition_of(text(&value, "/run_id"));
+                let fault = self.fault();
+                self.append(partition, renumbered(value), fault);
+            }
             // With the number that happens to be the next of whoever writes now.
             _ => {
                 let Some(mut value) = self.random.pick(&sent[recent..]) else { return };
@@ -341,6 +351,36 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Records of a run that were refused for their numbers, or for their ids; some were applied since.
+    fn refused_for_numbers(&self, run: usize) -> Vec<Value> {
+        let entries = self.run(run).map(|run| run.entries.as_slice()).unwrap_or_default();
+        let refused = entries.iter().filter(|entry| {
+            matches!(entry.verdict, Verdict::Refused(Reason::Conflict | Reason::Sequence)) && needs_claim(&entry.record)
+        });
+        refused.map(|entry| Value::clone(&entry.record)).filter(|one| payload_type(one) != "run_claim").collect()
+    }
+
+    /// A record with the next numbers of its run; of a batch the records, too.
+    fn numbered_again(&self, run: usize, value: &Value) -> Value {
+        let (_, writer_seq, mut journal_seq) = self.head(run);
+        let mut value = value.clone();
+        let mut number = |value: &mut Value, nth: u64| {
+            value["writer_seq"] = (writer_seq + nth).into();
+            if numbered(value) {
+                value["journal_seq"] = journal_seq.into();
+                journal_seq += 1;
+            }
+        };
+        if payload_type(&value) == "batch" {
+            value["writer_seq"] = writer_seq.into();
+            let records = value["payload"]["records"].as_array_mut();
+            records.into_iter().flatten().zip(0..).for_each(|(record, nth)| number(record, nth));
+        } else {
+            number(&mut value, 0);
+        }
+        value
     }
 
     fn renumbered(&self, at: usize, value: &Value) -> Value {

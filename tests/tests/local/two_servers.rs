@@ -1,0 +1,302 @@
+//! Two servers over one log that fill in the numbers of one run's records.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::{
+    Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader,
+    memory::{MemoryLog, MemoryOptions},
+};
+use runlog_projector::{Config, Consistency, Projector};
+use runlog_schemas::{
+    answer::{Disposition, Outcome},
+    codec,
+    draft::Draft,
+    id::RunId,
+    judge::Reason,
+};
+use serde_json::{Value, json};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tempfile::{TempDir, tempdir};
+use tokio::sync::Barrier;
+
+const RUN: &str = "shared";
+const DEADLINE: Duration = Duration::from_secs(30);
+/// Appends of each server that wait until the other one has numbered a record, too.
+const PAIRED: u32 = 5;
+
+/// The log as one of two servers has it: what both numbered at the same time lands at the same time.
+#[derive(Debug)]
+struct Paired {
+    log: MemoryLog,
+    both: Arc<Barrier>,
+    left: AtomicU32,
+}
+
+impl Log for Paired {
+    fn topic(&self) -> &str {
+        self.log.topic()
+    }
+
+    fn partitions(&self) -> u32 {
+        self.log.partitions()
+    }
+
+    fn value_bytes_max(&self) -> usize {
+        self.log.value_bytes_max()
+    }
+
+    fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
+        let of_run = batch.iter().any(|entry| entry.key == RUN.as_bytes());
+        let paired =
+            of_run && self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1)).is_ok();
+        let (log, both) = (self.log.clone(), self.both.clone());
+        Box::pin(async move {
+            if paired {
+                both.wait().await;
+            }
+            log.append(partition, batch).await
+        })
+    }
+
+    fn bounds(&self, partition: PartitionId, deadline: Duration) -> BoundsAnswer<'_> {
+        self.log.bounds(partition, deadline)
+    }
+
+    fn reader(&self, from: &[(PartitionId, Offset)]) -> Result<Box<dyn Reader>, Error> {
+        self.log.reader(from)
+    }
+}
+
+struct Servers {
+    _dir: TempDir,
+    log: MemoryLog,
+    servers: [Arc<Projector>; 2],
+}
+
+async fn start(dir: &Path, log: Arc<dyn Log>) -> Arc<Projector> {
+    let id = || format!("{:032x}", rand_id());
+    Arc::new(Projector::start(Config::new(dir, || 0, id), log).await.unwrap())
+}
+
+/// Unique in this process.
+fn rand_id() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Servers {
+    async fn start(paired: u32) -> Self {
+        let dir = tempdir().unwrap();
+        let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
+        let both = Arc::new(Barrier::new(2));
+        let link = || Arc::new(Paired { log: log.clone(), both: both.clone(), left: AtomicU32::new(paired) });
+        let servers = [start(&dir.path().join("one"), link()).await, start(&dir.path().join("other"), link()).await];
+        Self { _dir: dir, log, servers }
+    }
+
+    async fn append(&self, server: usize, record: &Value) -> Outcome {
+        append(&self.servers[server], record).await.unwrap()
+    }
+
+    /// How often each record id was applied, as both servers say.
+    async fn applied(&self) -> Vec<(String, u64)> {
+        let mut found: Option<Vec<(String, u64)>> = None;
+        for server in &self.servers {
+            let partition = PartitionId::from(0);
+            server.wait(partition, Consistency::Latest, DEADLINE).await.unwrap();
+            let mut counts = std::collections::BTreeMap::new();
+            let bounds = self.log.bounds(partition, DEADLINE).await.unwrap();
+            for offset in bounds.start.get()..bounds.end.get() {
+                for index in 0..2 {
+                    let outcome = server.outcome(run().borrow(), partition, (offset.try_into().unwrap(), index), None);
+                    if outcome.is_ok_and(|outcome| outcome.outcome == Disposition::Applied) {
+                        *counts.entry(self.id_at(offset, index as usize)).or_insert(0) += 1;
+                    }
+                }
+            }
+            let counts: Vec<_> = counts.into_iter().collect();
+            assert!(found.as_ref().is_none_or(|other| *other == counts), "{found:?}\nand\n{counts:?}");
+            found = Some(counts);
+            let verified = server.clone();
+            assert!(tokio::task::spawn_blocking(move || verified.verify()).await.unwrap().unwrap().equal);
+        }
+        found.unwrap()
+    }
+
+    fn value(&self, offset: u64) -> Vec<u8> {
+        let mut reader = self.log.reader(&[(PartitionId::from(0), offset.try_into().unwrap())]).unwrap();
+        reader.poll(1, DEADLINE).unwrap().remove(0).value
+    }
+
+    /// The id of the record at a position.
+    fn id_at(&self, offset: u64, index: usize) -> String {
+        let value = self.value(offset);
+        let envelope = codec::read(&value).unwrap();
+        match envelope.records() {
+            Ok(records) => records[index].record_id.to_string(),
+            Err(_) => envelope.record_id.to_string(),
+        }
+    }
+
+    /// How many records in the log were numbered again.
+    async fn renumbered(&self) -> usize {
+        let end = self.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end.get();
+        (0..end).filter(|offset| codec::read(&self.value(*offset)).unwrap().version().number == 2).count()
+    }
+}
+
+fn run() -> RunId {
+    RUN.parse().unwrap()
+}
+
+async fn append(server: &Arc<Projector>, record: &Value) -> Result<Outcome, runlog_projector::Error> {
+    let draft = Draft::parse(&record.to_string()).unwrap();
+    Ok(server.append(run().borrow(), vec![draft], DEADLINE).await?.remove(0))
+}
+
+fn assert_told(outcome: &Outcome, as_what: Disposition, reason: Option<Reason>) {
+    let told = outcome.reason.as_ref().map(|reason| reason.as_str());
+    assert!(outcome.outcome == as_what && told == reason.map(Reason::as_str), "{outcome:?}");
+}
+
+fn turn(id: &str) -> Value {
+    let payload = json!({"type": "conversation_turn", "message_id": id, "kind": "user", "content": id});
+    json!({"record_id": id, "run_id": RUN, "timestamp_millis": 1, "payload": payload})
+}
+
+fn batch(id: &str) -> Value {
+    let records = [turn(&format!("{id}/0")), turn(&format!("{id}/1"))];
+    json!({"record_id": id, "run_id": RUN, "payload": {"type": "batch", "records": records}})
+}
+
+fn checkpoint(id: &str) -> Value {
+    let payload = json!({"type": "loop_checkpoint", "checkpoint_id": id, "checkpoint_seq": 1, "covers_journal_seq": 0,
+        "schema_version": 1, "messages": [], "state": null});
+    json!({"record_id": id, "run_id": RUN, "payload": payload})
+}
+
+/// A client's record: of each server and client, one after the other, of several kinds.
+fn record(client: usize, number: u32) -> Value {
+    let id = format!("{client}-{number}");
+    match number % 5 {
+        3 => batch(&id),
+        4 => checkpoint(&id),
+        _ => turn(&id),
+    }
+}
+
+fn ids(clients: usize, records: u32) -> Vec<(String, u64)> {
+    let all = (0..clients).flat_map(|client| (0..records).map(move |number| (client, number)));
+    let mut ids: Vec<_> = all
+        .flat_map(|(client, number)| match number % 5 {
+            3 => vec![format!("{client}-{number}/0"), format!("{client}-{number}/1")],
+            _ => vec![format!("{client}-{number}")],
+        })
+        .map(|id| (id, 1))
+        .collect();
+    ids.sort();
+    ids
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn records_that_two_servers_number_are_each_applied_once_and_none_is_a_conflict() {
+    const CLIENTS: usize = 4;
+    const RECORDS: u32 = 12;
+    let servers = Arc::new(Servers::start(PAIRED).await);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let servers = servers.clone();
+            tokio::spawn(async move {
+                let mut last = None;
+                for number in 0..RECORDS {
+                    let outcome = servers.append(client % 2, &record(client, number)).await;
+                    let told = outcome.outcome == Disposition::Applied && outcome.reason.is_none();
+                    assert!(told, "{client}-{number}: {outcome:?}");
+                    assert!(last < Some(outcome.position.offset), "in the order in which the client sent them");
+                    last = Some(outcome.position.offset);
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(servers.applied().await, ids(CLIENTS, RECORDS));
+    assert!(servers.renumbered().await >= PAIRED as usize, "both servers gave out the same numbers");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_record_whose_client_left_and_sends_it_again_elsewhere_is_applied_once() {
+    const CLIENTS: usize = 4;
+    const RECORDS: u32 = 12;
+    let servers = Arc::new(Servers::start(0).await);
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let servers = servers.clone();
+            tokio::spawn(async move {
+                for number in 0..RECORDS {
+                    let record = record(client, number);
+                    if number % 3 == 0 {
+                        let patience = Duration::from_micros(300 * u64::from(number));
+                        let _ = tokio::time::timeout(patience, servers.append(client % 2, &record)).await;
+                    }
+                    let outcome = servers.append((client + 1) % 2, &record).await;
+                    assert!(outcome.outcome != Disposition::Refused, "{client}-{number}: {outcome:?}");
+                    assert!(outcome.reason.is_none(), "{client}-{number}: {outcome:?}");
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert_eq!(servers.applied().await, ids(CLIENTS, RECORDS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_a_killed_server_left_as_a_conflict_is_applied_when_it_is_sent_again() {
+    let servers = Servers::start(0).await;
+    let first = servers.append(0, &turn("first")).await;
+    assert_told(&first, Disposition::Applied, None);
+    for lost in [turn("lost"), batch("lost-batch")] {
+        // As a server that was killed before it could number the record again.
+        let mut numbered = lost.clone();
+        (numbered["writer_id"], numbered["writer_seq"]) = (json!("runlog"), json!(1));
+        let refused = servers.append(0, &numbered).await;
+        assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+        let applied = servers.append(1, &lost).await;
+        assert_told(&applied, Disposition::Applied, None);
+        for server in [0, 1] {
+            let again = servers.append(server, &lost).await;
+            assert_told(&again, Disposition::Repeat, None);
+            assert_eq!(again.position.offset, applied.position.offset);
+        }
+    }
+    let applied = servers.applied().await;
+    assert!(applied.iter().all(|(_, times)| *times == 1) && applied.len() == 4, "{applied:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_of_ids_stays_one_and_is_appended_once() {
+    let servers = Servers::start(0).await;
+    servers.append(0, &turn("taken")).await;
+    let mut other = turn("taken");
+    other["payload"]["content"] = json!("something else");
+    let mut inner = batch("whole");
+    inner["payload"]["records"][1] = other.clone();
+    for record in [other, inner] {
+        let refused = servers.append(0, &record).await;
+        assert_told(&refused, Disposition::Refused, Some(Reason::Conflict));
+        let end = servers.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end;
+        let again = servers.append(1, &record).await;
+        assert_told(&again, Disposition::Repeat, Some(Reason::Conflict));
+        assert_eq!(servers.log.bounds(PartitionId::from(0), DEADLINE).await.unwrap().end, end);
+    }
+}

@@ -17,6 +17,7 @@ pub mod http_proxy;
 pub mod json_schema;
 pub mod kafka;
 pub mod log_contract;
+pub mod older_version;
 pub mod port_fixture;
 pub mod programs;
 pub mod random;

@@ -20,3 +20,4 @@ mod python_decodes;
 mod recreated_topic;
 mod tail_all;
 mod unreadable_records;
+mod upgrade;

@@ -1,7 +1,6 @@
 //! A folder whose index an older version wrote.
 
 use std::{
-    collections::BTreeMap,
     ops::ControlFlow,
     path::Path,
     sync::{
@@ -22,11 +21,10 @@ use runlog_projector::index::{
 };
 use runlog_schemas::{answer::ErrorKind, datum::Datum, id::RunId};
 use runlog_tests::{
-    programs::here,
+    older_version,
     sample_journal::{self, CLAIMED},
     server::Launch,
 };
-use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 use tokio::runtime::Runtime;
 
@@ -130,46 +128,17 @@ fn outgrown() -> anyhow::Result<TempDir> {
     Ok(folder)
 }
 
-/// Copies a folder with all that is in it.
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let entry = entry?;
-        let to = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &to)?;
-        } else {
-            std::fs::copy(entry.path(), to)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether `new` says all that `old` does; it may say more.
-fn says(new: &Value, old: &Value) -> bool {
-    match (new, old) {
-        (Value::Object(new), Value::Object(old)) => {
-            old.iter().all(|(name, old)| new.get(name).is_some_and(|new| says(new, old)))
-        }
-        (Value::Array(new), Value::Array(old)) => {
-            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| says(new, old))
-        }
-        _ => new == old,
-    }
-}
-
 #[test]
 fn a_folder_of_an_older_version_opens_and_answers_as_that_version_did() -> anyhow::Result<()> {
     for version in ["696bf14"] {
-        let fixture = here("fixtures").join(version);
-        let answers: BTreeMap<String, Value> = serde_json::from_slice(&std::fs::read(fixture.join("answers.json"))?)?;
+        let answers = older_version::answers(version)?;
         let folder = tempdir()?;
-        copy(&fixture.join("data"), folder.path())?;
+        older_version::copy(&older_version::data(version), folder.path())?;
         let server = Launch::local(folder.path()).start()?;
         ensure!(answers.len() >= 10, "{version}: {} answers", answers.len());
         for (path, old) in answers {
             let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
-            ensure!(status == 200 && says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
+            ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
         }
         ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: it is what the log says");
         server.terminate()?;

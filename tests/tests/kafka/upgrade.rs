@@ -1,0 +1,138 @@
+//! A data folder on a Kafka topic that an older version wrote.
+//!
+//! The fixture is that of the local log: an index does not depend on which log it is of. In commit 696bf14 as now, both logs
+//! are opened into the same `Projector::start`, which writes the same rows under `index/`; a folder on Kafka has no `log/`
+//! (`open.rs` and `store/meta.rs` of that commit). What its server appended to the local log is appended to a topic here: the
+//! same bytes, keys, headers and times at the same offsets. In place of the log's time the topic takes the records' own, so
+//! that these are the ones that the index has.
+
+use anyhow::ensure;
+use rdkafka::{
+    ClientConfig,
+    admin::{AdminClient, AdminOptions, NewTopic, TopicReplication},
+    client::DefaultClientContext,
+    message::{Header, OwnedHeaders},
+    producer::{BaseProducer, BaseRecord, Producer},
+};
+use runlog_log::{
+    Log, Offset, PartitionId,
+    kafka::KafkaConfig,
+    local::{LocalConfig, LocalLog},
+};
+use runlog_tests::{foreign::Reports, kafka::Broker, older_version, server::Launch};
+use serde_json::Value;
+use std::{path::Path, sync::mpsc, time::Duration};
+use tempfile::tempdir;
+use tokio::runtime::Runtime;
+
+const WAIT: Duration = Duration::from_secs(30);
+/// The topic of the fixture's answers.
+const LOCAL_TOPIC: &str = "runlog.journal";
+
+/// A topic as a journal needs it, that keeps the times of its records.
+fn create(runtime: &Runtime, config: &KafkaConfig, partitions: u32) -> anyhow::Result<()> {
+    let client: AdminClient<DefaultClientContext> =
+        ClientConfig::new().set("bootstrap.servers", &config.brokers).create()?;
+    let topic = NewTopic::new(&config.topic, i32::try_from(partitions)?, TopicReplication::Fixed(1))
+        .set("retention.ms", "-1")
+        .set("retention.bytes", "-1")
+        .set("cleanup.policy", "delete")
+        .set("unclean.leader.election.enable", "false")
+        .set("message.timestamp.type", "CreateTime");
+    let options = AdminOptions::new().operation_timeout(Some(WAIT));
+    for created in runtime.block_on(client.create_topics([&topic], &options))? {
+        created.map_err(|(topic, error)| anyhow::anyhow!("{topic}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Appends all of a local log to the topic, each record at the offset that it has.
+fn replay(dir: &Path, config: &KafkaConfig) -> anyhow::Result<u64> {
+    let runtime = Runtime::new()?;
+    let log = LocalLog::open(LocalConfig::new(dir.to_owned()))?;
+    create(&runtime, config, log.partitions())?;
+    let (send, reports) = mpsc::channel();
+    let mut client = ClientConfig::new();
+    client.set("bootstrap.servers", &config.brokers).set("enable.idempotence", "true");
+    let producer: BaseProducer<Reports> = client.create_with_context(Reports(send))?;
+    let mut appended = 0;
+    for partition in PartitionId::all(log.partitions()) {
+        let end = runtime.block_on(log.bounds(partition, WAIT))?.end;
+        let mut reader = log.reader(&[(partition, Offset::ZERO)])?;
+        let mut next = Offset::ZERO;
+        while next < end {
+            for delivery in reader.poll(1, WAIT)? {
+                let headers = delivery.headers.iter().fold(OwnedHeaders::new(), |headers, (key, value)| {
+                    headers.insert(Header { key, value: Some(value) })
+                });
+                let record = BaseRecord::with_opaque_to(&config.topic, 0)
+                    .partition(partition.signed())
+                    .key(&delivery.key)
+                    .payload(&delivery.value)
+                    .timestamp(delivery.timestamp_millis)
+                    .headers(headers);
+                producer.send(record).map_err(|(error, _)| error)?;
+                producer.flush(WAIT)?;
+                let (_, landed) = reports.try_recv()?;
+                ensure!(landed == Ok(delivery.offset) && delivery.offset == next, "{landed:?} is not {next}");
+                next = next.saturating_add(1);
+                appended += 1;
+            }
+        }
+    }
+    Ok(appended)
+}
+
+/// The same answer about another topic.
+fn of_topic(answer: Value, topic: &str) -> Value {
+    match answer {
+        Value::Object(members) => {
+            let member = |(name, value): (String, Value)| {
+                let moved = name == "topic" && value == LOCAL_TOPIC;
+                let value = if moved { topic.into() } else { of_topic(value, topic) };
+                (name, value)
+            };
+            Value::Object(members.into_iter().map(member).collect())
+        }
+        Value::Array(items) => items.into_iter().map(|item| of_topic(item, topic)).collect(),
+        other => other,
+    }
+}
+
+#[test]
+fn a_folder_of_an_older_version_opens_on_its_topic_and_answers_as_that_version_did() -> anyhow::Result<()> {
+    for version in ["696bf14"] {
+        let (folder, log) = (tempdir()?, tempdir()?);
+        let config = Broker::shared().unique_topic();
+        older_version::copy(&older_version::data(version).join("log"), log.path())?;
+        ensure!(replay(log.path(), &config)? > 50, "{version}: there is a journal");
+        older_version::copy(&older_version::data(version).join("index"), &folder.path().join("index"))?;
+        let server = Launch::kafka(folder.path(), &config).start()?;
+        for (path, old) in older_version::answers(version)? {
+            let old = of_topic(old, &config.topic);
+            let (status, new) = server.get(&format!("{path}?consistency=latest"))?;
+            ensure!(status == 200 && older_version::says(&new, &old), "{version} {path}:\n{new}\nand it was\n{old}");
+        }
+        ensure!(server.runlog().answer(&["verify"])?["equal"] == true, "{version}: it is what the log says");
+        server.terminate()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_folder_of_an_older_version_is_refused_with_the_topic_of_another_journal() -> anyhow::Result<()> {
+    let (folder, other) = (tempdir()?, tempdir()?);
+    let config = Broker::shared().unique_topic();
+    Launch::kafka(other.path(), &config).partitions(2).start()?.terminate()?;
+    older_version::copy(&older_version::data("696bf14").join("index"), &folder.path().join("index"))?;
+    let launch = Launch::kafka(folder.path(), &config);
+    match launch.start() {
+        Ok(server) => {
+            let (status, problem) = server.get("/v1/runs/fenced?consistency=latest")?;
+            ensure!(status == 503, "{status} {problem}");
+            ensure!(problem["detail"].as_str().is_some_and(|why| why.contains("log_diverged")), "{problem}");
+        }
+        Err(error) => ensure!(format!("{error:?}").contains("journal"), "{error:?}"),
+    }
+    Ok(())
+}

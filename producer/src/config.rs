@@ -76,6 +76,9 @@ pub struct Config {
     /// Calls of one handle in flight, from before their intent until their result is recorded; held results count. One more
     /// call waits. Default 256.
     pub calls_max: usize,
+    /// Bytes of the results that a handle holds until they are recorded. If they are more, another result is not held, and its
+    /// call stays pending if its append fails; one result is held whatever its size. Default 64 MiB.
+    pub held_bytes_max: usize,
     /// How long one operation of a handle may take, with all its appends and reads; the effect of a call does not count. After
     /// that it is cancelled, and its error says what it may have left behind. Default 120 s.
     pub operation: Duration,
@@ -189,6 +192,7 @@ impl Config {
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             calls_max: 256,
+            held_bytes_max: 64 << 20,
             operation: Duration::from_secs(120),
             buffer_records: 4096,
             buffer_bytes: 32 << 20,

@@ -125,7 +125,7 @@ impl Session {
     }
 
     fn new(appender: RunAppender, options: &OpenOptions, recovery: &Recovery, keyed: &[Done]) -> Self {
-        let outbox = SharedOutbox::default();
+        let outbox = SharedOutbox::new(appender.config.held_bytes_max);
         let calls_max = appender.config.calls_max.clamp(1, Semaphore::MAX_PERMITS);
         Self {
             transport: appender.transport.clone(),

@@ -29,8 +29,8 @@ pub mod shared;
 pub mod store;
 mod verify;
 
-pub use config::{Clock, Config};
+pub use config::{APPENDS_MAX, Clock, Config};
 pub use content::Contents;
 pub use error::Error;
 pub use executor::Executor;
-pub use projector::{APPENDS_MAX, Consistency, Projector};
+pub use projector::{Consistency, Projector};

@@ -8,7 +8,7 @@
 //! A released result has no caller that waits for it: the next operation of the handle records it.
 //!
 //! Everything here is bounded. A call holds one of `Config::calls_max` slots from before its intent until its result is
-//! recorded, and results take up to [`HELD_BYTES_MAX`] and one result more.
+//! recorded, and results take up to `Config::held_bytes_max` and one result more.
 
 use super::replay::{CallKey, PendingCall, RecordedCall};
 use runlog_schemas::{answer::Position, id::RecordId, payload::Payload};
@@ -17,9 +17,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::sync::OwnedSemaphorePermit;
-
-/// Bytes of results that wait to be recorded. An empty outbox takes a result of any size.
-pub(crate) const HELD_BYTES_MAX: usize = 64 << 20;
 
 /// The result of an effect that ran, until it is recorded. Its record keeps its id however often it is sent.
 #[derive(Clone, Debug)]
@@ -63,6 +60,8 @@ pub(crate) struct Outbox {
     pub(crate) returned: Vec<RecordedCall>,
     pub(crate) never_started: Vec<NeverStarted>,
     results: VecDeque<HeldResult>,
+    /// Their bytes at the most. An empty outbox takes a result of any size.
+    bytes_max: usize,
 }
 
 impl Outbox {
@@ -74,7 +73,7 @@ impl Outbox {
     /// Adds a result, if there is space. Returns whether there was.
     fn hold(&mut self, held: HeldResult) -> bool {
         let bytes: usize = self.results.iter().map(|held| held.bytes).sum();
-        let fits = self.results.is_empty() || bytes + held.bytes <= HELD_BYTES_MAX;
+        let fits = self.results.is_empty() || bytes + held.bytes <= self.bytes_max;
         if fits {
             self.results.push_back(held);
         }
@@ -117,10 +116,15 @@ impl Outbox {
 }
 
 /// The outbox of a handle, shared by its operations and by its calls in flight. Its lock is never held across an await.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct SharedOutbox(Arc<Mutex<Outbox>>);
 
 impl SharedOutbox {
+    /// An empty outbox; see [`Config::held_bytes_max`](crate::Config::held_bytes_max).
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Outbox { bytes_max, ..Outbox::default() })))
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Outbox> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -38,7 +38,12 @@ pub struct Config {
     pub failpoints: Failpoints,
     /// Who runs the loop, the reads and the appends. Default: threads.
     pub executor: Executor,
+    /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
+    pub appends_max: usize,
 }
+
+/// Appends in progress at the same time when nobody says otherwise.
+pub const APPENDS_MAX: usize = 512;
 
 /// Memory for RocksDB when nobody says otherwise, bytes.
 pub const MEMORY_BYTES: usize = 128 << 20;
@@ -63,6 +68,7 @@ impl Config {
             schemas,
             failpoints,
             executor,
+            appends_max: APPENDS_MAX,
         }
     }
     /// The folder of the indices.

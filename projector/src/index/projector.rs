@@ -29,9 +29,6 @@ use std::{
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// Appends in progress at the same time; further ones are refused as `Overloaded`.
-pub const APPENDS_MAX: usize = 512;
-
 /// Runs that can be locked at the same time.
 const RUN_LOCKS: usize = 64;
 
@@ -78,7 +75,7 @@ pub struct Projector {
     runner: Mutex<Runner>,
     /// By a hash of the run id.
     run_locks: Vec<tokio::sync::Mutex<()>>,
-    /// Appends in progress, up to [`APPENDS_MAX`].
+    /// Appends in progress, up to [`Config::appends_max`].
     pub(crate) appends: Arc<Semaphore>,
 }
 
@@ -106,7 +103,7 @@ impl Projector {
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
         let run_locks = (0..RUN_LOCKS).map(|_| tokio::sync::Mutex::default()).collect();
-        let appends = Arc::new(Semaphore::new(APPENDS_MAX));
+        let appends = Arc::new(Semaphore::new(shared.config.appends_max.min(Semaphore::MAX_PERMITS)));
         Ok(Self { shared, runner, run_locks, appends })
     }
 

@@ -1,7 +1,7 @@
 //! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
 
 use crate::index::{
-    APPENDS_MAX, Consistency, Error, Projector, entry,
+    Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, RecordContext, RunRecord},
     query::{self, TopicPartition},
     store::{self, Rows, runs::RunRow},
@@ -83,7 +83,8 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
-            Error::new(ErrorKind::Overloaded, format!("{APPENDS_MAX} appends are in progress; nothing was appended"))
+            let max = self.shared.config.appends_max;
+            Error::new(ErrorKind::Overloaded, format!("{max} appends are in progress; nothing was appended"))
         })?;
         let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
         let traceparent = traceparent.map(str::to_owned);

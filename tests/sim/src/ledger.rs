@@ -4,29 +4,36 @@
 //! Its sources are the log's bytes, the harness's own effects, and the independent model (`tests/model`), which judges each
 //! record as it lands. It asks the product nothing.
 //!
+//! `effects` has what is required of effects and of those that are told of them, `questions` of answers.
+//!
 //! ```text
 //!   a call may run: once ── a further run needs a `not_done` of an operator, applied since ── or a key
 //! ```
 
 use crate::{
     ambient,
-    life::READ_BACK,
-    plan::{Plan, RUNS, What},
+    plan::{Life, Plan, RUNS, What},
 };
+use questions::Questions;
 use runlog_model::{Delivery, Journal, Model, What as Delivered};
-use runlog_producer::{Answer, Error, Json, SideEffect};
+use runlog_producer::Json;
 use runlog_schemas::{
-    answer::Position,
     codec,
     id::{Offset, PartitionId},
     payload::Payload,
     record::JournalRecord,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
+
+mod effects;
+mod questions;
+
+pub(crate) use effects::{Acknowledged, Started};
+pub(crate) use questions::{Question, differs};
 
 /// A run's id.
 pub(crate) fn run_id(run: u32) -> String {
@@ -40,6 +47,13 @@ pub(crate) struct Ledger {
     model: Option<Model>,
     failures: Vec<String>,
     records: BTreeMap<(PartitionId, Offset), Landed>,
+    /// Records that the model has not folded yet, because their partition stopped.
+    waiting: Vec<(PartitionId, Offset)>,
+    /// What was acknowledged and is not judged yet.
+    unjudged: Vec<Acknowledged>,
+    /// Requests and the results of theirs that were applied or are evidence.
+    kept: BTreeSet<(String, String)>,
+    questions: Questions,
     claims: BTreeMap<u32, Vec<Claim>>,
     /// The steps of each run that make equal calls, in order, by the first one.
     equal: BTreeMap<(u32, u32), Vec<u32>>,
@@ -49,16 +63,15 @@ pub(crate) struct Ledger {
     requests: BTreeMap<String, (u32, u32)>,
     /// Requests of earlier processes that each life found unresolved, and that nobody decided since.
     unresolved: BTreeMap<u32, BTreeSet<String>>,
-    /// The last checkpoint of each run that was applied.
-    checkpoints: BTreeMap<u32, String>,
-    /// Lives that run new effects all the same.
-    allowed: BTreeSet<u32>,
+    lives: BTreeMap<u32, Life>,
     calls: BTreeMap<(u32, u32), Logical>,
     effects: Vec<Effect>,
     decisions: Vec<Decided>,
     /// When a server read from a deposed leader: the server, from, to.
     deposed: Vec<(u32, u64, Option<u64>)>,
     ended: BTreeMap<u32, u64>,
+    /// Requests whose outcome somebody decided.
+    decided: BTreeSet<String>,
     /// Calls that processes are at work on: life, run and step.
     busy: BTreeSet<(u32, u32, u32)>,
 }
@@ -67,7 +80,7 @@ pub(crate) struct Ledger {
 #[derive(Clone, Debug)]
 struct Landed {
     record: JournalRecord,
-    /// As the model says.
+    /// As the model says; empty until it does.
     outcome: String,
     reason: Option<String>,
 }
@@ -90,18 +103,8 @@ struct Logical {
     /// Results of its effects, and of decisions.
     results: Vec<String>,
     happened: bool,
-}
-
-/// An effect that starts.
-#[derive(Debug)]
-pub(crate) struct Started {
-    pub(crate) life: u32,
-    pub(crate) run: u32,
-    pub(crate) step: u32,
-    /// Whether its receiver recognises it.
-    pub(crate) keyed: bool,
-    /// The id of its request.
-    pub(crate) request: String,
+    /// An operator said that it did not happen while a process was at it, so that it may run twice.
+    wronged: bool,
 }
 
 /// One run of an effect.
@@ -112,47 +115,40 @@ struct Effect {
     step: u32,
     request: String,
     result: Option<String>,
+    /// Its caller was told that the result can be recorded nowhere.
+    given_up: bool,
 }
 
 /// What an operator is about to decide.
 #[derive(Clone, Debug)]
-struct Decided {
-    request: String,
+pub(crate) struct Decided {
+    pub(crate) request: String,
     /// The log's end when its author's question was answered.
-    seen: Offset,
-    result: Option<String>,
+    pub(crate) seen: Offset,
+    pub(crate) result: Option<String>,
+    /// Whether it says what it was made at, and that is so.
+    pub(crate) current: bool,
+    /// Whether a process was at work on the call.
+    pub(crate) busy: bool,
 }
+
+/// What an operator finds out about a call.
+#[derive(Clone, Debug)]
+pub(crate) struct Phoned {
+    /// The process that has the run is at work on it.
+    pub(crate) busy: bool,
+    /// It happened, as far as anybody knows now.
+    pub(crate) happened: bool,
+    pub(crate) result: Option<String>,
+}
+
+/// A record whose schema nobody knows.
+pub(crate) const POISON: &[u8] = b"\xC3\x01unknown!datum";
+/// Bytes that are no record.
+pub(crate) const GARBAGE: &[u8] = b"no record";
 
 fn text(json: &Option<Json>) -> String {
     json.as_ref().map_or_else(|| "none".to_owned(), |json| json.as_str().to_owned())
-}
-
-/// What an answer about a run lacks of what was so when it was asked for: an ended call, or the epoch.
-pub(crate) fn lacks(answer: &Value, then: &Value) -> Option<String> {
-    let ended = |of: &Value| -> BTreeSet<u64> {
-        let calls = of["completed"].as_array().into_iter().flatten();
-        calls.filter_map(|call| call["position"]["offset"].as_u64()).collect()
-    };
-    let (known, wanted) = (ended(answer), ended(then));
-    let call = wanted.difference(&known).next().map(|offset| format!("the call that ended at offset {offset}"));
-    let epoch = then["epoch"].as_u64().filter(|epoch| answer["epoch"].as_u64() < Some(*epoch));
-    call.or(epoch.map(|epoch| format!("the claim of epoch {epoch}")))
-}
-
-/// In what a server's answer about a run differs from the model's.
-pub(crate) fn differs(answer: &Value, model: &Value) -> Option<String> {
-    let pending = |of: &Value| -> Vec<Value> {
-        let calls = of["pending"].as_array().into_iter().flatten();
-        calls.map(|call| json!([call["id"], call["class"], call["revision"]])).collect()
-    };
-    let scalar = ["status", "epoch", "writer_id", "next_journal_seq", "next_writer_seq"];
-    let scalar = scalar.into_iter().find(|name| answer[name] != model[name]);
-    let found = scalar.map(|name| format!("{name} is {} and not {}", answer[name], model[name]));
-    let found = found.or_else(|| {
-        let (told, wanted) = (pending(answer), pending(model));
-        (told != wanted).then(|| format!("pending is {told:?} and not {wanted:?}"))
-    });
-    found.or_else(|| lacks(answer, model)).or_else(|| lacks(model, answer))
 }
 
 /// The text under which a failed effect is compared.
@@ -168,24 +164,28 @@ impl Ledger {
                 equal.entry((step.run, like)).or_default().push(step.id);
             }
         }
-        let allowed = plan.lives().into_iter().filter(|life| life.allow_unresolved).map(|life| life.id).collect();
+        let lives = plan.lives().into_iter().map(|life| (life.id, life)).collect();
         Self {
             topic: topic.to_owned(),
             model: None,
             failures: Vec::new(),
             records: BTreeMap::new(),
+            waiting: Vec::new(),
+            unjudged: Vec::new(),
+            kept: BTreeSet::new(),
+            questions: Questions::default(),
             claims: BTreeMap::new(),
             equal,
             asked: BTreeMap::new(),
             requests: BTreeMap::new(),
             unresolved: BTreeMap::new(),
-            checkpoints: BTreeMap::new(),
-            allowed,
+            lives,
             calls: BTreeMap::new(),
             effects: Vec::new(),
             decisions: Vec::new(),
             deposed: Vec::new(),
             ended: BTreeMap::new(),
+            decided: BTreeSet::new(),
             busy: BTreeSet::new(),
         }
     }
@@ -210,45 +210,40 @@ impl Ledger {
         open.filter(|_| !begins).for_each(|window| window.2 = Some(now));
     }
 
-    /// A record is in the log. Says what it is.
+    /// A record is in the log. Says what it is, and what else is judged with it.
     pub(crate) fn landed(&mut self, partition: PartitionId, offset: Offset, millis: i64, value: &[u8]) -> String {
-        let read = codec::unframe(value).map(|datum| codec::decode(datum).map(|record| (record, datum.version.number)));
-        let (record, version) = match read {
-            Ok(Ok(read)) => read,
-            other => {
-                self.fail(format!("the record at {partition}:{offset} cannot be read: {other:?}"));
-                return "unreadable".to_owned();
-            }
+        let what = match value {
+            POISON => Delivered::UnknownSchema { what: "unknown_schema".to_owned() },
+            GARBAGE => Delivered::Unreadable {
+                reason: "not_framed".to_owned(),
+                sha256: String::new(),
+                bytes: value.len() as u64,
+            },
+            _ => match codec::unframe(value)
+                .map(|datum| codec::decode(datum).map(|record| (record, datum.version.number)))
+            {
+                Ok(Ok((record, version))) => self.readable((partition, offset), record, version),
+                other => {
+                    self.fail(format!("the record at {partition}:{offset} cannot be read: {other:?}"));
+                    return "unreadable".to_owned();
+                }
+            },
         };
-        let (outcome, reason) = self.judge(partition, offset, millis, (&record, version));
-        let run = (0..RUNS).find(|run| record.body.run_id.as_str() == run_id(*run));
-        let applied = outcome == "applied";
-        if let Some(run) = run {
-            self.took_place(run, partition, offset, &record, applied);
+        let told = match &what {
+            Delivered::Record { .. } => None,
+            other => Some(format!("{other:?}")),
+        };
+        if let Some(model) = &mut self.model {
+            model.deliver(&Delivery { partition: partition.get(), offset: offset.get(), log_millis: millis, what });
         }
-        let facts = &record.body.facts;
-        let told = format!(
-            "{} {} {} by {} epoch {} seq {}/{}: {outcome} {}",
-            record.body.run_id,
-            facts.payload_type,
-            record.body.record_id,
-            record.place.writer_id,
-            record.place.writer_epoch,
-            record.place.writer_seq,
-            record.place.journal_seq,
-            reason.as_deref().unwrap_or_default(),
-        );
-        self.records.insert((partition, offset), Landed { record, outcome, reason });
-        told
+        let judged = self.fold();
+        self.moves();
+        let told = told.into_iter().chain(judged);
+        told.collect::<Vec<_>>().join("; then ")
     }
 
-    fn judge(
-        &mut self,
-        partition: PartitionId,
-        offset: Offset,
-        millis: i64,
-        (record, version): (&JournalRecord, u16),
-    ) -> (String, Option<String>) {
+    /// Keeps a record until the model judges it.
+    fn readable(&mut self, at: (PartitionId, Offset), record: JournalRecord, version: u16) -> Delivered {
         if let Payload::Genesis(genesis) = &record.payload
             && self.model.is_none()
         {
@@ -259,16 +254,77 @@ impl Ledger {
             };
             self.model = Some(Model::new(journal));
         }
-        let Some(model) = &mut self.model else { return ("unknown".to_owned(), None) };
-        let json = serde_json::to_value(record).unwrap_or_default();
-        let what = Delivered::Record { record: Arc::new(json), version, datums: Vec::new() };
-        model.deliver(&Delivery { partition: partition.get(), offset: offset.get(), log_millis: millis, what });
-        let told = model.outcome(partition.get(), offset.get(), 0, record.body.record_id.as_str());
-        let text = |name: &str| told[name].as_str().map(str::to_owned);
-        (text("outcome").unwrap_or_else(|| "none".to_owned()), text("reason"))
+        let json = serde_json::to_value(&record).unwrap_or_default();
+        self.waiting.push(at);
+        self.records.insert(at, Landed { record, outcome: String::new(), reason: None });
+        Delivered::Record { record: Arc::new(json), version, datums: Vec::new() }
     }
 
-    fn took_place(&mut self, run: u32, partition: PartitionId, offset: Offset, record: &JournalRecord, applied: bool) {
+    /// Takes note of what the model has judged since. A line for each of them.
+    fn fold(&mut self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (partition, offset) in std::mem::take(&mut self.waiting) {
+            let at = (partition, offset);
+            let Some(record) = self.records.get(&at).map(|landed| landed.record.clone()) else { continue };
+            let of_run = record.body.run_id.borrow().is_some();
+            let told = match &self.model {
+                Some(model) => model.outcome(partition.get(), offset.get(), 0, record.body.record_id.as_str()),
+                None => Value::Null,
+            };
+            let text = |name: &str| told[name].as_str().map(str::to_owned);
+            let (outcome, reason) = (text("outcome"), text("reason"));
+            if outcome.is_none() && of_run {
+                lines.push(format!("{partition}:{offset} {} waits", record.body.record_id));
+                self.waiting.push(at);
+                continue;
+            }
+            let outcome = outcome.unwrap_or_else(|| "none".to_owned());
+            lines.push(self.judged(at, &record, outcome, reason));
+        }
+        self.check_acknowledged();
+        lines
+    }
+
+    fn judged(
+        &mut self,
+        at: (PartitionId, Offset),
+        record: &JournalRecord,
+        outcome: String,
+        reason: Option<String>,
+    ) -> String {
+        let run = Self::runs().find(|run| record.body.run_id.as_str() == run_id(*run));
+        let applied = outcome == "applied";
+        let facts = &record.body.facts;
+        let told = format!(
+            "{}:{} {} {} {} by {} epoch {} seq {}/{}: {outcome} {}",
+            at.0,
+            at.1,
+            record.body.run_id,
+            facts.payload_type,
+            record.body.record_id,
+            record.place.writer_id,
+            record.place.writer_epoch,
+            record.place.writer_seq,
+            record.place.journal_seq,
+            reason.as_deref().unwrap_or_default(),
+        );
+        if let Some(landed) = self.records.get_mut(&at) {
+            (landed.outcome, landed.reason) = (outcome, reason);
+        }
+        if let Some(run) = run {
+            self.took_place(run, at, record, applied);
+        }
+        self.keeps(at);
+        told
+    }
+
+    fn took_place(
+        &mut self,
+        run: u32,
+        (partition, offset): (PartitionId, Offset),
+        record: &JournalRecord,
+        applied: bool,
+    ) {
         let now = ambient::elapsed_millis();
         match &record.payload {
             Payload::RunClaim(claim) => {
@@ -306,21 +362,28 @@ impl Ledger {
             }
             Payload::EffectResolution(resolution) if applied => {
                 self.resolved(resolution.request_record_id.as_str());
+                let facts = &record.body.facts;
+                if facts.revision.is_none() && facts.epoch.is_none() {
+                    self.fail(format!("the decision at {partition}:{offset} does not say what it was made at"));
+                }
                 let number = resolution.who.strip_prefix("operator-").and_then(|number| number.parse::<usize>().ok());
                 let Some(decided) = number.and_then(|number| self.decisions.get(number)).cloned() else { return };
                 let logical = self.requests.get(&decided.request).copied();
+                if !decided.current {
+                    self.fail(format!(
+                        "the decision at {partition}:{offset} was made at an older state, and was applied"
+                    ));
+                }
                 if resolution.decision == "not_done" {
                     self.check_current(partition, offset, &decided);
                     if let Some(logical) = logical {
-                        self.calls.entry(logical).or_default().spent = false;
+                        let call = self.calls.entry(logical).or_default();
+                        (call.spent, call.wronged) = (false, call.wronged || decided.busy);
                     }
                 }
                 if let Some((logical, result)) = logical.zip(decided.result) {
                     self.calls.entry(logical).or_default().results.push(result);
                 }
-            }
-            Payload::LoopCheckpoint(checkpoint) if applied => {
-                self.checkpoints.insert(run, checkpoint.checkpoint_id.clone());
             }
             Payload::RunLifecycle(lifecycle) if applied && lifecycle.status != "started" => {
                 self.ended.entry(run).or_insert(now);
@@ -350,9 +413,10 @@ impl Ledger {
 
     /// A life has opened its run at this checkpoint.
     pub(crate) fn resumes(&mut self, run: u32, life: u32, checkpoint: Option<&str>) {
-        let last = self.checkpoints.get(&run).cloned();
+        let last = self.model.as_ref().map(|model| model.checkpoint(&run_id(run), None)).unwrap_or_default();
+        let last = last["checkpoint_id"].as_str();
         // Otherwise another process may have written one since.
-        if matches!(self.lost_to(run, life), Ok(None)) && checkpoint != last.as_deref() {
+        if matches!(self.lost_to(run, life), Ok(None)) && checkpoint != last {
             self.fail(format!(
                 "life {life} resumes run {run} at checkpoint {checkpoint:?}, and the last one is {last:?}"
             ));
@@ -391,233 +455,23 @@ impl Ledger {
         }
     }
 
-    /// A process begins to work on a call, or no longer does.
-    pub(crate) fn works(&mut self, life: u32, run: u32, step: u32, begins: bool) {
-        if begins {
-            self.busy.insert((life, run, step));
-        } else {
-            self.busy.remove(&(life, run, step));
-        }
-    }
-
-    /// A process was killed.
-    pub(crate) fn died(&mut self, life: u32) {
-        self.busy.retain(|(busy, ..)| *busy != life);
-    }
-
     /// An operator decides. The number by which the decision says who made it.
-    pub(crate) fn decides(&mut self, request: &str, seen: Offset, result: Option<String>) -> usize {
-        self.decisions.push(Decided { request: request.to_owned(), seen, result });
+    pub(crate) fn decides(&mut self, decided: Decided) -> usize {
+        self.decisions.push(decided);
         self.decisions.len() - 1
     }
 
-    /// Whether the call of this request happened, and its result; none where a process that has the run is at work on it.
-    pub(crate) fn phone(&self, request: &str) -> Option<(bool, Option<String>)> {
+    /// What is known of the call of this request. None where it is no call of a plan.
+    pub(crate) fn phone(&self, request: &str) -> Option<Phoned> {
         let (run, step) = *self.requests.get(request)?;
         let writer = self.claims.get(&run).and_then(|claims| claims.last()).and_then(|claim| claim.life);
-        if writer.is_some_and(|life| self.busy.contains(&(life, run, step))) {
-            return None;
-        }
+        let busy = writer.is_some_and(|life| self.busy.contains(&(life, run, step)));
         let call = self.calls.get(&(run, step)).cloned().unwrap_or_default();
-        Some((call.happened, call.results.first().cloned()))
+        Some(Phoned { busy, happened: call.happened, result: call.results.first().cloned() })
     }
 
-    /// The first claim by another process after the last one of `life`; none where that has the run, `Err` where it never had.
-    fn lost_to(&self, run: u32, life: u32) -> Result<Option<&Claim>, ()> {
-        let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
-        let own = claims.iter().rposition(|claim| claim.life == Some(life)).ok_or(())?;
-        Ok(claims[own + 1..].first())
-    }
-
-    /// An effect starts now: its number.
-    pub(crate) fn starts(&mut self, started: Started, attempt: u32, happens: bool) -> usize {
-        let Started { life, run, step, keyed, request } = started;
-        let now = ambient::elapsed_millis();
-        let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
-        let fenced = match self.lost_to(run, life) {
-            Err(()) => {
-                self.fail(format!("{what} runs, and that process never had the run"));
-                false
-            }
-            Ok(None) => false,
-            Ok(Some(claim)) => {
-                // What a journal cannot prevent: a pause between the read-back and the effect, and a deposed leader's answer.
-                let (late, at) = (now - claim.at, claim.at);
-                let excused = self.deposed.iter().any(|(_, from, to)| *from <= now && to.is_none_or(|to| to >= at));
-                if u128::from(late) > READ_BACK.as_millis() && !excused {
-                    let by = claim.life;
-                    self.fail(format!("{what} runs {late} ms after life {by:?} took the run over"));
-                }
-                true
-            }
-        };
-        if self.requests.get(&request) != Some(&(run, step)) {
-            let of = self.requests.get(&request);
-            self.fail(format!("{what} runs under a request that is of {of:?}"));
-        }
-        let older = self.unresolved.get(&life).and_then(BTreeSet::first).filter(|_| attempt == 1);
-        if let Some(older) = older.filter(|_| !self.allowed.contains(&life)).cloned() {
-            self.fail(format!("{what} is new and runs, and call {older} is unresolved"));
-        }
-        let call = self.calls.entry((run, step)).or_default();
-        let spent = call.spent;
-        call.happened |= happens;
-        if !fenced {
-            call.spent = true;
-        }
-        if spent && !keyed && !fenced {
-            self.fail(format!("{what} runs again, and nothing allowed that"));
-        }
-        self.effects.push(Effect { life, run, step, request, result: None });
-        self.effects.len() - 1
-    }
-
-    /// The result of a keyed call, whose receiver runs it once; none where it did not run yet.
-    pub(crate) fn known_result(&self, run: u32, step: u32) -> Option<String> {
-        self.calls.get(&(run, step)).and_then(|call| call.results.first().cloned())
-    }
-
-    /// An effect is about to have this result.
-    pub(crate) fn results_in(&mut self, run: u32, step: u32, result: &str) {
-        self.calls.entry((run, step)).or_default().results.push(result.to_owned());
-    }
-
-    /// An effect ended, and its process knows the result.
-    pub(crate) fn ends(&mut self, effect: usize, result: String) {
-        if let Some(effect) = self.effects.get_mut(effect) {
-            effect.result = Some(result);
-        }
-    }
-
-    /// A call failed.
-    pub(crate) fn call_failed(&mut self, effect: Option<usize>, error: &Error) {
-        let Some(effect) = effect.and_then(|effect| self.effects.get(effect)) else { return };
-        let what = format!("step {} of run {} in life {}", effect.step, effect.run, effect.life);
-        match (error.side_effect(), effect.result.is_some()) {
-            (SideEffect::Held | SideEffect::Evidence, true) | (SideEffect::Unrecorded, false) => {}
-            (told, known) => {
-                let known = if known { "known" } else { "unknown" };
-                self.fail(format!("{what} ran, its result is {known}, and its caller is told {told:?}: {error}"));
-            }
-        }
-    }
-
-    /// A call was answered.
-    pub(crate) fn answered(&mut self, life: u32, run: u32, step: u32, effect: Option<usize>, answer: &Answer) {
-        let what = format!("the answer of step {step} of run {run} in life {life}");
-        let error = answer.error.as_ref().map(|error| failure(&error.kind, &error.message));
-        let told = error.unwrap_or_else(|| text(&answer.result));
-        if answer.recorded == effect.is_some() {
-            self.fail(format!("{what} says recorded: {}, and the effect ran: {}", answer.recorded, effect.is_some()));
-        }
-        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&told)) {
-            self.fail(format!("{what} is {told}, which no effect and no decision said"));
-        }
-        let Some(position) = &answer.position else { return self.fail(format!("{what} has no position")) };
-        let at = (position.partition, position.offset);
-        let Some(landed) = self.records.get(&at).cloned() else {
-            return self.fail(format!("{what} is at {}:{}, where the log has nothing", at.0, at.1));
-        };
-        let facts = &landed.record.body.facts;
-        let request = facts.answers.as_ref().and_then(|id| self.requests.get(id.as_str()));
-        if request != Some(&(run, step)) {
-            return self.fail(format!("{what} is at {}:{}, which answers {request:?}", at.0, at.1));
-        }
-        let recorded = match &landed.record.payload {
-            Payload::ToolCallCompleted(done) => Some(text(&done.result)),
-            Payload::ToolCallFailed(failed) => Some(failure(&failed.error_kind, &failed.error_message)),
-            Payload::EffectResolution(_) if answer.recorded => None,
-            other => Some(format!("a {}", other.payload_type())),
-        };
-        if recorded.as_ref().is_some_and(|recorded| *recorded != told) {
-            self.fail(format!("{what} is {told}, and the log has {recorded:?} at {}:{}", at.0, at.1));
-        }
-        if !answer.recorded && !self.counts(run, life, at.1, &landed) {
-            let (outcome, reason) = (&landed.outcome, &landed.reason);
-            self.fail(format!("{what} is Ok, and its record at {}:{} is {outcome} {reason:?}", at.0, at.1));
-        }
-    }
-
-    /// Whether the record of a result was applied, or is evidence because another process had claimed the run before.
-    fn counts(&self, run: u32, life: u32, at: Offset, landed: &Landed) -> bool {
-        match (landed.outcome.as_str(), landed.reason.as_deref()) {
-            ("applied" | "repeat", None) => true,
-            (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
-            (_, Some("ended")) => self.ended.contains_key(&run),
-            _ => false,
-        }
-    }
-
-    /// A record was acknowledged at this position.
-    pub(crate) fn acknowledged(&mut self, what: &str, position: &Position, wanted: impl Fn(&JournalRecord) -> bool) {
-        let at = (position.partition, position.offset);
-        let member = |landed: &Landed| match &landed.record.payload {
-            Payload::Batch(batch) => batch.records.get(position.index as usize).cloned(),
-            _ => Some(landed.record.clone()),
-        };
-        match self.records.get(&at) {
-            Some(landed) if member(landed).is_some_and(|record| wanted(&record)) => {}
-            found => {
-                let found = found.map(|landed| landed.record.body.record_id.clone());
-                self.fail(format!("{what} was acknowledged at {}:{}, where the log has {found:?}", at.0, at.1));
-            }
-        }
-    }
-
-    /// Whether a record with this id was applied.
-    pub(crate) fn has_applied(&self, id: &str) -> bool {
-        self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
-    }
-
-    /// Whether a turn with this content is in the log, whatever became of it.
-    pub(crate) fn has_turn(&self, said: &Value) -> bool {
-        let says = |landed: &Landed| matches!(&landed.record.payload, Payload::ConversationTurn(turn) if turn.content.to_value() == *said);
-        self.records.values().any(says)
-    }
-
-    /// A handle was told that another process has its run.
-    pub(crate) fn told_lost(&mut self, run: u32, life: u32, error: &Error) {
-        if matches!(self.lost_to(run, life), Ok(None)) {
-            self.fail(format!("life {life} is told that it lost run {run}, which nobody else claimed: {error}"));
-        }
-    }
-
-    /// A process ended by itself, and left no result: each of its effects is in the log.
-    pub(crate) fn left(&mut self, life: u32) {
-        let lost: Vec<String> = self
-            .effects
-            .iter()
-            .filter(|effect| effect.life == life)
-            .filter(|effect| effect.result.as_ref().is_some_and(|result| !self.is_in_log(&effect.request, result)))
-            .map(|effect| format!("step {} of run {} (call {})", effect.step, effect.run, effect.request))
-            .collect();
-        for lost in lost {
-            self.fail(format!(
-                "the result of {lost} is not in the log, and life {life}, which knew it, ended by itself"
-            ));
-        }
-    }
-
-    fn is_in_log(&self, request: &str, result: &str) -> bool {
-        self.records.values().any(|landed| match &landed.record.payload {
-            Payload::ToolCallCompleted(done) => {
-                done.request_record_id.as_str() == request && text(&done.result) == result
-            }
-            Payload::ToolCallFailed(failed) => {
-                let told = failure(&failed.error_kind, &failed.error_message);
-                failed.request_record_id.as_str() == request && told == result
-            }
-            _ => false,
-        })
-    }
-
-    /// What the model says of a run now, for [`lacks`] and [`differs`].
+    /// What the model says of a run now, for [`differs`].
     pub(crate) fn recovery(&self, run: u32) -> Value {
         self.model.as_ref().map_or(Value::Null, |model| model.recover(&run_id(run)))
-    }
-
-    /// How often a server began or ceased to read from a deposed leader, and whether one does.
-    pub(crate) fn deposed_since(&self) -> (usize, bool) {
-        (self.deposed.len(), self.deposed.iter().any(|window| window.2.is_none()))
     }
 }

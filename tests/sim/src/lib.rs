@@ -17,30 +17,48 @@
 //!
 //! # What a seed has
 //!
-//! Two runs of 25 calls or more, two to four processes for each, whose futures are dropped at any await and which go on with the
-//! same handle, stand still at any await, or are killed; an operator who decides; two clients without a handle that let the
-//! server number their records; [`FAULTS`]. Some calls are equal to earlier ones, some lives run new effects while an older one is
-//! unresolved, some keys are used with other arguments. Agents save which steps are done, also when a call was dropped, and
-//! resume there. In the end all faults cease, and a
-//! last process brings each run to its end.
+//! * Two runs of 25 calls or more, two to four processes for each. Their futures are dropped at any await, and they go on
+//!   with the same handle; they stand still at any await, or are killed. Some append through a server, some straight to
+//!   the log, as `kafka:` does. Some may have only one call in flight, or hold only one result.
+//! * Agents: some calls are equal to earlier ones, some keys are used with other arguments, some lives run new effects
+//!   while an older one is unresolved. Agents save which steps are done, also when a call was dropped, resume there, and
+//!   hide old checkpoints.
+//! * A [`Writer`](runlog_producer::Writer) beside each of some processes, over the same connection, whose writes are
+//!   dropped at any time: single records, batches, checkpoints and prunes of another run.
+//! * Two clients without a handle that let the server number their records.
+//! * Two operators who decide, also about calls that a process is at work on. Some of their decisions say nothing of what
+//!   they were made at, or say an older revision. They skip the record at which a partition stopped.
+//! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
+//! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //!
 //! # What is checked
 //!
-//! See `ledger`. A pause between the read-back of an intent and its effect cannot be fenced by a journal: an effect that starts
-//! after another process claimed the run is excused for as long as a read-back may take, and while a server reads from a deposed
-//! leader. Of a call that the process which has the run is at work on, an operator says at most how it counts (`give_up`).
+//! * An effect of a call without a key runs once, unless a decision allowed another run, and only in a process that has the
+//!   run (`ledger::effects`). A pause between the read-back of an intent and its effect cannot be fenced by a journal: an
+//!   effect that starts after another process claimed the run is excused for as long as a read-back may take, and while a
+//!   server reads from a deposed leader.
+//! * What is acknowledged is in the log, and applied. If it is refused, then because another process had claimed the run
+//!   before, because the run ended, or because an operator decided about the call.
+//! * A result that a process knows is in the log, applied or as evidence, or its handle holds it, after every operation
+//!   and when the process ends by itself. It may be given up only by a handle that may hold no other.
+//! * Only a process whose run was claimed by another one is told that it lost it.
+//! * What `latest` answers was so at some moment between question and answer, as the independent model says: every status,
+//!   number, pending effect with its class, revision and evidence, ended call and checkpoint (`ledger::questions`). Questions
+//!   while a server reads from a deposed leader are exempt.
+//! * Operations of handles and writers, and requests to servers, end within their deadlines.
+//! * In the end all servers say of each run what the model says, and no partition stands still.
 //!
 //! # What is missing
 //!
-//! * Prunes and `Writer`; decisions without a revision; operators who say that a running call did not happen.
-//! * Skips and stopped partitions, truncation, a full outbox, more requests or appends at once than a server admits, the
-//!   content store, the `kafka:` and `local:` transports.
+//! * Skips of records that were applied, retention, erasure, the content store, a schema registry, the `local:` transport.
+//! * Truncation of the log's end, which Kafka does after an unclean election.
+//! * Tails, and lists other than that of pending effects.
+//! * More requests at once than a server admits. (More appends than it admits are covered.)
 //! * What a handle reads through a deposed leader may say that its own call does not exist: counted, and not a failure.
-//! * Operators decide about no call whose intent its process does not know to be in the log.
-//! * What `latest` answers is checked of recoveries only: the epoch, and the calls that ended.
+//! * A process whose link to the log has failed for good, and the order in which brokers would deny its late appends.
 //!
-//! Reading order: [`plan`], `world`, `life` and `operator`, `network`, `server` and `link`, then `ledger`, which says what must
-//! hold.
+//! Reading order: [`plan`], `world`, `life` and `scribe`, `operator` and `reader`, `network`, `server` and `link`, then
+//! `ledger`, which says what must hold.
 
 mod ambient;
 mod dice;
@@ -52,16 +70,20 @@ mod network;
 mod operator;
 pub mod plan;
 mod publisher;
+mod reader;
+mod scribe;
 pub mod seeds;
 mod server;
 pub mod shrink;
 mod stage;
+mod trouble;
 pub mod world;
 
 pub use stage::Counts;
 
 /// The faults, as they are counted. None of them is left out in a hundred seeds or more.
-pub const FAULTS: [&str; 25] = [
+pub const FAULTS: [&str; 33] = [
+    "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
     "address switched",
@@ -71,8 +93,13 @@ pub const FAULTS: [&str; 25] = [
     "append lost",
     "append refused",
     "append refused: queue full",
+    "appends straight to the log",
+    "bytes that are no record",
     "call cancelled",
+    "decision at an older revision",
+    "decision without a revision",
     "disconnected in mid-request",
+    "log truncated at its start",
     "pause",
     "panic in the loop",
     "process killed",
@@ -86,5 +113,7 @@ pub const FAULTS: [&str; 25] = [
     "server killed",
     "server reads from a deposed leader",
     "server reads nothing",
+    "skip of what stopped a partition",
+    "write of a writer cancelled",
     "write cancelled",
 ];

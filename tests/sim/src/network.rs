@@ -3,6 +3,7 @@
 use crate::{dice::Dice, plan::RequestFault, server::Server, stage::Stage};
 use axum::{body::Body, http::Request};
 use runlog_producer::{HttpSender, NoResponse};
+use serde_json::Value;
 use std::{
     sync::{
         Arc, LazyLock,
@@ -10,7 +11,12 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long a client without a handle waits.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// An answer arrives within the deadline that it was asked with, and this for the network and the server's own slack.
+const ANSWER_SLACK: Duration = Duration::from_secs(4);
 
 /// The address that every client has.
 pub(crate) const ADDRESS: &str = "http://runlog";
@@ -55,6 +61,26 @@ impl Network {
                 Ok(answer.into())
             })
         })
+    }
+
+    fn check_in_time(&self, path: &str, took: Duration) {
+        let deadline = path.split(['?', '&']).find_map(|term| term.strip_prefix("deadline_ms=")?.parse().ok());
+        let Some(deadline) = deadline.map(Duration::from_millis) else { return };
+        // A claim reads before it appends, and a decision, too.
+        let appends_after_a_read = path.contains("/claims") || path.contains("/resolution");
+        let limit = if appends_after_a_read { 2 * deadline } else { deadline } + ANSWER_SLACK;
+        if took > limit {
+            self.stage.ledger().fail(format!("an answer took {took:?}, and its deadline is {deadline:?}: {path}"));
+        }
+    }
+
+    /// Asks as a client without a handle does: the status and the answer, or none.
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let begun = Instant::now();
+        let answer = timeout(PATIENCE, self.send(method, path, body)).await.ok()?.ok()?;
+        self.check_in_time(path, begun.elapsed());
+        Some((answer.status().as_u16(), serde_json::from_slice(answer.body()).ok()?))
     }
 
     /// Sends a request to the address and waits for the answer.

@@ -1,8 +1,9 @@
-//! An operator: reads what is pending, finds out whether it happened, thinks, and decides.
+//! An operator: reads what is pending, finds out whether it happened, thinks, and decides; and skips the record at which a
+//! partition stopped.
 
 use crate::{
     dice::Dice,
-    ledger::{failure, lacks, run_id},
+    ledger::{Decided, Phoned, Question, failure, run_id},
     network::Network,
     plan::RUNS,
     stage::{PARTITIONS, Stage},
@@ -12,103 +13,140 @@ use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tokio::time::sleep;
 
+/// Operators at work at the same time.
+pub(crate) const OPERATORS: u32 = 2;
+
 /// An operator with what they need.
 pub(crate) struct Operator {
+    pub(crate) id: u32,
     pub(crate) stage: Arc<Stage>,
     pub(crate) network: Arc<Network>,
+}
+
+/// What an operator does about an effect.
+enum Choice {
+    /// It counts as this, whatever comes of it.
+    GiveUp,
+    /// It happened, or not, as far as they know.
+    Tell,
+    /// The same, without what they decided it at, which must be refused.
+    Blind,
+    /// The same, at an older state, which must be refused.
+    Stale,
 }
 
 impl Operator {
     /// Works until the task is ended.
     pub(crate) async fn work(self) {
-        let mut dice = Dice::new(self.stage.seed(), 77);
+        let mut dice = Dice::new(self.stage.seed(), 77 + u64::from(self.id));
         loop {
             sleep(Duration::from_millis(dice.between(1_000, 6_000))).await;
+            self.skip().await;
             for run in 0..RUNS {
                 self.look(run, &mut dice).await;
             }
         }
     }
 
-    async fn ask(&self, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let asked = tokio::time::timeout(Duration::from_secs(20), self.network.send(method, path, body));
-        let answer = asked.await.ok()?.ok()?;
-        Some((answer.status().as_u16(), serde_json::from_slice(answer.body()).ok()?))
+    /// Skips what stops a partition.
+    async fn skip(&self) {
+        let stopped = self.stage.ledger().stopped();
+        for (partition, offset) in stopped {
+            let body = json!({ "partition": partition, "offset": offset, "who": format!("operator {}", self.id), "why": "asked" });
+            let answer = self.network.ask("POST", "/v1/skips?deadline_ms=5000", &body).await;
+            self.stage.count("skip of what stopped a partition");
+            self.stage.tell(|| format!("operator {} skips {partition}:{offset}: {answer:?}", self.id));
+        }
     }
 
     async fn look(&self, run: u32, dice: &mut Dice) {
         let id = run_id(run);
-        let then = self.stage.ledger().recovery(run);
-        let deposed = self.stage.ledger().deposed_since();
-        let path =
-            format!("/v1/runs/{id}/recovery?full=true&from_start=true&content=false&limit=1000&deadline_ms=5000");
-        let Some((status, recovery)) = self.ask("GET", &path, &Value::Null).await else { return };
-        if status != 200 {
-            return;
-        }
-        if !deposed.1
-            && deposed == self.stage.ledger().deposed_since()
-            && let Some(lacking) = lacks(&recovery, &then)
-        {
-            self.stage
-                .ledger()
-                .fail(format!("an answer about {id} at latest lacks {lacking}, which was in the log before"));
-        }
-        let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
+        let asked = self.stage.ledger().asks(Question::Recovery(id.clone()));
+        let path = format!("/v1/runs/{id}/recovery?full=true&content=false&limit=1000&deadline_ms=5000");
+        let answer = self.network.ask("GET", &path, &Value::Null).await;
         let seen = self.ends();
+        let recovery = answer.filter(|(status, _)| *status == 200).map(|(_, recovery)| recovery);
+        self.stage.ledger().told(asked, recovery.as_ref());
+        let Some(recovery) = recovery else { return };
+        let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
+        let seen = seen.get(effect_partition(&recovery).index()).copied().unwrap_or_default();
         for effect in pending.iter().filter(|effect| effect["class"] == "reconcile_required") {
             let Some(request) = effect["id"].as_str() else { continue };
-            let phoned = self.stage.ledger().phone(request);
-            // About a call that is under way, an impatient operator says how it counts, whatever comes of it.
-            let given_up = phoned.is_none() && dice.percent(30);
-            if phoned.is_none() && !given_up {
-                continue;
-            }
-            let (happened, result) = phoned.unwrap_or_default();
+            let Some(phoned) = self.stage.ledger().phone(request) else { continue };
+            let choice = match dice.between(0, 99) {
+                0..=4 => Choice::Blind,
+                5..=9 if effect["revision"].as_u64() > Some(1) => Choice::Stale,
+                // About a call that is under way, an impatient operator says how it counts, or what they know by now.
+                10..=34 if phoned.busy => Choice::GiveUp,
+                35..=49 if phoned.busy => Choice::Tell,
+                _ if phoned.busy => continue,
+                _ => Choice::Tell,
+            };
             // Meanwhile anything may happen.
             sleep(Duration::from_millis(dice.between(0, 15_000))).await;
-            let evidence = effect["evidence"].as_array().and_then(|all| {
-                let happened = all.iter().rev().find(|one| one["status"] == "completed");
-                happened.or(all.last()).and_then(|one| one["record_id"].as_str())
-            });
-            let partition = effect_partition(&recovery);
-            let seen = seen.get(partition.index()).copied().unwrap_or_default();
-            let decided = match (given_up, happened) {
-                (true, _) => Some(failure("given_up", "asked")),
-                (false, true) => result.clone(),
-                (false, false) => None,
-            };
-            let number = self.stage.ledger().decides(request, seen, decided);
-            let mut body =
-                json!({ "who": format!("operator-{number}"), "why": "asked", "revision": effect["revision"] });
-            match (evidence, happened) {
-                _ if given_up => body["decision"] = json!("give_up"),
-                (Some(evidence), _) => {
-                    body["decision"] = json!("adopt");
-                    body["evidence"] = json!(evidence);
-                }
-                (None, true) => {
-                    body["decision"] = json!("done");
-                    body["result"] =
-                        result.as_deref().map_or(json!(null), |text| serde_json::from_str(text).unwrap_or_default());
-                }
-                (None, false) => body["decision"] = json!("not_done"),
-            }
-            let path = format!("/v1/runs/{id}/effects/{request}/resolution?deadline_ms=5000");
-            let answer = self.ask("POST", &path, &body).await;
-            self.stage.count(match body["decision"].as_str() {
-                Some("adopt") => "decision: adopt",
-                Some("done") => "decision: done",
-                Some("give_up") => "decision: give_up",
-                _ => "decision: not_done",
-            });
-            self.stage.tell(|| {
-                let (status, answer) = answer.map_or((0, Value::Null), |(status, answer)| (status, answer));
-                let said = if status == 200 { answer["outcome"].clone() } else { answer["detail"].clone() };
-                format!("operator: {} about {request}: {status} {said}", body["decision"])
-            });
+            self.decide(run, effect, (request, seen), &phoned, &choice).await;
         }
+    }
+
+    async fn decide(
+        &self,
+        run: u32,
+        effect: &Value,
+        (request, seen): (&str, Offset),
+        phoned: &Phoned,
+        choice: &Choice,
+    ) {
+        let (happened, result) = (phoned.happened, phoned.result.clone());
+        let evidence = effect["evidence"].as_array().and_then(|all| {
+            let happened = all.iter().rev().find(|one| one["status"] == "completed");
+            happened.or(all.last()).and_then(|one| one["record_id"].as_str())
+        });
+        let given_up = matches!(choice, Choice::GiveUp);
+        let decided = match (given_up, happened) {
+            (true, _) => Some(failure("given_up", "asked")),
+            (false, true) => result.clone(),
+            (false, false) => None,
+        };
+        let revision = match choice {
+            Choice::Blind => Value::Null,
+            Choice::Stale => json!(effect["revision"].as_u64().unwrap_or(1) - 1),
+            Choice::GiveUp | Choice::Tell => effect["revision"].clone(),
+        };
+        let current = matches!(choice, Choice::GiveUp | Choice::Tell);
+        let of = Decided { request: request.to_owned(), seen, result: decided, current, busy: phoned.busy };
+        let number = self.stage.ledger().decides(of);
+        let mut body = json!({ "who": format!("operator-{number}"), "why": "asked", "revision": revision });
+        match (evidence, happened) {
+            _ if given_up => body["decision"] = json!("give_up"),
+            (Some(evidence), _) => {
+                body["decision"] = json!("adopt");
+                body["evidence"] = json!(evidence);
+            }
+            (None, true) => {
+                body["decision"] = json!("done");
+                body["result"] =
+                    result.as_deref().map_or(json!(null), |text| serde_json::from_str(text).unwrap_or_default());
+            }
+            (None, false) => body["decision"] = json!("not_done"),
+        }
+        let path = format!("/v1/runs/{}/effects/{request}/resolution?deadline_ms=5000", run_id(run));
+        let answer = self.network.ask("POST", &path, &body).await;
+        self.stage.count(match (choice, body["decision"].as_str()) {
+            (Choice::Blind, _) => "decision without a revision",
+            (Choice::Stale, _) => "decision at an older revision",
+            (_, Some("adopt")) => "decision: adopt",
+            (_, Some("done")) => "decision: done",
+            (_, Some("give_up")) => "decision: give_up",
+            _ => "decision: not_done",
+        });
+        if !current && answer.as_ref().is_some_and(|(status, _)| *status == 200) {
+            self.stage.ledger().fail(format!("a decision about {request} at revision {revision} is taken: {answer:?}"));
+        }
+        self.stage.tell(|| {
+            let (status, answer) = answer.map_or((0, Value::Null), |(status, answer)| (status, answer));
+            let said = if status == 200 { answer["outcome"].clone() } else { answer["detail"].clone() };
+            format!("operator {}: {} about {request}: {status} {said}", self.id, body["decision"])
+        });
     }
 
     /// Where the log's partitions end now.

@@ -1,14 +1,15 @@
 //! What happens in a seed, as a list: drawn from the seed before anything runs, so that parts of it can be taken out.
 
-use crate::dice::Dice;
 use std::fmt;
+
+mod draw;
 
 /// Runs of a seed.
 pub const RUNS: u32 = 2;
+/// Runs that writers write beside them, one for each.
+pub const SIDES: u32 = RUNS;
 /// Servers over the log.
 pub const SERVERS: u32 = 2;
-/// Steps of a run that are calls, at the least.
-const CALLS_MIN: u64 = 25;
 /// No fault begins later, milliseconds.
 pub const FAULTS_END: u64 = 60_000;
 /// What is added to a step's number to address its second try.
@@ -17,6 +18,9 @@ pub const AGAIN: u32 = 1_000;
 pub const OPEN: u32 = 10_000;
 /// The step under which the first `reopen` of a life is addressed; the next ones follow.
 pub const REOPEN: u32 = 20_000;
+
+/// What is added to a life's number to address its own connection to the log.
+pub const LINK_OF_LIFE: u32 = 100;
 
 /// All that is chosen for a seed. Delays follow from the seed and from what they delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +60,18 @@ pub enum Event {
     ReaderFails { server: u32, at: u64 },
     /// A server panics while it commits a record.
     Panics { server: u32, at: u64 },
-    /// A server's queue to the log is full: it refuses every append.
+    /// The queue to the log of a server, or of a life with a connection of its own, is full: it refuses every append.
     Full { server: u32, at: u64, ms: u64 },
     /// Two clients without a handle claim a run at the same time.
     Claims { run: u32, at: u64 },
+    /// A record of a schema that nobody knows lands: its partition stops until an operator skips it.
+    Poison { partition: u32, at: u64 },
+    /// Bytes land that are no record.
+    Garbage { partition: u32, at: u64 },
+    /// The log deletes the start of a partition that all servers have applied.
+    Truncated { partition: u32, at: u64 },
+    /// A server admits so many appends at the same time.
+    Admits { server: u32, appends: usize },
 }
 
 /// A step of a run's agent.
@@ -91,6 +103,8 @@ pub enum What {
     Record,
     /// Two records that are applied together: one of its own, and the last record again, if there is one.
     Batch { again: Option<u32> },
+    /// Checkpoints that cover less than what the process opened with are hidden.
+    Prune,
     /// The agent saves which steps are done, so that whoever resumes does not go through them again.
     Checkpoint,
     /// The handle confirms what it has written.
@@ -121,12 +135,29 @@ pub struct Life {
     pub at: u64,
     /// When it is killed.
     pub dies: Option<u64>,
+    /// How its records reach the log.
+    pub via: Via,
     /// Records of its that may be under way at the same time.
     pub buffer: usize,
+    /// Calls of its that may be in flight at the same time.
+    pub calls: usize,
+    /// Bytes of results that it may hold.
+    pub held_bytes: usize,
+    /// Whether it writes records of another run beside, over the same connection.
+    pub writes: bool,
     /// Whether it runs new effects while an older one is unresolved.
     pub allow_unresolved: bool,
     /// Whether it goes through all steps, and not only through those behind the last checkpoint.
     pub from_start: bool,
+}
+
+/// How a life's records reach the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// Through a server.
+    Server,
+    /// Over its own connection to the log, as `kafka:` does. Servers answer its questions.
+    Log,
 }
 
 /// What becomes of an append.
@@ -160,67 +191,6 @@ pub enum RequestFault {
 }
 
 impl Plan {
-    /// The plan of a seed.
-    pub fn new(seed: u64) -> Self {
-        let mut dice = Dice::new(seed, 1);
-        let mut events = Vec::new();
-        for run in 0..RUNS {
-            steps(&mut dice, run, &mut events);
-        }
-        let mut lives = 0;
-        for run in 0..RUNS {
-            for nth in 0..dice.between(2, 4) {
-                let at = if nth == 0 { dice.between(0, 500) } else { dice.between(1_000, FAULTS_END) };
-                let dies = dice.percent(30).then(|| at + dice.between(500, 40_000));
-                let buffer = if dice.percent(40) { 1 } else { 4096 };
-                let (allow_unresolved, from_start) = (dice.percent(10), dice.percent(25));
-                events.push(Event::Life(Life { id: lives, run, at, dies, buffer, allow_unresolved, from_start }));
-                cuts(&mut dice, lives, &mut events);
-                lives += 1;
-            }
-        }
-        for _ in 0..dice.between(0, 14) {
-            events.push(Event::Append { nth: dice.between(8, 250), fate: fate(&mut dice) });
-        }
-        for _ in 0..dice.between(0, 14) {
-            events.push(Event::Request { nth: dice.between(8, 700), fault: request_fault(&mut dice) });
-        }
-        if dice.percent(50) {
-            events.push(Event::Mixed { percent: dice.between(5, 60) });
-        }
-        for _ in 0..dice.between(0, 3) {
-            events.push(Event::Switch { at: dice.between(0, FAULTS_END) });
-        }
-        if dice.percent(30) {
-            let (server, at, ms) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END), dice.between(10, 10_000));
-            events.push(Event::Restart { server, at, ms });
-            if dice.percent(30) {
-                // What it looks up when it starts does not come at once.
-                events.push(Event::Held { server, at: at + ms - 5, ms: dice.between(100, 5_000) });
-            }
-        }
-        if dice.percent(20) {
-            events.push(Event::ReaderFails { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
-        }
-        if dice.percent(20) {
-            events.push(Event::Panics { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
-        }
-        if dice.percent(15) {
-            let (run, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
-            events.push(Event::Claims { run, at });
-        }
-        for _ in 0..dice.between(0, 4) {
-            let (server, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
-            let ms = dice.between(200, 15_000);
-            events.push(match dice.between(0, 2) {
-                0 => Event::Held { server, at, ms },
-                1 => Event::Deposed { server, at, ms },
-                _ => Event::Full { server, at, ms },
-            });
-        }
-        Self { seed, events }
-    }
-
     /// The same without any fault: one process for each run.
     #[must_use]
     pub fn calm(mut self) -> Self {
@@ -230,6 +200,14 @@ impl Plan {
             _ => false,
         });
         self
+    }
+
+    /// How many appends a server admits at the same time.
+    pub fn appends_max(&self, server: u32) -> Option<usize> {
+        self.events.iter().find_map(|event| match event {
+            Event::Admits { server: of, appends } if *of == server => Some(*appends),
+            _ => None,
+        })
     }
 
     /// A run's steps, in order.
@@ -247,109 +225,6 @@ impl Plan {
     pub fn lives(&self) -> Vec<Life> {
         let life = |event: &Event| if let Event::Life(life) = event { Some(*life) } else { None };
         self.events.iter().filter_map(life).collect()
-    }
-}
-
-fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
-    let (calls, mut made, mut id) = (dice.between(CALLS_MIN, CALLS_MIN + 5), 0, 0);
-    let mut again = None;
-    // The last call with a key, and the last one without that nothing was under way with.
-    let (mut keyed, mut alone) = (None, None);
-    let mut step = |id: &mut u32, what, with_next, think| {
-        *id += 1;
-        events.push(Event::Step(Step { run, id: *id, what, with_next, think }));
-    };
-    while made < calls {
-        let think = if dice.percent(30) { dice.between(0, 3_000) } else { dice.between(0, 100) };
-        match dice.between(0, 19) {
-            0 => step(&mut id, What::Turn, false, think),
-            1 => step(&mut id, What::Checkpoint, false, think),
-            2 => {
-                step(&mut id, What::Record, false, think);
-                again = Some(id);
-            }
-            3 if dice.percent(40) => match keyed {
-                Some(of) => step(&mut id, What::Misuse { of }, false, think),
-                None => step(&mut id, What::Flush, false, think),
-            },
-            3 if dice.percent(60) => step(&mut id, What::Batch { again }, false, think),
-            3 => step(&mut id, What::Flush, false, think),
-            _ => {
-                let ends = match dice.between(0, 29) {
-                    0 => Ends::Unknown,
-                    1..=3 => Ends::Failed,
-                    _ => Ends::Done,
-                };
-                let ms = if dice.percent(20) { dice.between(100, 8_000) } else { dice.between(0, 100) };
-                let (key, with_next) = (dice.percent(25), dice.percent(20));
-                let like = alone.filter(|_| !key && dice.percent(35)).unwrap_or(id + 1);
-                step(&mut id, What::Call { key, ms, ends, like }, with_next, think);
-                if key {
-                    keyed = Some(id);
-                } else {
-                    alone = (!with_next).then_some(like);
-                }
-                made += 1;
-            }
-        }
-    }
-    if dice.percent(70) {
-        // What is under way while the run ends becomes evidence.
-        for _ in 0..dice.between(0, 2) {
-            let (key, ms, like) = (dice.percent(25), dice.between(0, 6_000), id + 1);
-            step(&mut id, What::Call { key, ms, ends: Ends::Done, like }, true, 0);
-        }
-        step(&mut id, What::End, false, 0);
-    }
-}
-
-fn cuts(dice: &mut Dice, life: u32, events: &mut Vec<Event>) {
-    let step = |dice: &mut Dice| match dice.between(0, 9) {
-        0 => OPEN,
-        1..=2 => REOPEN + u32::try_from(dice.between(0, 3)).unwrap_or_default(),
-        _ => u32::try_from(dice.between(1, 35)).unwrap_or_default(),
-    };
-    for _ in 0..dice.between(0, 5) {
-        let (step, polls) = (step(dice), u32::try_from(dice.between(1, 14)).unwrap_or_default());
-        if !(OPEN..REOPEN).contains(&step) {
-            events.push(Event::Cut { life, step, polls });
-            if step < OPEN && dice.percent(40) {
-                // While it settles what it dropped, others may go on.
-                let (step, polls) = (AGAIN + step, u32::try_from(dice.between(1, 10)).unwrap_or_default());
-                events.push(Event::Pause { life, step, polls, ms: dice.between(4_000, 40_000) });
-            }
-        }
-    }
-    for _ in 0..dice.between(0, 3) {
-        let (step, polls) = (step(dice), u32::try_from(dice.between(1, 14)).unwrap_or_default());
-        let ms = if dice.percent(50) { dice.between(50, 4_000) } else { dice.between(4_000, 50_000) };
-        events.push(Event::Pause { life, step, polls, ms });
-    }
-}
-
-fn fate(dice: &mut Dice) -> Fate {
-    let after = dice.between(10, 6_000);
-    match dice.between(0, 5) {
-        0 => Fate::Refused,
-        1..=2 => Fate::Unknown { after },
-        3 => Fate::Lost { after },
-        4 => {
-            // Later appends of the same writer must not be faster.
-            let after = dice.between(10, 100);
-            Fate::Late { after, lands: after + dice.between(1, 3_000) }
-        }
-        _ => Fate::Silent,
-    }
-}
-
-fn request_fault(dice: &mut Dice) -> RequestFault {
-    let after = dice.between(1, 6_000);
-    match dice.between(0, 5) {
-        0 => RequestFault::Refused,
-        1 => RequestFault::Lost { after },
-        2..=3 => RequestFault::AnswerLost,
-        4 => RequestFault::Dropped { after: dice.between(1, 200) },
-        _ => RequestFault::Silent,
     }
 }
 

@@ -6,6 +6,7 @@ use axum::{Router, body::Body, http::Request};
 use runlog_projector::{
     Config, Projector,
     index::{
+        APPENDS_MAX,
         executor::Executor,
         failpoint::{self, Failpoints},
         store::Storage,
@@ -91,6 +92,7 @@ impl Server {
             failpoints,
             storage: self.storage.clone(),
             memory_bytes: 8 << 20,
+            appends_max: self.stage.plan.appends_max(self.id).unwrap_or(APPENDS_MAX),
             executor: Executor::Caller(Arc::new(spawn)),
             ..Config::new(&self.dir, ambient::millis, ambient::id)
         };

@@ -6,11 +6,13 @@ use crate::{
     ledger::{differs, run_id},
     life::Process,
     network::Network,
-    operator::Operator,
-    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS},
+    operator::{OPERATORS, Operator},
+    plan::{Event, FAULTS_END, Life, Plan, RUNS, SERVERS, SIDES, Via},
     publisher::{PUBLISHERS, Publisher},
+    reader::Reader,
     server::Server,
     stage::{Counts, Stage},
+    trouble,
 };
 use anyhow::Context;
 use axum::{body::Body, http::Request};
@@ -123,7 +125,11 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
         let publisher = Publisher { id, stage: stage.clone(), network: network.clone() };
         publishers.push(tokio::spawn(publisher.publish()));
     }
-    let operator = tokio::spawn(Operator { stage: stage.clone(), network: network.clone() }.work());
+    let mut others = Vec::new();
+    for id in 0..OPERATORS {
+        others.push(tokio::spawn(Operator { id, stage: stage.clone(), network: network.clone() }.work()));
+    }
+    others.push(tokio::spawn(Reader { stage: stage.clone(), network: network.clone() }.ask()));
     sleep(Duration::from_millis(FAULTS_END)).await;
     for task in tasks {
         task.await.context("a fault panicked")??;
@@ -148,7 +154,11 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             run,
             at: 0,
             dies: None,
+            via: Via::Server,
             buffer: 4096,
+            calls: 256,
+            held_bytes: 64 << 20,
+            writes: false,
             allow_unresolved: false,
             from_start: false,
         };
@@ -157,16 +167,21 @@ async fn whole(plan: Plan, storage: &Storage, folder: &Path) -> anyhow::Result<C
             Err(_) => stage.ledger().fail(format!("run {run} does not come to its end")),
         }
     }
-    operator.abort();
+    others.iter().for_each(JoinHandle::abort);
     for server in &servers {
-        for run in 0..RUNS {
+        for run in 0..RUNS + SIDES {
             let told = recovery(server, run).await?;
             let model = stage.ledger().recovery(run);
+            // No writer wrote it.
+            if model.is_null() && told["kind"] == "not_found" {
+                continue;
+            }
             if let Some(difference) = differs(&told, &model) {
                 stage.ledger().fail(format!("in the end {} says of run {run}: {difference}", server.name()));
             }
         }
     }
+    stage.ledger().finish();
     for server in &servers {
         server.kill().await?;
     }
@@ -208,7 +223,7 @@ async fn one(life: Life, stage: Arc<Stage>, network: Arc<Network>) {
 
 /// Claims a run without a handle.
 async fn claim(run: u32, stage: &Stage, network: &Network) {
-    let path = format!("/v1/runs/{}/claim?deadline_ms=5000", run_id(run));
+    let path = format!("/v1/runs/{}/claims?deadline_ms=5000", run_id(run));
     let Ok(answer) = network.send("POST", &path, json!({ "claimed_by": "client" }).to_string().into_bytes()).await
     else {
         return;
@@ -247,10 +262,11 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
         }
         Event::Full { server: id, at, ms } => {
             wait(at).await;
-            stage.tell(|| format!("the queue of server {id} is full for {ms} ms"));
-            server(id)?.link().fill(true);
+            let Some(link) = stage.link(id) else { return Ok(()) };
+            stage.tell(|| format!("the queue of link {id} is full for {ms} ms"));
+            link.fill(true);
             wait(ms).await;
-            server(id)?.link().fill(false);
+            link.fill(false);
         }
         Event::ReaderFails { server: id, at } => {
             wait(at).await;
@@ -267,6 +283,18 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             wait(at).await;
             stage.count("run claimed by two clients");
             tokio::join!(claim(run, stage, network), claim(run, stage, network));
+        }
+        Event::Poison { partition, at } => {
+            wait(at).await;
+            trouble::poison(stage, partition);
+        }
+        Event::Garbage { partition, at } => {
+            wait(at).await;
+            trouble::garbage(stage, partition);
+        }
+        Event::Truncated { partition, at } => {
+            wait(at).await;
+            trouble::truncate(stage, servers, partition).await;
         }
         Event::Switch { at } => {
             wait(at).await;

@@ -1,0 +1,332 @@
+//! Effects: when they may run, what becomes of their results, and what is told of them.
+
+use super::{Claim, Effect, Landed, Ledger, failure, text};
+use crate::{ambient, life::READ_BACK};
+use runlog_producer::{Answer, Error, SideEffect};
+use runlog_schemas::{
+    answer::Position,
+    id::{Offset, PartitionId},
+    payload::Payload,
+    record::JournalRecord,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Who may hold less than this may have no room for a result.
+const LITTLE_BYTES: usize = 1 << 20;
+
+/// An effect that starts.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) life: u32,
+    pub(crate) run: u32,
+    pub(crate) step: u32,
+    /// Whether its receiver recognises it.
+    pub(crate) keyed: bool,
+    /// The id of its request.
+    pub(crate) request: String,
+}
+
+/// A record that somebody was told is in the log, to be judged.
+#[derive(Clone, Debug)]
+pub(crate) struct Acknowledged {
+    pub(crate) run: u32,
+    pub(crate) life: u32,
+    pub(crate) at: (PartitionId, Offset),
+    /// Who was told what.
+    pub(crate) what: String,
+}
+
+impl Ledger {
+    /// A process begins to work on a call, or no longer does.
+    pub(crate) fn works(&mut self, life: u32, run: u32, step: u32, begins: bool) {
+        if begins {
+            self.busy.insert((life, run, step));
+        } else {
+            self.busy.remove(&(life, run, step));
+        }
+    }
+
+    /// A process was killed.
+    pub(crate) fn died(&mut self, life: u32) {
+        self.busy.retain(|(busy, ..)| *busy != life);
+    }
+
+    /// The first claim by another process after the last one of `life`; none where that has the run, `Err` where it never had.
+    pub(super) fn lost_to(&self, run: u32, life: u32) -> Result<Option<&Claim>, ()> {
+        let claims = self.claims.get(&run).map(Vec::as_slice).unwrap_or_default();
+        let own = claims.iter().rposition(|claim| claim.life == Some(life)).ok_or(())?;
+        Ok(claims[own + 1..].first())
+    }
+
+    /// An effect starts now: its number.
+    pub(crate) fn starts(&mut self, started: Started, attempt: u32, happens: bool) -> usize {
+        let Started { life, run, step, keyed, request } = started;
+        let now = ambient::elapsed_millis();
+        let what = format!("the effect of step {step} of run {run} (call {request}) in life {life}");
+        let fenced = match self.lost_to(run, life) {
+            Err(()) => {
+                self.fail(format!("{what} runs, and that process never had the run"));
+                false
+            }
+            Ok(None) => false,
+            Ok(Some(claim)) => {
+                // What a journal cannot prevent: a pause between the read-back and the effect, and a deposed leader's answer.
+                let (late, at) = (now - claim.at, claim.at);
+                let excused = self.deposed.iter().any(|(_, from, to)| *from <= now && to.is_none_or(|to| to >= at));
+                if u128::from(late) > READ_BACK.as_millis() && !excused {
+                    let by = claim.life;
+                    self.fail(format!("{what} runs {late} ms after life {by:?} took the run over"));
+                }
+                true
+            }
+        };
+        if self.requests.get(&request) != Some(&(run, step)) {
+            let of = self.requests.get(&request);
+            self.fail(format!("{what} runs under a request that is of {of:?}"));
+        }
+        let older = self.unresolved.get(&life).and_then(BTreeSet::first).filter(|_| attempt == 1);
+        if let Some(older) = older.filter(|_| !self.lives.get(&life).is_some_and(|life| life.allow_unresolved)).cloned()
+        {
+            self.fail(format!("{what} is new and runs, and call {older} is unresolved"));
+        }
+        let call = self.calls.entry((run, step)).or_default();
+        let spent = call.spent && !call.wronged;
+        call.happened |= happens;
+        if !fenced {
+            call.spent = true;
+        }
+        if spent && !keyed && !fenced {
+            self.fail(format!("{what} runs again, and nothing allowed that"));
+        }
+        self.effects.push(Effect { life, run, step, request, result: None, given_up: false });
+        self.effects.len() - 1
+    }
+
+    /// The result of a keyed call, whose receiver runs it once; none where it did not run yet.
+    pub(crate) fn known_result(&self, run: u32, step: u32) -> Option<String> {
+        self.calls.get(&(run, step)).and_then(|call| call.results.first().cloned())
+    }
+
+    /// An effect is about to have this result.
+    pub(crate) fn results_in(&mut self, run: u32, step: u32, result: &str) {
+        self.calls.entry((run, step)).or_default().results.push(result.to_owned());
+    }
+
+    /// An effect ended, and its process knows the result.
+    pub(crate) fn ends(&mut self, effect: usize, result: String) {
+        if let Some(effect) = self.effects.get_mut(effect) {
+            effect.result = Some(result);
+        }
+    }
+
+    /// A call failed.
+    pub(crate) fn call_failed(&mut self, effect: Option<usize>, error: &Error) {
+        let Some(effect) = effect.and_then(|effect| self.effects.get_mut(effect)) else { return };
+        let what = format!("step {} of run {} in life {}", effect.step, effect.run, effect.life);
+        let little = self.lives.get(&effect.life).is_some_and(|life| life.held_bytes < LITTLE_BYTES);
+        match (error.side_effect(), effect.result.is_some()) {
+            (SideEffect::Held | SideEffect::Evidence, true) | (SideEffect::Unrecorded, false) => {}
+            // It holds another one, and has no room for this one.
+            (SideEffect::Unrecorded, true) if little => effect.given_up = true,
+            (told, known) => {
+                let known = if known { "known" } else { "unknown" };
+                self.fail(format!("{what} ran, its result is {known}, and its caller is told {told:?}: {error}"));
+            }
+        }
+    }
+
+    /// A call was dropped. If its process may hold little, its result is gone where it holds another.
+    pub(crate) fn call_dropped(&mut self, effect: Option<usize>) {
+        let Some(effect) = effect.and_then(|effect| self.effects.get_mut(effect)) else { return };
+        effect.given_up |= self.lives.get(&effect.life).is_some_and(|life| life.held_bytes < LITTLE_BYTES);
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&mut self, life: u32, run: u32, step: u32, effect: Option<usize>, answer: &Answer) {
+        let what = format!("the answer of step {step} of run {run} in life {life}");
+        let error = answer.error.as_ref().map(|error| failure(&error.kind, &error.message));
+        let told = error.unwrap_or_else(|| text(&answer.result));
+        if answer.recorded == effect.is_some() {
+            self.fail(format!("{what} says recorded: {}, and the effect ran: {}", answer.recorded, effect.is_some()));
+        }
+        if !self.calls.get(&(run, step)).is_some_and(|call| call.results.contains(&told)) {
+            self.fail(format!("{what} is {told}, which no effect and no decision said"));
+        }
+        let Some(position) = &answer.position else { return self.fail(format!("{what} has no position")) };
+        let at = (position.partition, position.offset);
+        let Some(landed) = self.records.get(&at).cloned() else {
+            return self.fail(format!("{what} is at {}:{}, where the log has nothing", at.0, at.1));
+        };
+        let facts = &landed.record.body.facts;
+        let request = facts.answers.as_ref().and_then(|id| self.requests.get(id.as_str()));
+        if request != Some(&(run, step)) {
+            return self.fail(format!("{what} is at {}:{}, which answers {request:?}", at.0, at.1));
+        }
+        let recorded = match &landed.record.payload {
+            Payload::ToolCallCompleted(done) => Some(text(&done.result)),
+            Payload::ToolCallFailed(failed) => Some(failure(&failed.error_kind, &failed.error_message)),
+            Payload::EffectResolution(_) if answer.recorded => None,
+            other => Some(format!("a {}", other.payload_type())),
+        };
+        if recorded.as_ref().is_some_and(|recorded| *recorded != told) {
+            self.fail(format!("{what} is {told}, and the log has {recorded:?} at {}:{}", at.0, at.1));
+        }
+        if !answer.recorded {
+            self.unjudged.push(Acknowledged { run, life, at, what });
+            self.check_acknowledged();
+        }
+    }
+
+    /// What was acknowledged must be applied, or be evidence.
+    pub(super) fn check_acknowledged(&mut self) {
+        for told in std::mem::take(&mut self.unjudged) {
+            let Some(landed) = self.records.get(&told.at) else { continue };
+            if landed.outcome.is_empty() {
+                self.unjudged.push(told);
+            } else if !self.counts(told.run, told.life, told.at.1, landed) {
+                let (what, (partition, offset)) = (&told.what, told.at);
+                let line = format!(
+                    "{what} is Ok, and its record at {partition}:{offset} is {} {:?}",
+                    landed.outcome, landed.reason
+                );
+                self.fail(line);
+            }
+        }
+    }
+
+    /// The seed is over.
+    pub(crate) fn finish(&mut self) {
+        let waiting: Vec<_> = self.waiting.iter().map(|(partition, offset)| format!("{partition}:{offset}")).collect();
+        if !waiting.is_empty() {
+            self.fail(format!("partitions stand still; nobody judged {}", waiting.join(" ")));
+        }
+    }
+
+    /// Whether the record of a result was applied, or is evidence because another process had claimed the run before.
+    fn counts(&self, run: u32, life: u32, at: Offset, landed: &Landed) -> bool {
+        match (landed.outcome.as_str(), landed.reason.as_deref()) {
+            ("applied" | "repeat", None) => true,
+            (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
+            (_, Some("ended")) => self.ended.contains_key(&run),
+            // An operator said how the call counts while it was under way, and that is its answer.
+            (_, Some("transition")) => self.is_decided(landed),
+            _ => false,
+        }
+    }
+
+    /// Whether somebody decided about the call that a record answers, before it.
+    fn is_decided(&self, landed: &Landed) -> bool {
+        let Some(request) = &landed.record.body.facts.answers else { return false };
+        self.decided.contains(request.as_str())
+    }
+
+    /// A life of a run, or of its writer, was told that a record is in the log at this position.
+    pub(crate) fn acknowledged(
+        &mut self,
+        (run, life): (u32, u32),
+        what: &str,
+        position: &Position,
+        wanted: impl Fn(&JournalRecord) -> bool,
+    ) {
+        let at = (position.partition, position.offset);
+        self.unjudged.push(Acknowledged { run, life, at, what: what.to_owned() });
+        let member = |landed: &Landed| match &landed.record.payload {
+            Payload::Batch(batch) => batch.records.get(position.index as usize).cloned(),
+            _ => Some(landed.record.clone()),
+        };
+        match self.records.get(&at) {
+            Some(landed) if member(landed).is_some_and(|record| wanted(&record)) => {}
+            found => {
+                let found = found.map(|landed| landed.record.body.record_id.clone());
+                self.fail(format!("{what} was acknowledged at {}:{}, where the log has {found:?}", at.0, at.1));
+            }
+        }
+        self.check_acknowledged();
+    }
+
+    /// How many results a life knows that are neither in the log nor in the hands of a call that is under way.
+    pub(crate) fn unkept(&self, life: u32) -> usize {
+        let known = self.effects.iter().filter(|effect| effect.life == life && !effect.given_up);
+        let idle = known.filter(|effect| !self.busy.contains(&(life, effect.run, effect.step)));
+        idle.filter(|effect| effect.result.as_ref().is_some_and(|result| !self.is_in_log(&effect.request, result)))
+            .count()
+    }
+
+    /// A record was judged: whether it keeps the result of a call.
+    pub(super) fn keeps(&mut self, at: (PartitionId, Offset)) {
+        let Some(landed) = self.records.get(&at) else { return };
+        let evidence = matches!(landed.reason.as_deref(), Some("fenced" | "ended" | "transition"));
+        let applied = landed.reason.is_none() && matches!(landed.outcome.as_str(), "applied" | "repeat");
+        let kept = match &landed.record.payload {
+            Payload::ToolCallCompleted(done) => (done.request_record_id.as_str().to_owned(), text(&done.result)),
+            Payload::ToolCallFailed(failed) => {
+                let told = failure(&failed.error_kind, &failed.error_message);
+                (failed.request_record_id.as_str().to_owned(), told)
+            }
+            Payload::EffectResolution(resolution) if applied && resolution.decision != "not_done" => {
+                self.decided.insert(resolution.request_record_id.as_str().to_owned());
+                return;
+            }
+            _ => return,
+        };
+        if evidence || applied {
+            self.kept.insert(kept);
+        }
+    }
+
+    /// Whether a record with this id was applied.
+    pub(crate) fn has_applied(&self, id: &str) -> bool {
+        self.records.values().any(|landed| landed.record.body.record_id.as_str() == id && landed.outcome == "applied")
+    }
+
+    /// Whether a turn with this content is in the log, whatever became of it.
+    pub(crate) fn has_turn(&self, said: &Value) -> bool {
+        let says = |landed: &Landed| matches!(&landed.record.payload, Payload::ConversationTurn(turn) if turn.content.to_value() == *said);
+        self.records.values().any(says)
+    }
+
+    /// A handle was told that another process has its run.
+    pub(crate) fn told_lost(&mut self, run: u32, life: u32, error: &Error) {
+        if matches!(self.lost_to(run, life), Ok(None)) {
+            self.fail(format!("life {life} is told that it lost run {run}, which nobody else claimed: {error}"));
+        }
+    }
+
+    /// A process ended by itself, and left no result: each of its effects is in the log.
+    pub(crate) fn left(&mut self, life: u32) {
+        let lost: Vec<String> = self
+            .effects
+            .iter()
+            .filter(|effect| effect.life == life && !effect.given_up)
+            .filter(|effect| effect.result.as_ref().is_some_and(|result| !self.is_in_log(&effect.request, result)))
+            .map(|effect| format!("step {} of run {} (call {})", effect.step, effect.run, effect.request))
+            .collect();
+        for lost in lost {
+            self.fail(format!(
+                "the result of {lost} is not in the log, and life {life}, which knew it, ended by itself"
+            ));
+        }
+    }
+
+    /// Whether the result of a call was applied, or is kept as evidence; or may be, once its partition goes on.
+    fn is_in_log(&self, request: &str, result: &str) -> bool {
+        let waits =
+            || self.waiting.iter().filter_map(|at| self.records.get(at)).any(|landed| result_of(landed, request));
+        self.kept.contains(&(request.to_owned(), result.to_owned())) || waits()
+    }
+
+    /// How often a server began or ceased to read from a deposed leader, and whether one does.
+    pub(crate) fn deposed_since(&self) -> (usize, bool) {
+        (self.deposed.len(), self.deposed.iter().any(|window| window.2.is_none()))
+    }
+}
+
+/// Whether a record is a result of this call.
+fn result_of(landed: &Landed, request: &str) -> bool {
+    match &landed.record.payload {
+        Payload::ToolCallCompleted(done) => done.request_record_id.as_str() == request,
+        Payload::ToolCallFailed(failed) => failed.request_record_id.as_str() == request,
+        _ => false,
+    }
+}

@@ -1,0 +1,221 @@
+//! Questions at `latest`, and what they must be answered: what was so at some moment between question and answer.
+//!
+//! While a question is open, the model is asked the same again after each record. The answer must be one of those.
+
+use super::Ledger;
+use crate::plan::{RUNS, SIDES};
+use runlog_model::Model;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A question.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// A run's recovery, behind its last checkpoint.
+    Recovery(String),
+    /// A run's head.
+    Run(String),
+    /// A call, by what it asks for.
+    Lookup { run_id: String, fingerprint: String, occurrence: Option<u32> },
+    /// What became of the first record of an id.
+    Known { run_id: String, record_id: String },
+    /// All effects that are pending.
+    Pending,
+}
+
+/// A question that is not answered yet.
+#[derive(Debug)]
+struct Open {
+    question: Question,
+    /// What the model says, from then on, each once.
+    moments: Vec<Value>,
+    /// How often a server began or ceased to read from a deposed leader before, and whether one did.
+    deposed: (usize, bool),
+}
+
+/// The open questions, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    asked: usize,
+    open: BTreeMap<usize, Open>,
+}
+
+impl Question {
+    fn of_model(&self, model: &Model) -> Value {
+        match self {
+            Self::Recovery(run_id) => model.recover(run_id),
+            Self::Run(run_id) => {
+                let runs = model.runs();
+                let mut found = runs["runs"].as_array().into_iter().flatten();
+                found.find(|run| run["run_id"] == run_id.as_str()).cloned().unwrap_or_default()
+            }
+            Self::Lookup { run_id, fingerprint, occurrence } => model.lookup(run_id, fingerprint, *occurrence),
+            Self::Known { run_id, record_id } => {
+                let recovery = model.recover(run_id);
+                let mut known = model.known(run_id, record_id);
+                if known.is_object() {
+                    (known["epoch"], known["writer_id"]) = (recovery["epoch"].clone(), recovery["writer_id"].clone());
+                }
+                known
+            }
+            Self::Pending => model.effects(true),
+        }
+    }
+
+    /// In what an answer differs from what the model said at a moment.
+    fn differs(&self, answer: &Value, model: &Value) -> Option<String> {
+        let members = |names: &[&str]| {
+            let name = names.iter().find(|name| answer[**name] != model[**name])?;
+            Some(format!("{name} is {} and not {}", answer[*name], model[*name]))
+        };
+        if answer.is_null() || model.is_null() {
+            return (answer.is_null() != model.is_null()).then(|| format!("it is {answer} and not {model}"));
+        }
+        match self {
+            Self::Recovery(_) => differs(answer, model),
+            Self::Run(_) => members(&HEAD),
+            Self::Lookup { .. } => members(&["status", "occurrence", "occurrences", "result", "position"]),
+            Self::Known { .. } => members(&["outcome", "reason", "position", "record_id", "epoch", "writer_id"]),
+            Self::Pending => None,
+        }
+    }
+}
+
+const HEAD: [&str; 5] = ["status", "epoch", "writer_id", "next_journal_seq", "next_writer_seq"];
+
+/// The pending effects in a list of those of all partitions, by partition.
+fn pending(list: &Value, partition: u32) -> BTreeSet<String> {
+    let effects = list["effects"].as_array().into_iter().flatten();
+    let here = effects.filter(|effect| effect["position"]["partition"] == partition);
+    here.map(|effect| json!([effect["run_id"], effect["id"], effect["class"], effect["revision"]]).to_string())
+        .collect()
+}
+
+fn evidence(call: &Value) -> Vec<Value> {
+    call["evidence"].as_array().into_iter().flatten().map(|one| one["record_id"].clone()).collect()
+}
+
+/// An ended call that an answer about a run lacks, and another one has.
+fn lacks(answer: &Value, other: &Value) -> Option<String> {
+    let ended = |of: &Value| -> BTreeSet<String> {
+        let calls = of["completed"].as_array().into_iter().flatten();
+        calls.map(|call| json!([call["id"], call["status"], call["position"]["offset"]]).to_string()).collect()
+    };
+    let (known, wanted) = (ended(answer), ended(other));
+    wanted.difference(&known).next().map(|call| format!("the ended call {call}"))
+}
+
+/// In what a server's recovery of a run differs from the model's.
+pub(crate) fn differs(answer: &Value, model: &Value) -> Option<String> {
+    let pending = |of: &Value| -> Vec<Value> {
+        let calls = of["pending"].as_array().into_iter().flatten();
+        calls
+            .map(|call| json!([call["id"], call["class"], call["revision"], call["attempts"], evidence(call)]))
+            .collect()
+    };
+    let further = ["next_checkpoint_seq", "records_after", "resumable"];
+    let scalar = HEAD.into_iter().chain(further).find(|name| answer[name] != model[name]);
+    let found = scalar.map(|name| format!("{name} is {} and not {}", answer[name], model[name]));
+    let found = found.or_else(|| {
+        let (told, wanted) = (pending(answer), pending(model));
+        (told != wanted).then(|| format!("pending is {told:?} and not {wanted:?}"))
+    });
+    let found = found.or_else(|| {
+        let checkpoint = |of: &Value| of["checkpoint"]["checkpoint_id"].clone();
+        let (told, wanted) = (checkpoint(answer), checkpoint(model));
+        (told != wanted).then(|| format!("the checkpoint is {told} and not {wanted}"))
+    });
+    let found = found.or_else(|| lacks(answer, model).map(|call| format!("it lacks {call}")));
+    found.or_else(|| lacks(model, answer).map(|call| format!("it has {call} too early")))
+}
+
+impl Ledger {
+    /// A question is asked now: its number.
+    pub(crate) fn asks(&mut self, question: Question) -> usize {
+        let now = self.model.as_ref().map_or(Value::Null, |model| question.of_model(model));
+        let deposed = self.deposed_since();
+        let number = self.questions.asked;
+        self.questions.asked += 1;
+        self.questions.open.insert(number, Open { question, moments: vec![now], deposed });
+        number
+    }
+
+    /// The model has folded something.
+    pub(super) fn moves(&mut self) {
+        let Some(model) = &self.model else { return };
+        for open in self.questions.open.values_mut() {
+            let now = open.question.of_model(model);
+            if open.moments.last() != Some(&now) {
+                open.moments.push(now);
+            }
+        }
+    }
+
+    /// A question is answered: null where there is no such thing, none where there was no answer.
+    pub(crate) fn told(&mut self, number: usize, answer: Option<&Value>) {
+        let Some(Open { question, moments, deposed }) = self.questions.open.remove(&number) else { return };
+        let Some(answer) = answer else { return };
+        // What a deposed leader says may be old.
+        if deposed.1 || deposed != self.deposed_since() {
+            return;
+        }
+        if matches!(question, Question::Pending) {
+            for partition in 0..crate::stage::PARTITIONS {
+                let told = pending(answer, partition);
+                if !moments.iter().any(|moment| pending(moment, partition) == told) {
+                    let last = moments.last().map(|moment| pending(moment, partition));
+                    self.fail(format!(
+                        "the pending effects of partition {partition} at latest were never {told:?} since they were asked \
+                         for; in the end {last:?}"
+                    ));
+                }
+            }
+            return;
+        }
+        let differences: Vec<_> = moments.iter().map(|moment| question.differs(answer, moment)).collect();
+        if !differences.contains(&None) {
+            let (first, last) = (differences.first().cloned().flatten(), differences.last().cloned().flatten());
+            self.fail(format!(
+                "an answer at latest was true at none of {} moments since the question {question:?}: at first {}; in the \
+                 end {}",
+                differences.len(),
+                first.unwrap_or_default(),
+                last.unwrap_or_default()
+            ));
+        }
+    }
+
+    /// Partitions that stand still, and at which offset.
+    pub(crate) fn stopped(&self) -> Vec<(u64, u64)> {
+        let told = self.model.as_ref().map(Model::partitions).unwrap_or_default();
+        let partitions = told["partitions"].as_array().into_iter().flatten();
+        let stopped = partitions.filter_map(|row| Some((row["partition"].as_u64()?, row["stopped_at"].as_u64()?)));
+        stopped.collect()
+    }
+
+    /// The start of a partition's log has moved.
+    pub(crate) fn truncated(&mut self, partition: u32, start: u64) {
+        if let Some(model) = &mut self.model {
+            model.start_moved(partition, start);
+        }
+        self.moves();
+    }
+
+    /// The fingerprints of a run's calls, each with how many requests it has.
+    pub(crate) fn fingerprints(&self, run_id: &str) -> Vec<(String, u32)> {
+        self.model.as_ref().map(|model| model.fingerprints(run_id)).unwrap_or_default()
+    }
+
+    /// The id of a record of a run, whatever became of it.
+    pub(crate) fn some_record(&self, run_id: &str, nth: u64) -> Option<String> {
+        let all = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id);
+        let ids: Vec<&str> = all.map(|landed| landed.record.body.record_id.as_str()).collect();
+        let nth = usize::try_from(nth).unwrap_or_default();
+        ids.get(nth % ids.len().max(1)).map(|id| (*id).to_owned())
+    }
+
+    /// All runs that handles and writers write.
+    pub(crate) fn runs() -> impl Iterator<Item = u32> {
+        0..RUNS + SIDES
+    }
+}

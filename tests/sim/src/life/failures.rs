@@ -1,0 +1,135 @@
+//! What a process does about errors, and the faults of its own operations.
+
+use super::{Next, OPERATION, Process, TRIES_MAX};
+use crate::{guard::Guard, plan::Event};
+use runlog_producer::{Action, Error, Run};
+use runlog_schemas::answer::ErrorKind;
+use std::{sync::atomic::Ordering, time::Duration};
+use tokio::time::{Instant, sleep};
+
+impl Process {
+    /// Does what an error says can be done.
+    pub(super) async fn failed(&self, run: &Run, step: u32, error: &Error) -> Next {
+        let (kind, action, effect) = (error.kind(), error.action(), error.side_effect());
+        self.tell(|| format!("step {step}: {kind:?} {action:?} {effect:?}: {error}"));
+        match action {
+            Action::Retry => sleep(Duration::from_millis(700)).await,
+            Action::Reopen => return self.reopen(run).await,
+            Action::Stop => {
+                self.stage.ledger().told_lost(self.life.run, self.life.id, error);
+                return Next::Leave;
+            }
+            Action::Operator => {
+                self.stage.count("waits for an operator");
+                sleep(Duration::from_secs(4)).await;
+                if kind != ErrorKind::ReconcileRequired {
+                    // What stopped the handle may be over.
+                    return self.reopen(run).await;
+                }
+            }
+            Action::FixTheInput if kind == ErrorKind::Conflict => return Next::Leave,
+            // A call that this handle requested.
+            Action::FixTheInput if kind == ErrorKind::NotFound && self.stage.ledger().deposed_since().0 > 0 => {
+                self.stage.count("known: a call is not found through a deposed leader");
+                sleep(Duration::from_secs(1)).await;
+            }
+            Action::FixTheInput => {
+                self.fail(format!("step {step} is refused: {error}"));
+                return Next::Leave;
+            }
+        }
+        Next::Again
+    }
+
+    async fn reopen(&self, run: &Run) -> Next {
+        for _ in 0..TRIES_MAX {
+            let step = self.reopens.fetch_add(1, Ordering::Relaxed);
+            self.stage.count("reopen");
+            match self.guarded("reopen", step, 0, run.reopen()).await {
+                None => {
+                    self.stage.count("reopen cancelled");
+                    self.tell(|| "the reopening is dropped".to_owned());
+                }
+                Some(Ok(done)) => {
+                    self.holds(run);
+                    self.tell(|| format!("reopened: {done:?}"));
+                    return Next::Again;
+                }
+                Some(Err(error)) => {
+                    self.tell(|| format!("reopen: {:?} {:?}: {error}", error.kind(), error.action()));
+                    match error.action() {
+                        Action::Stop => {
+                            self.stage.ledger().told_lost(self.life.run, self.life.id, &error);
+                            return Next::Leave;
+                        }
+                        Action::FixTheInput => return Next::Leave,
+                        _ => sleep(Duration::from_secs(1)).await,
+                    }
+                }
+            }
+        }
+        if self.last {
+            self.fail("the handle cannot be reopened".to_owned());
+        }
+        Next::Leave
+    }
+
+    /// Results that the process knows are in the log, or the handle holds them.
+    pub(super) fn holds(&self, run: &Run) {
+        let (unkept, held) = (self.stage.ledger().unkept(self.life.id), run.held().0);
+        if unkept > held {
+            self.fail(format!("{unkept} results are not in the log, and the handle holds {held}"));
+        }
+    }
+
+    /// Waits until nothing is held.
+    pub(super) async fn drain(&self, run: &Run) {
+        let mut tries = 0;
+        while run.held().0 > 0 {
+            // As long as the faults last, and then for a while.
+            tries += u32::from(self.stage.is_healed());
+            if tries > TRIES_MAX {
+                return self.fail(format!("{} results stay held", run.held().0));
+            }
+            let reopened = run.reopen().await;
+            self.tell(|| format!("holds {} results: {reopened:?}", run.held().0));
+            if reopened.is_ok() {
+                drop(run.flush().await);
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Runs an operation with the faults that the plan has for it, and checks that it ends in time.
+    pub(super) async fn guarded<T>(
+        &self,
+        what: &str,
+        step: u32,
+        ms: u64,
+        operation: impl Future<Output = T> + Send,
+    ) -> Option<T> {
+        let (mut cut, mut pauses) = (None, Vec::new());
+        for event in &self.stage.plan.events {
+            match *event {
+                Event::Cut { life, step: at, polls } if (life, at) == (self.life.id, step) => cut = Some(polls),
+                Event::Pause { life, step: at, polls, ms } if (life, at) == (self.life.id, step) => {
+                    pauses.push((polls, ms));
+                }
+                _ => {}
+            }
+        }
+        let begun = Instant::now();
+        let mut guard = Guard::new(operation, cut, pauses);
+        let came = (&mut guard).await;
+        if guard.paused > 0 {
+            self.stage.count("pause");
+            self.tell(|| format!("{what} {step} stood still for {} ms", guard.paused));
+        }
+        // Before the effect and after it.
+        let limit = 2 * OPERATION + Duration::from_millis(ms + guard.paused) + Duration::from_secs(1);
+        if begun.elapsed() > limit {
+            self.fail(format!("{what} {step} took {:?}", begun.elapsed()));
+        }
+        came
+    }
+}

@@ -1,0 +1,218 @@
+//! The steps of a process's agent: calls and records, and what is required of their answers.
+
+use super::{Next, Process};
+use crate::{
+    ledger::{Started, failure},
+    plan::{AGAIN, Ends, Step, What},
+};
+use runlog_producer::{Action, Answer, Ended, Error, Failure, Json, Outcome, Run, SideEffect};
+use runlog_schemas::{
+    answer::ErrorKind,
+    id::RecordId,
+    payload::{ConversationTurn, Payload},
+    record::JournalRecord,
+};
+use serde_json::json;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::time::sleep;
+
+impl Process {
+    pub(super) async fn call(&self, run: &Run, step: Step, tried: u32, what: (bool, u64, Ends, u32)) -> Next {
+        let (key, ms, ends, like) = what;
+        let started = Mutex::new(None);
+        let effect = |call: runlog_producer::Call| {
+            let stage = self.stage.clone();
+            let (life, of, id) = (self.life.id, step.run, step.id);
+            // A receiver that recognises the key tells it the next time.
+            let ends = if ends == Ends::Unknown && call.attempt > 1 { Ends::Done } else { ends };
+            let number = {
+                let mut ledger = stage.ledger();
+                let begins = Started { life, run: of, step: id, keyed: key, request: call.id.as_str().to_owned() };
+                let number = ledger.starts(begins, call.attempt, ends != Ends::Failed);
+                let known = if key { ledger.known_result(of, id) } else { None };
+                let result = known.unwrap_or_else(|| match ends {
+                    Ends::Failed => failure("refused", &format!("by the receiver, {number}")),
+                    _ => json!({ "effect": number }).to_string(),
+                });
+                ledger.results_in(of, id, &result);
+                *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
+                (number, result)
+            };
+            self.tell(|| format!("the effect of step {id} runs: call {} attempt {}", call.id, call.attempt));
+            self.stage.count("effects");
+            async move {
+                sleep(Duration::from_millis(ms)).await;
+                let (number, result) = number;
+                match ends {
+                    Ends::Unknown => Ended::Unknown("the receiver did not answer".to_owned()),
+                    Ends::Failed => {
+                        let message = result.strip_prefix("refused: ").unwrap_or_default().to_owned();
+                        stage.ledger().ends(number, result.clone());
+                        Ended::Failed(Failure { kind: "refused".to_owned(), message })
+                    }
+                    Ends::Done => {
+                        stage.ledger().ends(number, result.clone());
+                        Ended::Done(Json::parse(&result).unwrap_or_else(|_| Json::from(json!(null))))
+                    }
+                }
+            }
+        };
+        let mut tool = run.tool("book", &json!({ "step": like }));
+        if key {
+            tool = tool.idempotency_key(format!("key-{}", step.id));
+        }
+        let at = tries(step, tried);
+        self.stage.ledger().works(self.life.id, step.run, step.id, true);
+        let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
+        self.stage.ledger().works(self.life.id, step.run, step.id, false);
+        self.holds(run);
+        let effect = *started.lock().unwrap_or_else(PoisonError::into_inner);
+        match came {
+            None => {
+                self.stage.count("call cancelled");
+                self.tell(|| format!("step {}: the call is dropped", step.id));
+                self.stage.ledger().call_dropped(effect);
+                Next::Again
+            }
+            Some(Ok(answer)) => {
+                self.tell(|| format!("step {}: {}", step.id, shown(&answer)));
+                self.stage.ledger().answered(self.life.id, self.life.run, step.id, effect, &answer);
+                Next::Done
+            }
+            Some(Err(error)) => {
+                self.stage.ledger().call_failed(effect, &error);
+                self.failed(run, step.id, &error).await
+            }
+        }
+    }
+
+    pub(super) async fn write(&self, run: &Run, step: Step, tried: u32) -> Next {
+        let at = tries(step, tried);
+        let (life, id) = (self.life.id, step.id);
+        let said = json!({ "step": id, "by": life, "try": tried });
+        let operation = async {
+            match step.what {
+                What::Checkpoint => self.checkpoint(run).await.map(|position| vec![position]),
+                What::Turn => run.turn("user", &said).await.map(|position| vec![position]),
+                What::Record => run.record(known(run, id)?).await.map(|position| vec![position]),
+                What::Batch { again } => {
+                    let again = again.map(|again| known(run, again)).transpose()?;
+                    run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
+                }
+                What::Prune => {
+                    let covered = run.recovery().next_journal_seq;
+                    run.prune_checkpoints(covered, false).await.map(|position| vec![position])
+                }
+                What::End => run.end(Outcome::Completed).await.map(|position| vec![position]),
+                What::Misuse { of } => self.misuse(run, id, of).await.map(|()| Vec::new()),
+                What::Flush | What::Call { .. } => run.flush().await.map(|()| Vec::new()),
+            }
+        };
+        match self.guarded("write", at, 0, operation).await {
+            None => {
+                self.stage.count("write cancelled");
+                self.tell(|| format!("step {id}: the write is dropped"));
+                if step.what == What::Checkpoint { Next::Done } else { Next::Again }
+            }
+            Some(Ok(positions)) => {
+                let at: Vec<_> =
+                    positions.iter().map(|at| format!("{}:{}:{}", at.partition, at.offset, at.index)).collect();
+                self.tell(|| format!("step {id}: {:?} → Ok at {}", step.what, at.join(" ")));
+                for (nth, position) in positions.into_iter().enumerate() {
+                    let what = format!("step {id} of run {} in life {life}", self.life.run);
+                    self.stage.ledger().acknowledged((self.life.run, life), &what, &position, |record| {
+                        match (&record.payload, step.what) {
+                            (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == said,
+                            (Payload::ConversationTurn(turn), What::Record) => {
+                                turn.content.to_value() == json!({ "step": id })
+                            }
+                            (Payload::ConversationTurn(turn), What::Batch { again }) => {
+                                let step = if nth == 0 { Some(id) } else { again };
+                                turn.content.to_value() == json!({ "step": step })
+                            }
+                            (Payload::RunLifecycle(_), What::End)
+                            | (Payload::LoopCheckpoint(_), What::Checkpoint)
+                            | (Payload::CheckpointPrune(_), What::Prune) => true,
+                            _ => false,
+                        }
+                    });
+                }
+                Next::Done
+            }
+            // The agent's loop goes on.
+            Some(Err(error)) if step.what == What::Checkpoint && error.action() != Action::Stop => {
+                self.tell(|| format!("step {id}: {error}"));
+                Next::Done
+            }
+            Some(Err(error)) => {
+                let unknown = error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
+                let next = self.failed(run, id, &error).await;
+                // Reopening found the record in the log, or sent it again.
+                if unknown && step.what == What::Turn && matches!(next, Next::Again) {
+                    self.stage.count("reopened after an unknown write");
+                    if !self.stage.ledger().has_turn(&said) {
+                        self.fail(format!("step {id}: reopened, and what was unknown is not in the log: {error}"));
+                    }
+                }
+                next
+            }
+        }
+    }
+
+    /// Makes a call under the key of another one. It must be refused.
+    async fn misuse(&self, run: &Run, step: u32, of: u32) -> Result<(), Error> {
+        let tool = run.tool("book", &json!({ "step": step })).idempotency_key(format!("key-{of}"));
+        let effect = async |call: runlog_producer::Call| {
+            self.fail(format!("step {step} runs under the key of step {of}, as call {}", call.id));
+            Ok(Json::from(json!(null)))
+        };
+        match tool.once(effect).await {
+            Err(error) if error.kind() == ErrorKind::Conflict && error.action() == Action::FixTheInput => {
+                self.stage.count("key refused with other arguments");
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(answer) => {
+                self.fail(format!("step {step} has the key of step {of}, and is answered: {}", shown(&answer)));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The number under which a try of a step is addressed.
+fn tries(step: Step, tried: u32) -> u32 {
+    match tried {
+        0 => step.id,
+        1 => AGAIN + step.id,
+        _ => u32::MAX,
+    }
+}
+
+/// A record whose id and content are the same whoever writes it.
+fn known(run: &Run, id: u32) -> Result<JournalRecord, Error> {
+    let turn = ConversationTurn {
+        message_id: format!("m-{id}"),
+        parent_id: None,
+        thread_id: None,
+        kind: "user".to_owned(),
+        content: Json::from(json!({ "step": id })),
+    };
+    let mut record = run.draft(turn)?;
+    record.body.record_id = RecordId::new(format!("record-{id}"))?;
+    Ok(record)
+}
+
+fn shown(answer: &Answer) -> String {
+    let told = match (&answer.result, &answer.error) {
+        (_, Some(error)) => failure(&error.kind, &error.message),
+        (Some(result), None) => result.as_str().to_owned(),
+        (None, None) => "nothing".to_owned(),
+    };
+    let how = if answer.recorded { "recorded" } else { "answered" };
+    let at = answer.position.as_ref().map(|position| format!("{}:{}", position.partition, position.offset));
+    format!("{how} {told} at {}", at.unwrap_or_default())
+}

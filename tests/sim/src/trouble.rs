@@ -1,0 +1,55 @@
+//! What happens to a partition of the log, and concerns all that read it.
+
+use crate::{
+    ledger::{GARBAGE, POISON},
+    server::Server,
+    stage::Stage,
+};
+use axum::{body::Body, http::Request};
+use runlog_log::{Entry, Offset, PartitionId};
+use serde_json::Value;
+use std::sync::Arc;
+
+fn lands(stage: &Stage, partition: u32, value: &[u8]) {
+    let Ok(partition) = PartitionId::new(partition) else { return };
+    let entry = Entry { key: b"nobody".to_vec(), value: value.to_vec(), headers: Vec::new() };
+    stage.land(partition, vec![entry]);
+}
+
+/// A record of an unknown schema lands.
+pub(crate) fn poison(stage: &Stage, partition: u32) {
+    stage.count("a record of an unknown schema");
+    lands(stage, partition, POISON);
+}
+
+/// Bytes land that are no record.
+pub(crate) fn garbage(stage: &Stage, partition: u32) {
+    stage.count("bytes that are no record");
+    lands(stage, partition, GARBAGE);
+}
+
+/// The log deletes what all servers have applied. Nothing happens while one of them is down.
+pub(crate) async fn truncate(stage: &Stage, servers: &[Arc<Server>], partition: u32) {
+    let mut applied = Vec::new();
+    for server in servers {
+        let Some(at) = applied_by(server, partition).await else { return };
+        applied.push(at);
+    }
+    let (Some(start), Ok(partition_id)) = (applied.into_iter().min(), PartitionId::new(partition)) else { return };
+    if start == 0 {
+        return;
+    }
+    stage.count("log truncated at its start");
+    stage.tell(|| format!("partition {partition} starts at {start}"));
+    stage.log.truncate_before(partition_id, Offset::new(start).unwrap_or_default());
+    stage.ledger().truncated(partition, start);
+}
+
+/// The next offset that a server applies.
+async fn applied_by(server: &Server, partition: u32) -> Option<u64> {
+    let request = Request::builder().uri("/v1/doctor").body(Body::empty()).ok()?;
+    let answer = server.answer(request)?.whole().await?;
+    let doctor: Value = serde_json::from_slice(answer.body()).ok()?;
+    let rows = doctor["partitions"].as_array()?;
+    rows.iter().find(|row| row["partition"] == partition)?["applied"].as_u64()
+}

@@ -45,7 +45,9 @@
 //! * What `latest` answers was so at some moment between question and answer, as the independent model says: every status,
 //!   number, pending effect with its class, revision and evidence, ended call and checkpoint (`ledger::questions`). Questions
 //!   while a server reads from a deposed leader are exempt.
-//! * Operations of handles and writers, and requests to servers, end within their deadlines.
+//! * Operations of handles and writers, and requests of clients without a handle, end within their deadlines. Skips
+//!   and lists are exempt: a server waits for the append of a skip as long as the log does, and for each partition of a
+//!   list as long as for all of them.
 //! * In the end all servers say of each run what the model says, and no partition stands still.
 //!
 //! # What is missing

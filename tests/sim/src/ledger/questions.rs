@@ -160,7 +160,9 @@ impl Ledger {
             return;
         }
         if matches!(question, Question::Pending) {
-            for partition in 0..crate::stage::PARTITIONS {
+            // Of a partition that stopped a list has what was so when it did.
+            let stopped = answer["unavailable_partitions"].as_array().cloned().unwrap_or_default();
+            for partition in (0..crate::stage::PARTITIONS).filter(|partition| !stopped.contains(&(*partition).into())) {
                 let told = pending(answer, partition);
                 if !moments.iter().any(|moment| pending(moment, partition) == told) {
                     let last = moments.last().map(|moment| pending(moment, partition));

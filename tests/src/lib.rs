@@ -16,6 +16,7 @@ pub mod foreign;
 pub mod http_proxy;
 pub mod json_schema;
 pub mod kafka;
+pub mod linearizability;
 pub mod log_contract;
 pub mod older_version;
 pub mod port_fixture;

@@ -21,6 +21,7 @@ mod http_questions;
 mod index_changes;
 mod interleaved_polls;
 mod isolation;
+mod linearizability;
 mod log_contract;
 mod openapi_describes;
 mod paused_is_stale;

@@ -71,6 +71,10 @@ sim: rocksdb ## handles, servers and operators under faults, on a virtual clock:
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
 	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka -- connections_cut:: --nocapture
 
+.PHONY: cluster
+cluster: kafka-image build ## a Kafka cluster of three brokers under load: FAULTS=200 (leaders killed, paused, cut off, a full disk, lost records)
+	@cargo run --release --quiet --package runlog-tests --bin cluster -- $(or $(FAULTS),200)
+
 .PHONY: power-cuts
 power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)

@@ -23,10 +23,15 @@ use testcontainers::{
 };
 use uuid::Uuid;
 
-use crate::tcp_proxy::TcpProxy;
+use crate::{programs::output, tcp_proxy::TcpProxy};
 
 /// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
 const IMAGE: &str = "runlog/kafka:4.3.0";
+
+/// The image of a broker.
+pub(crate) fn image() -> String {
+    env::var("RUNLOG_KAFKA_IMAGE").unwrap_or_else(|_| IMAGE.into())
+}
 
 /// `HOST:PORT` of the broker that all tests of a run share.
 pub const SHARED_BROKER: &str = "RUNLOG_TEST_BROKER";
@@ -73,7 +78,7 @@ impl Broker {
             let advertised = proxy.unwrap_or(port);
             match create(port, advertised) {
                 Ok(id) => {
-                    let container = Some(Container { _watcher: watch(&id)?, id });
+                    let container = Some(Container { _watcher: watch(&format!("docker rm -f -v {id}"))?, id });
                     return Ok(Self { port, advertised, container });
                 }
                 Err(error) => failure = Some(error),
@@ -152,18 +157,7 @@ impl Broker {
     /// docker does fails now and then on a busy machine. The signal is only sent when docker says so: a broker that still
     /// runs may acknowledge what comes next, so this waits until it stands still.
     pub fn pause(&self) -> anyhow::Result<()> {
-        docker(&["kill", "-s", "STOP", self.container()?])?;
-        let begun = Instant::now();
-        loop {
-            let output = Command::new("docker").args(["top", self.container()?, "-o", "pid,stat"]).output()?;
-            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-            let mut states = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
-            if states.any(|state| state.starts_with('T')) {
-                return Ok(());
-            }
-            ensure!(begun.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
-            thread::sleep(Duration::from_millis(20));
-        }
+        suspend(self.container()?)
     }
 
     /// Changes one byte of a record's value on the broker's disk. The value must be stored as it is: `text` is found in
@@ -182,6 +176,21 @@ impl Broker {
     }
 }
 
+/// Suspends the broker in a container; returns when it stands still.
+pub(crate) fn suspend(container: &str) -> anyhow::Result<()> {
+    docker(&["kill", "-s", "STOP", container])?;
+    let begun = Instant::now();
+    loop {
+        let shown = output(Command::new("docker").args(["top", container, "-o", "pid,stat"]))?;
+        let mut states = shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+        if states.any(|state| state.starts_with('T')) {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < START_WAIT, "the broker does not stand still: {shown}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 impl Drop for Container {
     fn drop(&mut self) {
         // The watcher does it again where this fails.
@@ -190,7 +199,7 @@ impl Drop for Container {
 }
 
 fn create(port: u16, advertised: u16) -> anyhow::Result<String> {
-    let image = env::var("RUNLOG_KAFKA_IMAGE").unwrap_or_else(|_| IMAGE.into());
+    let image = image();
     let (name, tag) = image.rsplit_once(':').unwrap_or((&image, "latest"));
     let started = WaitFor::message_on_stdout("Kafka Server started");
     let image = GenericImage::new(name, tag).with_exposed_port(9092.tcp()).with_wait_for(started);
@@ -238,10 +247,11 @@ fn environment(port: u16) -> [(&'static str, String); 12] {
     ]
 }
 
-/// Starts the watcher, in a process group of its own so that an interrupt at the terminal does not end it before us.
-fn watch(container: &str) -> anyhow::Result<ChildStdin> {
+/// Starts a watcher that runs a command of the shell when this process ends. It is in a process group of its own, so that an
+/// interrupt at the terminal does not end it before us.
+pub(crate) fn watch(at_end: &str) -> anyhow::Result<ChildStdin> {
     let mut watcher = Command::new("sh")
-        .args(["-c", r#"cat >/dev/null; exec docker rm -f -v "$0""#, container])
+        .args(["-c", &format!("cat >/dev/null; {at_end}")])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -252,7 +262,5 @@ fn watch(container: &str) -> anyhow::Result<ChildStdin> {
 }
 
 fn docker(arguments: &[&str]) -> anyhow::Result<()> {
-    let output = Command::new("docker").args(arguments).stdin(Stdio::null()).output().context("docker does not run")?;
-    ensure!(output.status.success(), "docker {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    output(Command::new("docker").args(arguments)).map(drop)
 }

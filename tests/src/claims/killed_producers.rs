@@ -8,21 +8,20 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::HashMap,
     env,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, ensure};
-use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
 use crate::{
     agent_process::AgentProcess,
+    audit::{self, Calls},
     deployment::{Deployment, lines},
     random::Random,
-    writers::compare,
 };
 
 /// How often each process is killed, unless `RUNLOG_KILLS` says otherwise.
@@ -33,8 +32,6 @@ const PROCESSES: usize = 4;
 const RUNS_EACH: usize = 30;
 /// How long the last processes may take to end their runs.
 const END_WAIT: Duration = Duration::from_secs(120);
-/// Questions under way at once.
-const CONCURRENCY: usize = 8;
 
 /// The processes at work, and those before them.
 struct Fleet<'a> {
@@ -110,7 +107,7 @@ pub fn acknowledgements_to_killed_agents_hold_and_no_effect_happens_twice(
     }
     let lists = fleet.acknowledged()?;
     let known = compared(deployment, &lists)?;
-    world_and_journal_agree(deployment, &known)?;
+    audit::effects(deployment.ledger()?, &known.calls)?;
     deployment.verified()?;
     figures(deployment, kills, &lists, &known)
 }
@@ -145,33 +142,18 @@ fn figures(
     Ok(())
 }
 
-/// What the journal knows of a call.
-#[derive(Debug)]
-struct Known {
-    keyed: bool,
-    result: Value,
-}
-
 #[derive(Debug, Default)]
 struct Journal {
     runs: usize,
-    calls: BTreeMap<String, Known>,
+    calls: Calls,
 }
 
 /// Finds every line of the lists in the journal, which is returned.
 fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Journal> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let http = crate::server::client()?;
     let runs: Vec<String> = (0..PROCESSES).flat_map(runs_of).collect();
-    let asked = stream::iter(&runs).map(|run| {
-        let (http, base) = (&http, format!("{}/v1/runs/{run}", deployment.server.url));
-        async move {
-            let records = compare::lines(http, &base).await?;
-            let acknowledged = lists.get(run).with_context(|| format!("nothing was acknowledged to {run}"))?;
-            one_run(&records, acknowledged).with_context(|| run.clone())
-        }
-    });
-    let calls: Vec<BTreeMap<String, Known>> = runtime.block_on(asked.buffer_unordered(CONCURRENCY).try_collect())?;
+    let silent: Vec<&String> = runs.iter().filter(|run| !lists.contains_key(*run)).collect();
+    ensure!(silent.is_empty(), "nothing was acknowledged to {silent:?}");
+    let calls = audit::acknowledged(&deployment.server.url, lists)?;
     let runlog = deployment.server.runlog();
     let found = runlog.answer(&["runs", "--limit", "100000", "--consistency", "latest"])?;
     let found = found["runs"].as_array().context("runs")?;
@@ -180,62 +162,5 @@ fn compared(deployment: &Deployment, lists: &HashMap<String, Vec<Value>>) -> any
     let refused = refused["anomalies"].as_array().context("anomalies")?;
     // What a killed process still had on its way.
     ensure!(refused.iter().all(|record| record["reason"] == "fenced"), "{refused:?}");
-    Ok(Journal { runs: found.len(), calls: calls.into_iter().flatten().collect() })
-}
-
-/// The calls of a run, each requested once and ended.
-fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<BTreeMap<String, Known>> {
-    let mut at = HashMap::new();
-    let (mut asked, mut calls, mut results) = (HashSet::new(), BTreeMap::new(), HashMap::new());
-    for record in records {
-        at.insert(record["position"].to_string(), record);
-        let (id, payload) = (record["record_id"].as_str().context("an id")?, &record["payload"]);
-        match record["payload_type"].as_str().unwrap_or_default() {
-            "tool_call_requested" => {
-                let call = format!("{} {}", payload["tool_name"], payload["arguments"]);
-                ensure!(asked.insert(call.clone()), "{call} was requested twice");
-                calls.insert(id.to_owned(), payload["tool_name"] == "reserve");
-            }
-            kind @ ("tool_call_completed" | "effect_resolution") => {
-                let decided = kind == "effect_resolution" && payload["decision"] != "done";
-                if !decided {
-                    results.insert(payload["request_record_id"].as_str().unwrap_or_default(), &payload["result"]);
-                }
-            }
-            _ => {}
-        }
-    }
-    for line in acknowledged {
-        let what = line["what"].as_str().unwrap_or_default();
-        if what == "intent" {
-            let known = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
-            ensure!(known, "acknowledged and not in the journal: {line}");
-        } else if line["position"].is_object() {
-            let record = at.get(&line["position"].to_string());
-            let record = record.with_context(|| format!("acknowledged and not in the journal: {line}"))?;
-            let name = if what == "turn" { "content" } else { "result" };
-            ensure!(record["payload"][name] == line[name], "{line} is {record}");
-        }
-    }
-    let known = |(id, keyed): (String, bool)| {
-        let result = results.get(id.as_str()).with_context(|| format!("call {id} never ended"))?;
-        Ok((id, Known { keyed, result: (*result).clone() }))
-    };
-    calls.into_iter().map(known).collect()
-}
-
-/// Every call of the journal is in the ledger with its result, and nothing else is; without a key once.
-fn world_and_journal_agree(deployment: &Deployment, journal: &Journal) -> anyhow::Result<()> {
-    let mut happened: HashMap<String, Vec<Value>> = HashMap::new();
-    for line in deployment.ledger()? {
-        happened.entry(line["call"].as_str().context("a call")?.to_owned()).or_default().push(line);
-    }
-    for (id, known) in &journal.calls {
-        let lines = happened.remove(id).with_context(|| format!("call {id} is in no ledger: {known:?}"))?;
-        ensure!(known.keyed || lines.len() == 1, "without a key, and happened {} times: {lines:?}", lines.len());
-        let keyed = lines.iter().all(|line| line["key"].is_string() == known.keyed);
-        ensure!(keyed && lines.iter().all(|line| line["result"] == known.result), "{known:?}: {lines:?}");
-    }
-    ensure!(happened.is_empty(), "in the ledger and not in the journal: {happened:?}");
-    Ok(())
+    Ok(Journal { runs: found.len(), calls })
 }

@@ -19,5 +19,6 @@ mod projector_kill;
 mod python_decodes;
 mod recreated_topic;
 mod tail_all;
+mod three_brokers;
 mod unreadable_records;
 mod upgrade;

@@ -1,0 +1,105 @@
+//! What was acknowledged and what happened in the world, against the journal. Everything is read from a server and from
+//! ledgers, and nothing from the producer.
+//!
+//! ```text
+//!   lists: what was acknowledged to each agent ──▶ every line in its run's records
+//!   records: every call of the journal ──▶ once in the ledger, with its result, and nothing else there
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use anyhow::{Context, ensure};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
+
+use crate::writers::compare;
+
+/// Questions in flight.
+const CONCURRENCY: usize = 8;
+
+/// What the journal knows of a call.
+#[derive(Debug)]
+pub struct Known {
+    /// Whether it may happen again.
+    keyed: bool,
+    result: Value,
+}
+
+/// The calls of some runs, by the id of their request.
+pub type Calls = BTreeMap<String, Known>;
+
+/// Finds every acknowledged line in its run's records, of a server at `url`. Every call of these runs has ended. Call it
+/// outside of a runtime.
+pub fn acknowledged(url: &str, lists: &HashMap<String, Vec<Value>>) -> anyhow::Result<Calls> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let http = crate::server::client()?;
+    let asked = stream::iter(lists).map(|(run, acknowledged)| {
+        let (http, base) = (&http, format!("{url}/v1/runs/{run}"));
+        async move {
+            let records = compare::lines(http, &base).await?;
+            one_run(&records, acknowledged).with_context(|| run.clone())
+        }
+    });
+    let calls: Vec<Calls> = runtime.block_on(asked.buffer_unordered(CONCURRENCY).try_collect())?;
+    Ok(calls.into_iter().flatten().collect())
+}
+
+/// The calls of a run, each requested once and ended.
+fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
+    let mut at = HashMap::new();
+    let (mut asked, mut calls, mut results) = (HashSet::new(), BTreeMap::new(), HashMap::new());
+    for record in records {
+        at.insert(record["position"].to_string(), record);
+        let (id, payload) = (record["record_id"].as_str().context("an id")?, &record["payload"]);
+        match record["payload_type"].as_str().unwrap_or_default() {
+            "tool_call_requested" => {
+                let call = format!("{} {}", payload["tool_name"], payload["arguments"]);
+                ensure!(asked.insert(call.clone()), "{call} was requested twice");
+                calls.insert(id.to_owned(), payload["tool_name"] == "reserve");
+            }
+            kind @ ("tool_call_completed" | "effect_resolution") => {
+                let decided = kind == "effect_resolution" && payload["decision"] != "done";
+                if !decided {
+                    results.insert(payload["request_record_id"].as_str().unwrap_or_default(), &payload["result"]);
+                }
+            }
+            _ => {}
+        }
+    }
+    for line in acknowledged {
+        let what = line["what"].as_str().unwrap_or_default();
+        if what == "intent" {
+            let known = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
+            ensure!(known, "acknowledged and not in the journal: {line}");
+        } else if line["position"].is_object() {
+            let record = at.get(&line["position"].to_string());
+            let record = record.with_context(|| format!("acknowledged and not in the journal: {line}"))?;
+            let name = if what == "turn" { "content" } else { "result" };
+            ensure!(record["payload"][name] == line[name], "{line} is {record}");
+        }
+    }
+    let known = |(id, keyed): (String, bool)| {
+        let result = results.get(id.as_str()).with_context(|| format!("call {id} never ended"))?;
+        Ok((id, Known { keyed, result: (*result).clone() }))
+    };
+    calls.into_iter().map(known).collect()
+}
+
+/// Every call of the journal is in the ledger with its result, and nothing else is; without a key once. How many effects
+/// there are.
+pub fn effects(ledger: impl IntoIterator<Item = Value>, calls: &Calls) -> anyhow::Result<usize> {
+    let mut happened: HashMap<String, Vec<Value>> = HashMap::new();
+    let mut count = 0;
+    for line in ledger {
+        count += 1;
+        happened.entry(line["call"].as_str().context("a call")?.to_owned()).or_default().push(line);
+    }
+    for (id, known) in calls {
+        let lines = happened.remove(id).with_context(|| format!("call {id} is in no ledger: {known:?}"))?;
+        ensure!(known.keyed || lines.len() == 1, "without a key, and happened {} times: {lines:?}", lines.len());
+        let keyed = lines.iter().all(|line| line["key"].is_string() == known.keyed);
+        ensure!(keyed && lines.iter().all(|line| line["result"] == known.result), "{known:?}: {lines:?}");
+    }
+    ensure!(happened.is_empty(), "in the ledger and not in the journal: {happened:?}");
+    Ok(count)
+}

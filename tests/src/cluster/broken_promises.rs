@@ -1,0 +1,224 @@
+//! Faults by which Kafka loses or replaces acknowledged records, each on a topic and a server of its own. Nothing can
+//! bring the records back. What is expected instead: an index that has applied a lost record stops with its kind and
+//! keeps its rows, and no query at `latest` calls a lost effect undone.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use runlog_log::{Entry, PartitionId, kafka::KafkaConfig};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{BrokerId, Cluster, PartitionState, RECOVERY_WAIT, topics};
+use crate::{
+    agent::{Agent, entry},
+    foreign::append_kafka,
+    server::{Launch, Server},
+};
+
+/// How often the state of a server is asked for.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long one of its answers may take.
+const DEADLINE: &str = "deadline_ms=2000";
+/// Records that a lagging index misses: more than one fetch brings.
+const MISSED: usize = 3000;
+
+/// A fault that breaks Kafka's promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs, reason = "the names say what happens")]
+pub enum Breach {
+    UncleanElection,
+    TruncatedBehindTheIndex,
+    TruncatedAheadOfTheIndex,
+    TopicRecreated,
+}
+
+/// Every breach that is noticed while a server runs.
+///
+/// A topic that is deleted and created again is noticed at a server's next start only. `RUNLOG_RECREATED=1` adds
+/// [`Breach::TopicRecreated`].
+pub fn all() -> Vec<Breach> {
+    let mut all = vec![Breach::UncleanElection, Breach::TruncatedBehindTheIndex, Breach::TruncatedAheadOfTheIndex];
+    if std::env::var("RUNLOG_RECREATED").is_ok_and(|value| value == "1") {
+        all.push(Breach::TopicRecreated);
+    }
+    all
+}
+
+impl Breach {
+    /// As the table names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UncleanElection => "unclean election (typed stop)",
+            Self::TruncatedBehindTheIndex => "records deleted behind the index (goes on)",
+            Self::TruncatedAheadOfTheIndex => "records deleted ahead of the index (typed stop)",
+            Self::TopicRecreated => "topic recreated (typed stop)",
+        }
+    }
+}
+
+/// A topic of one partition, its server, and the run in it.
+struct Victim<'a> {
+    cluster: &'a Cluster,
+    config: KafkaConfig,
+    launch: Launch,
+    server: Server,
+    agent: Agent,
+}
+
+/// The brokers that hold the topic: the first one leads.
+const REPLICAS: [BrokerId; 2] = [BrokerId(0), BrokerId(1)];
+
+/// Injects the breach and fails unless the server does what is expected. Returns when the cluster is as it was before.
+pub fn inject(cluster: &Cluster, folder: &Path, breach: Breach) -> anyhow::Result<()> {
+    let config = KafkaConfig::new(cluster.bootstrap(), format!("test-{}", Uuid::new_v4().simple()));
+    topics::create_weak(&config, REPLICAS)?;
+    cluster
+        .await_partitions(&config.topic, "led", |states| led_by(states, REPLICAS[0]) && states[0].in_sync.len() == 2)?;
+    let launch = Launch::kafka(&folder.join(&config.topic), &config).partitions(1);
+    let server = launch.start()?;
+    let mut victim = Victim { cluster, config, launch, server, agent: Agent::new("victim") };
+    let begun = victim.agent.lifecycle("started");
+    victim.append(&[entry(&begun)])?;
+    victim.call("kept")?;
+    match breach {
+        Breach::UncleanElection => victim.unclean_election(),
+        Breach::TruncatedBehindTheIndex => victim.truncated_behind(),
+        Breach::TruncatedAheadOfTheIndex => victim.truncated_ahead(),
+        Breach::TopicRecreated => victim.recreated(),
+    }
+    .with_context(|| breach.name())?;
+    victim.server.kill()?;
+    topics::delete(&victim.config)
+}
+
+fn led_by(states: &[PartitionState], broker: BrokerId) -> bool {
+    states.first().is_some_and(|state| state.leader == Some(broker))
+}
+
+impl Victim<'_> {
+    /// Appends records, and returns the offset after the last.
+    fn append(&self, records: &[Entry]) -> anyhow::Result<u64> {
+        let records: Vec<_> = records.iter().map(|entry| (PartitionId::ZERO, entry.clone())).collect();
+        let offsets = append_kafka(&self.config, &records)?;
+        Ok(offsets.last().context("an offset")?.get() + 1)
+    }
+
+    /// A call of a tool and its result, acknowledged and applied.
+    fn call(&mut self, tool: &str) -> anyhow::Result<()> {
+        let request = self.agent.request(tool, &json!({}));
+        let result = self.agent.complete(&request.body.record_id, &json!("done"));
+        self.append(&[entry(&request), entry(&result)])?;
+        let begun = Instant::now();
+        // The first answers may be stale.
+        while self.looked_up(tool, "latest")?.1["status"] != "completed" {
+            ensure!(begun.elapsed() < RECOVERY_WAIT, "{tool} is not applied: {:?}", self.looked_up(tool, "latest")?);
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn looked_up(&self, tool: &str, consistency: &str) -> anyhow::Result<(u16, Value)> {
+        let asked = format!("/v1/runs/victim/lookup?tool={tool}&args=%7B%7D&consistency={consistency}&{DEADLINE}");
+        self.server.get(&asked)
+    }
+
+    /// Waits until the partition is stopped with one of these kinds. Until then, and after it, no answer at `latest` says
+    /// that the call is not done.
+    fn stops(&self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            let (status, said) = self.looked_up(tool, "latest")?;
+            let undone = status == 404 || said["status"] == "unknown" || said["status"] == "pending";
+            ensure!(!undone, "a call that is done is said not to be: {status} {said}");
+            // Before that it may stop for a while because the log is not readable.
+            let detail = said["detail"].as_str().unwrap_or_default();
+            if said["kind"] == "partition_stopped" && says.iter().any(|says| detail.contains(says)) {
+                break;
+            }
+            ensure!(begun.elapsed() < RECOVERY_WAIT, "the partition does not stop: {status} {said}");
+            thread::sleep(POLL_INTERVAL);
+        }
+        self.is_stopped_and_kept(tool)
+    }
+
+    /// The rows are there for whoever asks for what was known.
+    fn is_stopped_and_kept(&self, tool: &str) -> anyhow::Result<()> {
+        let (status, said) = self.looked_up(tool, "eventual")?;
+        ensure!(status == 200 && said["status"] == "completed", "the state is kept: {status} {said}");
+        let doctor = self.server.runlog().json(&["doctor"])?.exits(1)?.json()?;
+        ensure!(doctor["partitions"][0]["state"] == "stopped", "{doctor}");
+        Ok(())
+    }
+
+    /// The same after a restart of the server.
+    fn stays_stopped(&mut self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
+        let next = self.launch.start()?;
+        std::mem::replace(&mut self.server, next).kill()?;
+        self.stops(tool, says).context("after a restart")
+    }
+
+    /// Only the leader has the last call; it dies, and the replica that lacks it is elected.
+    fn unclean_election(&mut self) -> anyhow::Result<()> {
+        let (topic, [leader, follower]) = (self.config.topic.clone(), REPLICAS);
+        self.cluster.kill(follower)?;
+        self.cluster.await_partitions(&topic, "without its follower", |states| states[0].in_sync == [leader])?;
+        self.call("lost")?;
+        topics::allow_unclean_election(&self.config)?;
+        self.cluster.kill(leader)?;
+        self.cluster.restart(follower)?;
+        self.cluster.await_partitions(&topic, "led by the follower", |states| led_by(states, follower))?;
+        let stopped = self.stops("lost", &LOST);
+        self.cluster.restart(leader)?;
+        stopped?;
+        // Other records take the places of the lost ones.
+        let other: Vec<Entry> = (0..10).map(|_| Agent::new("other").turn("instead")).map(|turn| entry(&turn)).collect();
+        self.append(&other)?;
+        self.stops("lost", &LOST)?;
+        self.cluster.await_partitions(&topic, "in sync", |states| states[0].in_sync.len() == 2)
+    }
+
+    /// The index has every record that is deleted: it goes on, and cannot be rebuilt.
+    fn truncated_behind(&mut self) -> anyhow::Result<()> {
+        let last = entry(&self.agent.turn("the last that stays"));
+        let end = self.append(&[last])?;
+        topics::truncate(&self.config, end - 1)?;
+        self.call("after")?;
+        let (status, said) = self.looked_up("kept", "latest")?;
+        ensure!(status == 200 && said["status"] == "completed", "{status} {said}");
+        let verified = self.server.runlog().json(&["verify"])?;
+        ensure!(verified.code != Some(0), "an index that cannot be rebuilt is verified: {}", verified.stdout);
+        Ok(())
+    }
+
+    /// The index stands still while records that it lacks are appended and deleted.
+    fn truncated_ahead(&mut self) -> anyhow::Result<()> {
+        self.server.stop()?;
+        let missed: Vec<Entry> = (0..MISSED).map(|at| entry(&self.agent.turn(&format!("missed {at}")))).collect();
+        let end = self.append(&missed)?;
+        topics::truncate(&self.config, end)?;
+        self.server.go_on()?;
+        self.stops("kept", &LOST)
+    }
+
+    /// The same name, and none of the records.
+    fn recreated(&mut self) -> anyhow::Result<()> {
+        topics::delete(&self.config)?;
+        let begun = Instant::now();
+        while let Err(error) = topics::create_weak(&self.config, REPLICAS) {
+            if begun.elapsed() > RECOVERY_WAIT {
+                bail!("the topic is not created again: {error}");
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        self.stops("kept", &LOST)?;
+        self.stays_stopped("kept", &LOST)
+    }
+}
+
+/// How a stop says that the log lost what the index has.
+const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];

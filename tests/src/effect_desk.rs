@@ -1,0 +1,69 @@
+//! Where effects happen: a file per run, with a line for each effect. It knows nothing of the journal, so what really
+//! happened is read there.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{self, Write},
+    path::PathBuf,
+    process,
+};
+
+use anyhow::Context;
+use runlog_producer::Call;
+use serde_json::{Value, json};
+
+use crate::deployment::lines;
+
+/// A folder of ledgers.
+#[derive(Clone, Debug)]
+pub struct EffectDesk {
+    folder: PathBuf,
+}
+
+/// Appends a line in one write, so that a process that is killed leaves all of it or nothing.
+pub fn append_line(mut file: &File, line: &Value) -> io::Result<()> {
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+impl EffectDesk {
+    /// The ledgers in `folder`, which is made.
+    pub fn new(folder: impl Into<PathBuf>) -> io::Result<Self> {
+        let folder = folder.into();
+        fs::create_dir_all(&folder)?;
+        Ok(Self { folder })
+    }
+
+    fn path(&self, run: &str) -> PathBuf {
+        self.folder.join(run)
+    }
+
+    /// An effect: a booking with a number of its own, or for a key that is known, the number that it got.
+    pub fn book(&self, run: &str, tool: &str, args: &Value, call: &Call) -> anyhow::Result<Value> {
+        let key = call.idempotency_key.as_deref();
+        let known = if key.is_some() && call.attempt > 1 { self.booked(run, call.id.as_str())? } else { None };
+        let result = known.unwrap_or_else(|| json!({ "booking": uuid::Uuid::new_v4().to_string() }));
+        let line = json!({
+            "run": run, "tool": tool, "args": args, "key": key, "call": call.id, "attempt": call.attempt,
+            "process": process::id(), "result": result,
+        });
+        append_line(&File::options().create(true).append(true).open(self.path(run))?, &line)?;
+        Ok(result)
+    }
+
+    /// What was booked for a call.
+    pub fn booked(&self, run: &str, call: &str) -> anyhow::Result<Option<Value>> {
+        let found = lines(&self.path(run))?.into_iter().find(|line| line["call"] == call);
+        Ok(found.map(|line| line["result"].clone()))
+    }
+
+    /// All effects, by run, in order.
+    pub fn effects(&self) -> anyhow::Result<BTreeMap<String, Vec<Value>>> {
+        let ledger = |entry: io::Result<fs::DirEntry>| {
+            let name = entry?.file_name().into_string().ok().context("a run's name")?;
+            let effects = lines(&self.path(&name))?;
+            Ok((name, effects))
+        };
+        fs::read_dir(&self.folder)?.map(ledger).collect()
+    }
+}

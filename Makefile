@@ -75,6 +75,11 @@ cuts: kafka-image build ## cut all connections to the broker in the middle of bo
 cluster: kafka-image build ## a Kafka cluster of three brokers under load: FAULTS=200 (leaders killed, paused, cut off, a full disk, lost records)
 	@cargo run --release --quiet --package runlog-tests --bin cluster -- $(or $(FAULTS),200)
 
+.PHONY: kills
+kills: kafka-image build ## kill -9 of agents and servers on Kafka at every failpoint, KILLS=1000 times
+	@cargo build --release --quiet --package runlog-tests --bin kill_agent --bin kill_server
+	@cargo run --release --quiet --package runlog-tests --bin kills -- $(or $(KILLS),1000)
+
 .PHONY: power-cuts
 power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as root; RUNLOG_SAMPLES names the recorded runs
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)

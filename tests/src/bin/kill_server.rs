@@ -1,0 +1,87 @@
+//! A server process that is killed: what `runlog serve --brokers` runs, with failpoints. Reads the name of the next
+//! failpoint to stop at from stdin, line by line, and ends when stdin does.
+//!
+//! ```text
+//!   kill_server BROKERS TOPIC FOLDER PORT [STOP_AT]
+//!   {"listening": true}; then {"at": NAME} where it stopped
+//! ```
+
+use std::{
+    io::{self, Write},
+    path::Path,
+    process,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use anyhow::Context;
+use runlog_log::kafka::KafkaConfig;
+use runlog_producer::content::Store;
+use runlog_projector::{
+    Config,
+    index::failpoint::Failpoints,
+    open,
+    server::{access::AllowedHosts, serve},
+};
+use runlog_tests::kill_fleet::{PARTITIONS, content};
+use serde_json::json;
+
+/// The failpoint at which this process stops.
+static STOP_AT: Mutex<Option<String>> = Mutex::new(None);
+
+fn say(what: &serde_json::Value) {
+    let mut stdout = io::stdout().lock();
+    let _ = writeln!(stdout, "{what}").and_then(|()| stdout.flush());
+}
+
+fn reached(name: &'static str) {
+    let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    if stop_at.as_deref() != Some(name) {
+        return;
+    }
+    *stop_at = None;
+    drop(stop_at);
+    say(&json!({ "at": name }));
+    loop {
+        thread::park();
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a process of its own, with the system's clock")]
+fn millis() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next = || arguments.next().context("BROKERS TOPIC FOLDER PORT [STOP_AT]");
+    let (brokers, topic, folder, port) = (next()?, next()?, next()?, next()?.parse::<u16>()?);
+    *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = arguments.next();
+    thread::spawn(|| {
+        for line in io::stdin().lines().map_while(Result::ok) {
+            *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+        }
+        process::exit(0);
+    });
+    let folder = Path::new(&folder);
+    let config = Config {
+        partitions: Some(PARTITIONS),
+        content: Some(Store::open(&content(folder)?)?),
+        failpoints: Failpoints::new(reached),
+        ..Config::new(folder.join(format!("index-{port}")), millis, id)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let projector = Arc::new(open::kafka(config, KafkaConfig::new(brokers, topic)).await?);
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+        say(&json!({ "listening": true }));
+        serve(listener, projector, AllowedHosts::default(), std::future::pending(), Duration::ZERO).await;
+        Ok(())
+    })
+}

@@ -1,0 +1,284 @@
+//! Agents and servers on one journal in Kafka, killed with SIGKILL at every named failpoint while appends are in flight.
+//!
+//! ```text
+//!   Slot × 4: kill_agent, killed and started again ─┐                ┌─ kill_server, killed and started again
+//!                                                   ├─ one topic ────┤
+//!   Probe × partitions, in this process: never killed┘                └─ kill_server
+//! ```
+//!
+//! Each slot and each server has a thread with a plan of points. Partition 3 has no agents: there records that stop the
+//! partition, and skips that make it rebuild, bring servers to the rarer points.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use runlog_log::{
+    Log, PartitionId,
+    kafka::{KafkaConfig, KafkaLog},
+};
+use runlog_producer::{content::Config, failpoint as producer};
+use runlog_projector::index::failpoint as projector;
+use serde_json::Value;
+
+use crate::{
+    agent::run_in, agreement::witness::Witness, audit, cluster::probes::Probe, counting_log::CountingLog,
+    deployment::lines, effect_desk::EffectDesk, kafka::Broker, random::Random,
+};
+
+mod agents;
+mod process;
+mod servers;
+
+/// A kill at no failpoint.
+pub const ANYWHERE: &str = "anywhere";
+/// Partitions of the journal.
+pub const PARTITIONS: u32 = 4;
+/// Runs that an agent works on at the same time.
+pub const RUNS_AT_ONCE: usize = 4;
+/// Agents at a time.
+const SLOTS: usize = 4;
+/// Servers at a time.
+const SERVERS: usize = 2;
+/// The partition that has no agents.
+const SICK: u16 = 3;
+/// How long an append of ours may take to be in flight at the moment of a server's kill.
+const IN_FLIGHT_WAIT: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_micros(200);
+/// One kill in so many is told.
+const TELL_EVERY: usize = 50;
+
+/// The points at which agents are killed.
+const OF_AGENTS: [&str; 6] = [
+    producer::HEAD_READ,
+    producer::RECORD_NUMBERED,
+    producer::CONTENT_STORED,
+    producer::INTENT_ACKNOWLEDGED,
+    producer::READ_BACK_ANSWERED,
+    ANYWHERE,
+];
+
+/// The points at which servers are killed.
+const OF_SERVERS: [&str; 11] = {
+    let mut all = [ANYWHERE; 11];
+    let mut at = 0;
+    while at < projector::ALL.len() {
+        all[at] = projector::ALL[at];
+        at += 1;
+    }
+    all
+};
+
+/// The content store of agents and servers.
+pub fn content(folder: &Path) -> anyhow::Result<Config> {
+    let folder = folder.join("content");
+    Ok(Config::new(format!("file:{}", folder.to_str().context("a path in UTF-8")?)))
+}
+
+/// A run of this name that is not in the partition without agents.
+pub fn healthy_run(name: &str) -> String {
+    let partitions = PartitionId::all(PARTITIONS).filter(|partition| *partition != SICK.into());
+    let runs = partitions.map(|partition| run_in(partition, PARTITIONS, name));
+    // The one that is found first.
+    runs.min_by_key(|run| (run.len(), run.clone())).unwrap_or_else(|| name.to_owned())
+}
+
+/// Who was killed, and at which point.
+type Kills = BTreeMap<(&'static str, &'static str), usize>;
+
+/// What all threads share.
+struct Site<'a> {
+    config: KafkaConfig,
+    folder: &'a Path,
+    ports: [u16; SERVERS],
+    /// Appends of this process's probes.
+    in_flight: Arc<AtomicUsize>,
+    /// Who makes the partition without agents sick.
+    sick: Mutex<()>,
+    kills: Mutex<Kills>,
+    wanted: usize,
+    failed: AtomicBool,
+    tell: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Site<'_> {
+    fn url(&self, server: usize) -> String {
+        format!("http://127.0.0.1:{}", self.ports[server])
+    }
+
+    /// Waits until an append of a probe is in flight.
+    fn await_in_flight(&self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while self.in_flight.load(Ordering::SeqCst) == 0 {
+            ensure!(begun.elapsed() < IN_FLIGHT_WAIT, "no append is in flight for {IN_FLIGHT_WAIT:?}");
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    fn count(&self, who: &'static str, point: &'static str) {
+        let mut kills = self.kills.lock().unwrap_or_else(PoisonError::into_inner);
+        *kills.entry((who, point)).or_default() += 1;
+        let all: usize = kills.values().sum();
+        if all.is_multiple_of(TELL_EVERY) {
+            (self.tell)(&format!("{all}/{} kills", self.wanted));
+        }
+    }
+
+    /// Runs a thread's work; where it fails, the others end, too.
+    fn guarded(&self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let done = work();
+        if done.is_err() {
+            self.failed.store(true, Ordering::SeqCst);
+        }
+        done
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
+}
+
+/// What the kills came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    kills: Kills,
+    acknowledged: usize,
+    answers: usize,
+    calls: usize,
+    effects: usize,
+    met: BTreeMap<String, usize>,
+    lasted: Duration,
+}
+
+/// So many points for each of `threads`, each point as often as the others.
+fn plans(points: &[&'static str], kills: usize, threads: usize, random: &mut Random) -> Vec<Vec<&'static str>> {
+    let mut all: Vec<&'static str> = (0..kills).map(|at| points[at % points.len()]).collect();
+    random.shuffle(&mut all);
+    let mut plans = vec![Vec::new(); threads];
+    for (at, point) in all.into_iter().enumerate() {
+        plans[at % threads].push(point);
+    }
+    plans
+}
+
+/// Kills so many processes on a new topic of the broker and checks everything. `tell` hears of the progress.
+pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync)) -> anyhow::Result<Report> {
+    let (folder, begun, mut random) = (tempfile::tempdir()?, Instant::now(), Random::new(seed));
+    let of_servers = kills * 2 / 5;
+    let agents = plans(&OF_AGENTS, kills - of_servers, SLOTS, &mut random);
+    let servers = plans(&OF_SERVERS, of_servers, SERVERS, &mut random);
+    let in_flight = Arc::<AtomicUsize>::default();
+    let site = Site {
+        config: broker.topic(PARTITIONS)?,
+        folder: folder.path(),
+        ports: crate::cluster::free_ports(&mut random)?,
+        in_flight: in_flight.clone(),
+        sick: Mutex::default(),
+        kills: Mutex::default(),
+        wanted: kills,
+        failed: AtomicBool::new(false),
+        tell,
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let log: Arc<dyn Log> = Arc::new(CountingLog::new(KafkaLog::connect(site.config.clone())?, in_flight));
+    let (ending, ports) = (Arc::new(AtomicBool::new(false)), site.ports);
+    let alive = (0..ports.len()).map(|server| site.start(server, None)).collect::<anyhow::Result<Vec<_>>>()?;
+    let probes: Vec<_> =
+        PartitionId::all(PARTITIONS).map(|partition| Arc::new(Probe::new(partition, PARTITIONS))).collect();
+    let probing: Vec<_> =
+        probes.iter().map(|probe| runtime.spawn(probe.clone().run(log.clone(), ending.clone()))).collect();
+    let agents: Vec<_> = agents.into_iter().map(|plan| (plan, random.number())).collect();
+    let alive = thread::scope(|scope| -> anyhow::Result<Vec<_>> {
+        let site = &site;
+        let slots: Vec<_> = agents
+            .into_iter()
+            .enumerate()
+            .map(|(slot, (plan, seed))| scope.spawn(move || site.guarded(|| site.kill_agents(slot, &plan, seed))))
+            .collect();
+        let served: Vec<_> = servers
+            .into_iter()
+            .zip(alive)
+            .enumerate()
+            .map(|(server, (plan, process))| scope.spawn(move || site.kill_servers(server, process, &plan)))
+            .collect();
+        for slot in slots {
+            slot.join().ok().context("a thread panicked")??;
+        }
+        served.into_iter().map(|server| server.join().ok().context("a thread panicked")?).collect()
+    })?;
+    ending.store(true, Ordering::SeqCst);
+    probing.into_iter().try_for_each(|probe| runtime.block_on(probe)?)?;
+    let report = site.check(&probes, begun)?;
+    drop(alive);
+    Ok(report)
+}
+
+impl Site<'_> {
+    /// What was acknowledged, the ledger and the journal agree, on both servers.
+    fn check(&self, probes: &[Arc<Probe>], begun: Instant) -> anyhow::Result<Report> {
+        let mut lists = HashMap::<String, Vec<Value>>::new();
+        for slot in 0..SLOTS {
+            for line in lines(&self.folder.join(format!("acked-{slot}")))? {
+                lists.entry(line["run"].as_str().context("a run")?.to_owned()).or_default().push(line);
+            }
+        }
+        let ledger: Vec<Value> =
+            EffectDesk::new(self.folder.join("desk"))?.effects()?.into_values().flatten().collect();
+        let stood = Witness::new(&self.config, PARTITIONS)?.read()?;
+        let mut found = None;
+        for server in 0..SERVERS {
+            let url = self.url(server);
+            let calls = audit::acknowledged(&url, &lists)?;
+            let effects = audit::effects(ledger.clone(), &calls)?;
+            probes.iter().try_for_each(|probe| probe.check(&url, &stood))?;
+            let verification = crate::command::Runlog::at(&url).json(&["verify"])?.exits(0)?;
+            ensure!(verification.json()?["equal"] == true, "verify: {}", verification.stdout);
+            found = Some((calls.len(), effects));
+        }
+        let (calls, effects) = found.context("a server")?;
+        let count = |what: &str| lists.values().flatten().filter(|line| line["what"] == what).count();
+        let mut met = BTreeMap::new();
+        for line in lists.values().flatten().filter(|line| line["what"] == "met") {
+            *met.entry(line["class"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
+        }
+        let probed: usize = probes.iter().map(|probe| probe.count()).sum();
+        let listed = lists.values().flatten().filter(|line| line["position"].is_object()).count();
+        Ok(Report {
+            kills: self.kills.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            acknowledged: probed + listed,
+            answers: count("answer"),
+            calls,
+            effects,
+            met,
+            lasted: begun.elapsed(),
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:<10} {:<24} {:>5}", "KILLED", "AT", "TIMES")?;
+        for ((who, point), times) in &self.kills {
+            writeln!(f, "{who:<10} {point:<24} {times:>5}")?;
+        }
+        let kills: usize = self.kills.values().sum();
+        let Self { acknowledged, answers, calls, effects, met, lasted, .. } = self;
+        write!(
+            f,
+            "{kills} kills in {} s: {acknowledged} acknowledged records and {answers} answers, all found; {effects} effects \
+             of {calls} calls agree with the journal, none without a key happened twice; pending when a run was taken over: \
+             {met:?}; both servers verify equal",
+            lasted.as_secs()
+        )
+    }
+}

@@ -1,0 +1,72 @@
+//! A process that is driven by lines and killed.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{self, Receiver},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
+
+/// The process. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    said: Receiver<String>,
+}
+
+impl Process {
+    /// Starts a program that cargo built beside this one.
+    pub(super) fn start(program: &str, arguments: &[String], stderr: std::fs::File) -> anyhow::Result<Self> {
+        let own = std::env::current_exe()?;
+        // A command is in TARGET/PROFILE, a test in its deps.
+        let beside = own.ancestors().skip(1).take(2).map(|folder| folder.join(program)).find(|path| path.is_file());
+        let program = beside.with_context(|| format!("{program} is not beside {}", own.display()))?;
+        let mut command = Command::new(&program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        let mut child = command.spawn().with_context(|| format!("{} does not start", program.display()))?;
+        let stdin = child.stdin.take().context("stdin is piped")?;
+        let stdout = BufReader::new(child.stdout.take().context("stdout is piped")?);
+        let (send, said) = mpsc::channel();
+        thread::spawn(move || stdout.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        Ok(Self { child, stdin, said })
+    }
+
+    pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
+        writeln!(self.stdin, "{line}").context("the process has ended")
+    }
+
+    /// The next line that it says, if it says one in time.
+    pub(super) fn said(&self, wait: Duration) -> anyhow::Result<Value> {
+        let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process says nothing: {error}"))?;
+        serde_json::from_str(&line).with_context(|| line)
+    }
+
+    /// SIGKILL; returns when it is gone. Fails if it had ended before.
+    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            bail!("the process had ended before: {status}");
+        }
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it exits with status 0.
+    pub(super) fn wait_for_exit(mut self, wait: Duration) -> anyhow::Result<()> {
+        let code = crate::command::ended(&mut self.child, wait)?;
+        anyhow::ensure!(code == Some(0), "the process exited with {code:?}");
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

@@ -12,6 +12,7 @@ mod ask;
 mod decide;
 mod run;
 mod schema;
+mod token;
 
 pub(crate) use ask::{
     Anomalies, Checkpoint, DeadLetter, DeadLetterAction, DeadLetterList, DeadLetterShow, Doctor, Effects,
@@ -20,6 +21,7 @@ pub(crate) use ask::{
 pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
 pub(crate) use run::{Completions, Conformance, Demo, DemoAgent, DemoDesk, Import, Man, Publish, Serve};
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
+pub(crate) use token::{Token, TokenAction, TokenCreate, TokenRevoke, TokensArg};
 
 /// A replayable journal of agent runs
 #[derive(Debug, Parser)]
@@ -54,9 +56,9 @@ fn after_long_help() -> String {
 /// The file of `--config`, as `runlog --help` explains it.
 const CONFIG_HELP: &str = r#"Config file (--config FILE), JSON. Every member is optional; unknown members are refused by name:
   {
-    "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
+    "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest", "deadline": "10s",
     "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070",
-              "topic": "runlog.journal", "partitions": 16, "log_format": "text"},
+              "topic": "runlog.journal", "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json"},
     "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
                 "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
     "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
@@ -72,6 +74,10 @@ pub(crate) struct Global {
     /// Whether `--server` was typed, rather than taken from the environment.
     #[arg(skip)]
     pub(crate) server_typed: bool,
+    /// File with the token that the server asks for, readable by its owner alone; the token itself may be in RUNLOG_TOKEN
+    /// [default: no token]
+    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_TOKEN_FILE", value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// JSON file with settings; flags and environment variables take precedence. `runlog --help` lists its members
     #[arg(long, help_heading = "Global options", global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -164,6 +170,12 @@ pub(crate) enum Command {
     /// List, show or compare record schemas
     #[command(after_help = "Examples:\n  runlog schema list\n  runlog schema check old.avsc new.avsc")]
     Schema(Schema),
+    /// Make, list or revoke the tokens of `runlog serve --tokens`
+    #[command(after_help = "Examples:\n  runlog token create --tokens tokens.json --principal travel-agent \\\n    \
+                            --scope append,read_meta,read_content --runs 'acme/*' --expires-in 90d\n  \
+                            runlog token list --tokens tokens.json\n  \
+                            runlog token revoke --tokens tokens.json 0a1b2c3d4e5f --yes")]
+    Token(Token),
     /// Print a completion script for a shell
     #[command(after_help = "Example:\n  runlog completions bash > /etc/bash_completion.d/runlog")]
     Completions(Completions),

@@ -39,6 +39,7 @@ mod schema;
 mod serve;
 mod tail;
 mod timeline;
+mod token;
 mod verify;
 
 /// Runs one command.
@@ -57,15 +58,23 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         Command::Completions(args) => return manual::completions(&args),
         Command::Man(args) => return manual::pages(&args),
         Command::Schema(args) => return schema::run(args, &Output::new(cli.global.json, cli.global.quiet)),
+        Command::Token(args) => return token::run(args.action, &Output::new(cli.global.json, cli.global.quiet)),
         _ => {}
     }
     let config = Config::read(cli.global.config.as_deref())?;
     let server = config.server(cli.global.server.as_deref());
+    let token = config.token(cli.global.token_file.as_deref())?;
     if let Command::Conformance(args) = cli.command {
         let named = cli.global.server_typed;
-        return conformance::run(&args, &server, named, &Output::new(cli.global.json, cli.global.quiet));
+        return conformance::run(
+            &args,
+            &server,
+            named,
+            token.as_ref(),
+            &Output::new(cli.global.json, cli.global.quiet),
+        );
     }
-    let client = Client::new(&server)?;
+    let client = Client::new(&server, token.as_ref())?;
     let output = Output::new(cli.global.json, cli.global.quiet);
     let session = Session { client, output, config, verbose: cli.global.verbose };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -102,6 +111,7 @@ async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
         | Command::Conformance(_)
         | Command::Completions(_)
         | Command::Man(_)
-        | Command::Schema(_) => Err(Error::new(ErrorKind::Internal, "this command has no server to ask")),
+        | Command::Schema(_)
+        | Command::Token(_) => Err(Error::new(ErrorKind::Internal, "this command has no server to ask")),
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! ```json
 //! {
-//!   "server": "http://127.0.0.1:7070", "consistency": "latest", "deadline": "10s",
+//!   "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest",
+//!   "deadline": "10s",
 //!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
-//!             "partitions": 16, "log_format": "text"},
+//!             "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json"},
 //!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
 //!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
 //!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
@@ -18,7 +19,7 @@ use crate::{
     logging,
     value::{self, Consistency},
 };
-use runlog_producer::content;
+use runlog_producer::{Token, content};
 use runlog_schemas::answer::ErrorKind;
 use serde::Deserialize;
 use std::{
@@ -38,6 +39,8 @@ const TOPIC: &str = "runlog.journal";
 pub(crate) struct Config {
     /// The server to ask; default `http://127.0.0.1:7070`.
     server: Option<String>,
+    /// File with the token that the server asks for; default none.
+    pub(crate) token_file: Option<PathBuf>,
     /// Freshness of answers; default by query.
     consistency: Option<String>,
     /// Time limit of answers; default by command.
@@ -86,6 +89,10 @@ pub(crate) struct Serve {
     pub(crate) listen: Option<String>,
     /// Names of the server besides localhost and IP addresses; default none.
     pub(crate) allow_hosts: Vec<String>,
+    /// File of tokens; default none, and then whoever reaches the server may do everything.
+    pub(crate) tokens: Option<PathBuf>,
+    /// The audit log; default `DIR/audit.jsonl` with tokens, otherwise none.
+    pub(crate) audit_log: Option<PathBuf>,
     /// As `--insecure-no-tls`; default false.
     pub(crate) insecure_no_tls: bool,
     /// As `--insecure-no-auth`; default false.
@@ -136,6 +143,19 @@ impl Config {
             value::duration(text).map_err(|error| format!("content.deadline: {error}"))?;
         }
         Ok(config)
+    }
+
+    /// The token for the server: flag or environment, then the file, each of which names a file; none if nothing does.
+    pub(crate) fn token(&self, given: Option<&Path>) -> Result<Option<Token>, Error> {
+        let given = given.filter(|given| !given.as_os_str().is_empty());
+        let token = match given {
+            Some(file) => Token::from_file(file).map(Some),
+            None => match (Token::from_env(), &self.token_file) {
+                (Ok(None), Some(file)) => Token::from_file(file).map(Some),
+                (token, _) => token,
+            },
+        };
+        token.map_err(|error| Error::usage(error.to_string()))
     }
 
     /// The server's URL: flag or environment, then the file, then the default.

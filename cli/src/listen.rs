@@ -18,7 +18,7 @@ pub(crate) async fn bind(address: &str) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| unusable(address, &error))
 }
 
-/// What an operator accepted of a server that other machines reach.
+/// What protects a server, or what an operator accepted instead where other machines reach it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
     /// Whoever is on the way can read and change requests.
@@ -27,17 +27,26 @@ pub(crate) struct Accepted {
     pub(crate) no_auth: bool,
 }
 
-/// Refuses to serve where other machines may ask, unless that is accepted: there is neither TLS nor authentication yet.
+/// Refuses to serve where other machines may ask without TLS or without tokens, unless that is accepted.
 ///
 /// Errors: `Usage`.
-pub(crate) fn check(address: SocketAddr, accepted: Accepted) -> Result<(), Error> {
-    if address.ip().is_loopback() || accepted == (Accepted { no_tls: true, no_auth: true }) {
+pub(crate) fn check(address: SocketAddr, accepted: Accepted, asks_for_tokens: bool) -> Result<(), Error> {
+    if address.ip().is_loopback() {
         return Ok(());
     }
-    Err(Error::usage(format!(
-        "other machines reach {address}, and this version has neither TLS nor authentication: listen at a loopback address and \
-         put a proxy before it that has both, or accept it with --insecure-no-tls and --insecure-no-auth"
-    )))
+    if !asks_for_tokens && !accepted.no_auth {
+        return Err(Error::usage(format!(
+            "other machines reach {address}, and whoever does may do everything: ask for tokens with --tokens FILE, listen at a \
+             loopback address, or accept it with --insecure-no-auth"
+        )));
+    }
+    if !accepted.no_tls {
+        return Err(Error::usage(format!(
+            "other machines reach {address}, and this version has no TLS: listen at a loopback address and put a proxy before \
+             it that has, or accept it with --insecure-no-tls"
+        )));
+    }
+    Ok(())
 }
 
 pub(crate) fn unusable(address: &str, error: &io::Error) -> Error {
@@ -78,7 +87,8 @@ mod tests {
 
     #[test]
     fn other_machines_are_served_only_where_both_risks_are_accepted() {
-        let checked = |address: &str, no_tls, no_auth| check(address.parse().unwrap(), Accepted { no_tls, no_auth });
+        let checked =
+            |address: &str, no_tls, no_auth| check(address.parse().unwrap(), Accepted { no_tls, no_auth }, false);
         for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1"] {
             assert!(checked(address, false, false).is_ok(), "{address}");
         }
@@ -87,6 +97,8 @@ mod tests {
                 assert_eq!(checked(address, no_tls, no_auth).unwrap_err().kind(), ErrorKind::Usage, "{address}");
             }
             assert!(checked(address, true, true).is_ok(), "{address}");
+            let with_tokens = |no_tls| check(address.parse().unwrap(), Accepted { no_tls, no_auth: false }, true);
+            assert!(with_tokens(true).is_ok() && with_tokens(false).is_err(), "{address}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! The values of arguments: how each is read, and what is refused.
 
 use crate::Error;
+use runlog_projector::server::auth::token_file::Scope;
 use runlog_schemas::{
     answer::ErrorKind,
     canonical,
@@ -98,6 +99,8 @@ impl fmt::Display for Consistency {
 
 /// The longest time limit that is accepted.
 const DURATION_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest duration of a token.
+const LONG_DURATION_MAX: Duration = Duration::from_secs(3653 * 24 * 60 * 60);
 
 /// A duration with its unit: `500ms`, `10s`, `2m 30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -107,6 +110,24 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err("expected between 1ms and 24h".to_owned());
     }
     Ok(duration)
+}
+
+/// Parses a duration of at least a second and at most ten years.
+pub(crate) fn long_duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("expected a duration with a unit, such as 12h or 90d: {error}"))?;
+    if duration < Duration::from_secs(1) || duration > LONG_DURATION_MAX {
+        return Err("expected between 1s and 10years".to_owned());
+    }
+    Ok(duration)
+}
+
+/// Parses a scope of a token.
+pub(crate) fn scope(text: &str) -> Result<Scope, String> {
+    text.parse().map_err(|_| {
+        let names: Vec<_> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+        format!("expected one of {}", names.join(", "))
+    })
 }
 
 /// The earliest time of interest.

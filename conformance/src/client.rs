@@ -3,6 +3,7 @@
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream::BoxStream};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::{fmt::Display, time::Duration};
 use tokio::{runtime::Runtime, time::timeout};
 
@@ -106,13 +107,28 @@ impl Client {
     ///
     /// Errors: a URL that is none, and a server that does not answer within 10 s.
     pub fn connect(server: &str) -> Result<Self, Error> {
+        Self::connect_as(server, None)
+    }
+
+    /// The same with the value of the `Authorization` header of every request, if the server asks for one.
+    ///
+    /// Errors: those of [`Client::connect`], and `Client` for a value that no header can carry.
+    pub fn connect_as(server: &str, authorization: Option<&str>) -> Result<Self, Error> {
         let invalid = |why: String| Error::Url { url: server.to_owned(), why };
         let url = reqwest::Url::parse(server).map_err(|error| invalid(error.to_string()))?;
         if url.scheme() != "http" || url.query().is_some() || url.fragment().is_some() {
             return Err(invalid("it must start with http:// and have neither query nor fragment".into()));
         }
         // A proxy from the environment would be asked for this machine's own address too.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(FIRST_WAIT).build();
+        let http = reqwest::Client::builder().no_proxy().connect_timeout(FIRST_WAIT);
+        let mut headers = HeaderMap::new();
+        if let Some(authorization) = authorization {
+            let value = HeaderValue::try_from(authorization);
+            let mut value = value.map_err(|_| Error::Client("the token cannot be sent".to_owned()))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        let http = http.default_headers(headers).build();
         let http = http.map_err(|error| Error::Client(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::Client(error.to_string()))?;

@@ -5,6 +5,7 @@ use crate::{
     http_sender::HttpSender,
     metrics::Meter,
     redact::Redaction,
+    token::Token,
 };
 use runlog_content::Store;
 use runlog_log::Log;
@@ -69,6 +70,8 @@ pub struct Config {
     /// The store for payloads that are too large for a record; the server must read from the same store. Default none: `local:`
     /// uses its folder's `content/`, `http:` leaves it to the server, and with `kafka:` such a record is `TooLarge`.
     pub content: Option<runlog_content::Config>,
+    /// The token that the server asks for. Default: that of the environment, see [`Token::from_env`].
+    pub token: Option<Token>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
     /// How long the gate waits for its intent to be read back as applied. After that the effect does not run. Default 10 s.
@@ -189,6 +192,7 @@ impl Config {
             agent_id: agent_id.into(),
             claimed_by: format!("process {}", std::process::id()),
             content: None,
+            token: None,
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             calls_max: 256,

@@ -159,7 +159,8 @@ impl From<Problem> for Error {
             | ErrorKind::Invalid
             | ErrorKind::TooLarge
             | ErrorKind::NotFound
-            | ErrorKind::Forbidden => Action::FixTheInput,
+            | ErrorKind::Forbidden
+            | ErrorKind::Unauthenticated => Action::FixTheInput,
         };
         let subject = Box::new(problem.subject());
         Self { subject, ..Self::new(problem.kind, action, problem.detail) }

@@ -39,6 +39,7 @@ mod read;
 mod redact;
 mod run;
 mod session;
+mod token;
 mod tool_call;
 mod transport;
 mod writer;
@@ -58,6 +59,7 @@ pub use runlog_schemas::{
     subject::Subject,
 };
 pub use session::{OpenOptions, checkpoint::LoopState, reopen::Reopened};
+pub use token::Token;
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};
 pub use transport::request::RecordFilter;
 pub use writer::{RecordMetadata, Writer};

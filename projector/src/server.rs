@@ -5,12 +5,16 @@
 
 use crate::index::{
     Consistency, Error, Projector,
-    query::{LIMIT, LIMIT_MAX, TopicPartition},
+    as_of::RunRows,
+    query::{LIMIT, LIMIT_MAX, TopicPartition, timeline::Show},
+    store::Store,
 };
 use access::AllowedHosts;
+use audit::{Action, Audit};
+use auth::{Access, Authentication, Caller, token_file::Scope};
 use axum::{
     Extension, Json, Router,
-    extract::{Query, Request, State},
+    extract::{Query, Request},
     handler::Handler,
     http::{HeaderValue, Method, StatusCode, Uri, header},
     middleware,
@@ -40,6 +44,8 @@ use tokio::sync::Semaphore;
 
 pub mod access;
 mod append;
+pub mod audit;
+pub mod auth;
 mod body;
 mod changes;
 mod connections;
@@ -70,9 +76,28 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
-/// What every handler has: the projector, room, the shutdown, and metrics.
+/// What every handler has: the projector, room, the shutdown, metrics, on whose behalf it answers, and the options. As an extractor it is
+/// that of the request's caller; the router's own is nobody's.
 #[derive(Clone, Debug)]
-pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>);
+pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
+
+/// How a server lets requests in. Default: as on a machine that nobody else uses.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Names of this server.
+    pub hosts: AllowedHosts,
+    /// The tokens that are taken. Default none: whoever reaches the server may do everything.
+    pub authentication: Option<Arc<Authentication>>,
+    /// Where it is written down what operators do, and which content is read unmasked. Default: nowhere.
+    pub audit: Option<Arc<Audit>>,
+}
+
+impl From<AllowedHosts> for Options {
+    fn from(hosts: AllowedHosts) -> Self {
+        Self { hosts, ..Self::default() }
+    }
+}
 
 /// Room for what takes memory.
 #[derive(Debug)]
@@ -97,54 +122,70 @@ impl Room {
 struct Route {
     method: &'static str,
     path: &'static str,
+    /// What a caller needs.
+    access: Access,
     handler: MethodRouter<App>,
     /// The names of the query parameters that the handler takes.
     query: fn() -> Vec<String>,
 }
 
 impl Route {
-    fn get<T: Extracts + 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
-        Self { method: "get", path, handler: get(handler), query: T::query }
+    fn get<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
+        Self { method: "get", path, access, handler: get(handler), query: T::query }
     }
 
-    fn post<T: Extracts + 'static>(path: &'static str, handler: impl Handler<T, App>) -> Self {
-        Self { method: "post", path, handler: post(handler), query: T::query }
+    fn post<T: Extracts + 'static>(path: &'static str, access: Access, handler: impl Handler<T, App>) -> Self {
+        Self { method: "post", path, access, handler: post(handler), query: T::query }
+    }
+
+    /// The handler, behind the access that it needs.
+    fn guarded(self) -> MethodRouter<App> {
+        let access = self.access;
+        self.handler.layer(middleware::from_fn(move |request: Request, next: middleware::Next| {
+            auth::permit(access, request, next)
+        }))
     }
 }
 
+/// Whoever runs the server, and whoever audits it.
+const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
+
+/// All that is served, and what each needs of a caller.
 fn routes() -> Vec<Route> {
+    use Access::{AllRuns, Known, NewRun, Open, Run};
+    use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
     vec![
-        Route::get("/v1/journal", journal),
-        Route::get("/v1/runs", run_list::list),
-        Route::get("/v1/runs/{run}", runs::one),
-        Route::get("/v1/runs/{run}/records", runs::records),
-        Route::post("/v1/runs/{run}/records", runs::append),
-        Route::post("/v1/runs/{run}/claims", runs::claim),
-        Route::get("/v1/runs/{run}/lookup", runs::lookup),
-        Route::get("/v1/runs/{run}/calls/{id}", runs::call),
-        Route::get("/v1/runs/{run}/checkpoints/latest", runs::checkpoint),
-        Route::get("/v1/runs/{run}/recovery", runs::recovery),
-        Route::get("/v1/runs/{run}/outcome", runs::outcome),
-        Route::get("/v1/runs/{run}/tail", tail::one),
-        Route::get("/v1/runs/{run}/standing/{list}", standing::one),
-        Route::get("/v1/runs/{run}/facts", facts::list),
-        Route::post("/v1/runs/{run}/effects/{id}/resolution", runs::resolve),
-        Route::get("/v1/indices/{index}/changes", changes::of_index),
-        Route::get("/v1/tail", tail::every),
-        Route::get("/v1/events", events::list),
-        Route::get("/v1/effects", fleet::effects),
-        Route::get("/v1/anomalies", fleet::anomalies),
-        Route::get("/v1/dead-letters", fleet::dead_letters),
-        Route::get("/v1/dead-letters/{at}", fleet::dead_letter),
-        Route::post("/v1/skips", skips::append),
-        Route::get("/v1/horizons", horizons::list),
-        Route::post("/v1/horizons", horizons::append),
-        Route::post("/v1/verify", fleet::verify),
-        Route::get("/v1/doctor", health::doctor),
-        Route::get("/healthz", || async { "ok\n" }),
-        Route::get("/readyz", health::ready),
-        Route::get("/metrics", metrics::scrape),
-        Route::get("/openapi.json", openapi::document),
+        Route::get("/v1/journal", Known, journal),
+        Route::get("/v1/runs", Run(ReadMeta), run_list::list),
+        Route::get("/v1/runs/{run}", Run(ReadMeta), runs::one),
+        Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
+        Route::post("/v1/runs/{run}/records", NewRun(Append), runs::append),
+        Route::post("/v1/runs/{run}/claims", NewRun(Append), runs::claim),
+        Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
+        Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
+        Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), runs::checkpoint),
+        Route::get("/v1/runs/{run}/recovery", Run(ReadContent), runs::recovery),
+        Route::get("/v1/runs/{run}/outcome", Run(ReadMeta), runs::outcome),
+        Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::one),
+        Route::get("/v1/runs/{run}/standing/{list}", Run(ReadMeta), standing::one),
+        Route::get("/v1/runs/{run}/facts", Run(ReadContent), facts::list),
+        Route::post("/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), runs::resolve),
+        Route::get("/v1/indices/{index}/changes", Run(ReadContent), changes::of_index),
+        Route::get("/v1/tail", Run(ReadMeta), tail::every),
+        Route::get("/v1/events", Run(ReadMeta), events::list),
+        Route::get("/v1/effects", Run(ReadMeta), fleet::effects),
+        Route::get("/v1/anomalies", Run(ReadMeta), fleet::anomalies),
+        Route::get("/v1/dead-letters", AllRuns(WATCH), fleet::dead_letters),
+        Route::get("/v1/dead-letters/{at}", AllRuns(&[Operate]), fleet::dead_letter),
+        Route::post("/v1/skips", AllRuns(&[Operate]), skips::append),
+        Route::get("/v1/horizons", AllRuns(WATCH), horizons::list),
+        Route::post("/v1/horizons", AllRuns(&[Operate]), horizons::append),
+        Route::post("/v1/verify", AllRuns(WATCH), fleet::verify),
+        Route::get("/v1/doctor", AllRuns(WATCH), health::doctor),
+        Route::get("/healthz", Open, || async { "ok\n" }),
+        Route::get("/readyz", Known, health::ready),
+        Route::get("/metrics", AllRuns(WATCH), metrics::scrape),
+        Route::get("/openapi.json", Known, openapi::document),
     ]
 }
 
@@ -156,13 +197,16 @@ pub fn operations() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The routes over `projector`, without a socket: a tower service, for a test or a simulation that calls it itself. It
 /// never shuts down; to drop the future of an answer is what a client does that disconnects.
 pub fn router(projector: Arc<Projector>) -> Router {
-    router_until(projector, AllowedHosts::default(), Shutdown::new(Duration::ZERO).1)
+    router_until(projector, Options::default(), Shutdown::new(Duration::ZERO).1)
 }
 
-/// The routes over `projector`, which answer in time once `shutdown` begins. A request for another host than `hosts` is refused.
-fn router_until(projector: Arc<Projector>, hosts: AllowedHosts, shutdown: Shutdown) -> Router {
-    let app = App(projector, Arc::new(Room::new()), shutdown, Arc::new(Metrics::new()));
-    let add = |router: Router<App>, route: Route| router.route(route.path, route.handler);
+/// The routes over `projector`, which answer in time once `shutdown` begins, for whoever `options` lets in.
+fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Router {
+    let hosts = options.hosts.clone();
+    let options = Arc::new(options);
+    let room = Arc::new(Room::new());
+    let app = App(projector, room, shutdown, Arc::new(Metrics::new()), Caller::Nobody, options.clone());
+    let add = |router: Router<App>, route: Route| router.route(route.path, route.guarded());
     let router = routes().into_iter().fold(Router::new(), add);
     router
         .fallback(unknown)
@@ -171,6 +215,7 @@ fn router_until(projector: Arc<Projector>, hosts: AllowedHosts, shutdown: Shutdo
         .layer(middleware::from_fn(legible))
         .layer(middleware::from_fn_with_state(app.1.clone(), requests::admit))
         .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
+        .layer(middleware::from_fn_with_state(options, auth::authenticate))
         .layer(middleware::from_fn_with_state(hosts, access::guard))
         .layer(middleware::map_response(requests::not_stored))
         .layer(middleware::from_fn_with_state(app.clone(), requests::observe))
@@ -326,6 +371,33 @@ impl App {
         Ok(partition)
     }
 
+    /// Why the tokens are not those that their file has now.
+    fn tokens_failure(&self) -> Option<String> {
+        self.5.authentication.as_ref()?.failure()
+    }
+
+    /// On whose behalf this answers.
+    fn caller(&self) -> &Caller {
+        &self.4
+    }
+
+    /// The rows of a run as it is: none if the caller may not see it, as of a run that does not exist.
+    fn rows<'s>(&self, store: &'s Store, run_id: RunId<&str>) -> RunRows<'s> {
+        if self.caller().sees(run_id) { RunRows::Live(store.view()) } else { RunRows::Absent }
+    }
+
+    /// How records are shown, of a run or of all. That content is shown unmasked is audited.
+    ///
+    /// Errors: `Forbidden` for content that the caller may not read; those of the audit log.
+    async fn show(&self, raw: bool, whole: bool, run_id: Option<RunId<&str>>) -> Result<Show, Error> {
+        if raw || whole {
+            self.caller().require(Scope::ReadContent)?;
+            self.audit(Action::ReadContent, run_id, json!({ "what": "records" })).await?;
+            return Ok(if whole { Show::Whole } else { Show::Raw });
+        }
+        Ok(if self.caller().has(Scope::ReadContent) { Show::Masked } else { Show::Hidden })
+    }
+
     pub(crate) fn place(&self, partition: PartitionId) -> TopicPartition<'_> {
         TopicPartition { topic: self.0.log().topic(), partition }
     }
@@ -343,7 +415,7 @@ impl App {
     }
 }
 
-async fn journal(State(app): State<App>, _: Query<Nothing>) -> Json<Journal> {
+async fn journal(app: App, _: Query<Nothing>) -> Json<Journal> {
     let journal = app.0.journal();
     let written = schema::lowest();
     let schema_ids = match app.0.shared.config.schemas.framing(written) {
@@ -392,14 +464,22 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
 }
 
 /// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
-/// their answer. A request whose host is none of `hosts` is refused.
+/// their answer.
 pub async fn serve(
     listener: tokio::net::TcpListener,
     projector: Arc<Projector>,
-    hosts: AllowedHosts,
+    options: impl Into<Options>,
     end: impl Future<Output = ()> + Send + 'static,
     grace: Duration,
 ) {
+    let options = options.into();
+    let authentication = options.authentication.clone();
+    let follow = async {
+        if let Some(authentication) = authentication {
+            authentication.follow().await;
+        }
+        std::future::pending().await
+    };
     let (begin, shutdown) = Shutdown::new(grace);
     let ending = shutdown.clone();
     let signal = async move {
@@ -407,7 +487,8 @@ pub async fn serve(
         begin.send(true).ok();
     };
     tokio::select! {
-        () = connections::serve(listener, router_until(projector, hosts, shutdown), signal) => {}
+        () = connections::serve(listener, router_until(projector, options, shutdown), signal) => {}
+        () = follow => {}
         // A client that does not read its answer must not delay the end.
         () = ending.over() => {}
     }

@@ -5,7 +5,7 @@ use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{
     Projector, open,
-    server::{access::AllowedHosts, serve},
+    server::{Options, access::AllowedHosts, audit::Audit, auth::Authentication, serve},
 };
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -43,6 +43,10 @@ pub(crate) struct Settings {
     pub(crate) listen: String,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) accepted: listen::Accepted,
+    /// The file of tokens.
+    pub(crate) tokens: Option<PathBuf>,
+    /// The audit log.
+    pub(crate) audit_log: Option<PathBuf>,
     pub(crate) topic: String,
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
@@ -74,6 +78,8 @@ impl Settings {
         };
         let data = args.data.or(file.data);
         let data = data.ok_or_else(|| Error::usage("name the folder for the indices with --data DIR"))?;
+        let tokens = args.tokens.or(file.tokens);
+        let beside_data = tokens.as_ref().map(|_| data.join(data_folder::AUDIT_LOG));
         let kept = data.join("registry");
         Ok(Self {
             log,
@@ -85,6 +91,8 @@ impl Settings {
                 no_tls: args.insecure_no_tls || file.insecure_no_tls,
                 no_auth: args.insecure_no_auth || file.insecure_no_auth,
             },
+            audit_log: args.audit_log.or(file.audit_log).or(beside_data),
+            tokens,
             topic,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
@@ -103,6 +111,8 @@ fn file_url(folder: &str) -> String {
 pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
     let settings = Settings::new(args, brokers, config)?;
+    // Nobody else on this machine has a use for what a server writes.
+    rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
     limits::raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
@@ -144,8 +154,8 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // First, since an address that is taken is the mistake that is made most.
     let listener = listen::bind(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
-    listen::check(address, settings.accepted)?;
-    let hosts = AllowedHosts::new(settings.allowed_hosts.iter().cloned());
+    listen::check(address, settings.accepted, settings.tokens.is_some())?;
+    let options = options(&settings)?;
     let data = settings.data.clone();
     let projector = Arc::new(projector(settings).await?);
     let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
@@ -157,7 +167,7 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    serve(listener, Arc::clone(&projector), hosts, end, GRACE).await;
+    serve(listener, Arc::clone(&projector), options, end, GRACE).await;
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
@@ -170,6 +180,23 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
         closed.map_err(|error| Error::new(ErrorKind::Internal, "the projector did not shut down").because(error))?;
     tracing::info!(records, "stopped: the indices are committed up to here, the log is closed");
     Ok(())
+}
+
+/// Whom the server lets in.
+fn options(settings: &Settings) -> Result<Options, Error> {
+    let mut options = Options::from(AllowedHosts::new(settings.allowed_hosts.iter().cloned()));
+    if let Some(tokens) = &settings.tokens {
+        let opened = Authentication::open(tokens, crate::now_millis);
+        let opened = opened.map_err(|error| Error::new(ErrorKind::Invalid, "cannot use the tokens").because(error))?;
+        options.authentication = Some(opened);
+    }
+    if let Some(audit_log) = &settings.audit_log {
+        let named = audit_log.display();
+        options.audit = Some(Audit::open(audit_log, crate::now_millis).map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("cannot use the audit log {named}")).because(error)
+        })?);
+    }
+    Ok(options)
 }
 
 /// The projector over the log that was named.

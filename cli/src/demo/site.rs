@@ -26,7 +26,7 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(seed: u64, url: String, desk: Desk) -> Result<Self, Error> {
-        Ok(Self { seed, client: Client::new(&url)?, url, desk })
+        Ok(Self { seed, client: Client::new(&url, None)?, url, desk })
     }
 
     /// Starts an agent in a process of its own.

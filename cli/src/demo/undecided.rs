@@ -32,7 +32,7 @@ pub(super) async fn leave(url: &str) -> Result<Undecided, Error> {
         ),
     ]);
     let target = Target::run(LEFT.run_id).path("/records");
-    let outcomes: Vec<Outcome> = Client::new(url)?.post(target, records.to_string(), WAIT).await?;
+    let outcomes: Vec<Outcome> = Client::new(url, None)?.post(target, records.to_string(), WAIT).await?;
     match outcomes.iter().find(|outcome| Answer::of(outcome) != Answer::Yes) {
         None => Ok(LEFT),
         Some(refused) => {

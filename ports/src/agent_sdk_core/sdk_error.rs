@@ -19,7 +19,7 @@ pub(super) fn sdk_error(error: &Error, unknown: bool) -> AgentError {
         ErrorKind::MissingContent | ErrorKind::NotFound => {
             (AgentErrorKind::RecoveryRepairNeeded, RetryClassification::RepairNeeded)
         }
-        ErrorKind::TooLarge | ErrorKind::PartitionStopped | ErrorKind::Forbidden => {
+        ErrorKind::TooLarge | ErrorKind::PartitionStopped | ErrorKind::Forbidden | ErrorKind::Unauthenticated => {
             (AgentErrorKind::HostConfigurationNeeded, RetryClassification::HostConfigurationNeeded)
         }
         ErrorKind::ReconcileRequired | ErrorKind::Internal => {

@@ -201,6 +201,8 @@ pub enum RunRows<'a> {
     Live(View<'a>),
     /// The run as of an offset.
     AsOf(RunAsOf),
+    /// No rows: the run does not exist for whoever asks.
+    Absent,
 }
 
 impl Rows for RunRows<'_> {
@@ -208,6 +210,7 @@ impl Rows for RunRows<'_> {
         match self {
             Self::Live(view) => view.row(key),
             Self::AsOf(past) => past.rows.row(key),
+            Self::Absent => Ok(None),
         }
     }
 
@@ -221,6 +224,7 @@ impl Rows for RunRows<'_> {
         match self {
             Self::Live(view) => view.scan(prefix, start, direction, visit),
             Self::AsOf(past) => past.rows.scan(prefix, start, direction, visit),
+            Self::Absent => Ok(()),
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod recovery;
 pub mod runs;
 pub mod standing;
 pub mod timeline;
+pub mod visible;
 
 /// Rows of a page by default.
 pub const LIMIT: usize = 100;
@@ -189,7 +190,8 @@ pub fn record<R: Rows>(
 }
 
 /// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
-/// item, or into none. Returns the next page's cursor, if any.
+/// item, or into none. Returns the next page's cursor, if any: the key of the page's last item. So neither a cursor nor
+/// that there is one says anything of rows that `take` leaves out.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows, T>(
@@ -224,18 +226,22 @@ fn page_before<R: Rows, T>(
         if end.is_some_and(|end| key >= end) {
             return Ok(ControlFlow::Break(()));
         }
-        if items.len() == limit {
-            next = Some(std::mem::take(&mut last));
-            return Ok(ControlFlow::Break(()));
-        }
         match take(key, row) {
-            Ok(item) => items.extend(item),
+            Ok(None) => {}
+            // A row that does not decode fails the page that it is on.
+            Ok(Some(_)) | Err(_) if items.len() == limit => {
+                next = Some(std::mem::take(&mut last));
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(Some(item)) => {
+                items.push(item);
+                key.clone_into(&mut last);
+            }
             Err(error) => {
                 failed = Some(error);
                 return Ok(ControlFlow::Break(()));
             }
         }
-        key.clone_into(&mut last);
         Ok(ControlFlow::Continue(()))
     })?;
     failed.map_or(Ok((items, next)), Err)

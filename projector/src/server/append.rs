@@ -20,6 +20,7 @@ use runlog_schemas::{
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
+pub(super) mod attribution;
 mod batch;
 mod of_partition;
 mod renumber;
@@ -29,6 +30,15 @@ const ANSWER_SLACK: Duration = Duration::from_millis(500);
 
 /// Records in one request.
 pub(crate) const RECORDS_MAX: usize = 1024;
+
+/// Where a request to append comes from.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The `traceparent` of whoever asked, which goes with every record as a header.
+    pub traceparent: Option<String>,
+    /// Whoever asked, as authenticated. It is written to decisions and to whatever else names a person.
+    pub principal: Option<String>,
+}
 
 /// What the author of a decision saw of the effect.
 #[derive(Clone, Debug, Default)]
@@ -69,17 +79,17 @@ impl Projector {
         drafts: Vec<Draft>,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
-        self.append_traced(run_id, drafts, None, deadline).await
+        self.append_from(run_id, drafts, Origin::default(), deadline).await
     }
 
-    /// The same with the `traceparent` of whoever asked, which goes with every record as a header.
+    /// The same on behalf of somebody.
     ///
     /// Cancellation: the append goes on in a task of its own, and the run stays locked until the log has answered.
-    pub async fn append_traced(
+    pub async fn append_from(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
-        traceparent: Option<&str>,
+        origin: Origin,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let permit = self.appends.clone().try_acquire_owned().map_err(|_| {
@@ -87,7 +97,6 @@ impl Projector {
             Error::new(ErrorKind::Overloaded, format!("{max} appends are in progress; nothing was appended"))
         })?;
         let (projector, run_id) = (Arc::clone(self), run_id.to_owned());
-        let traceparent = traceparent.map(str::to_owned);
         let late = format!(
             "timed out after {} waiting for the log to acknowledge records of run {run_id}: they may be in the log; send \
              them again with the same record ids",
@@ -95,7 +104,7 @@ impl Projector {
         );
         let append = self.shared.config.executor.spawn(async move {
             let _permit = permit;
-            projector.append_locked(run_id.borrow(), drafts, traceparent.as_deref(), deadline).await
+            projector.append_locked(run_id.borrow(), drafts, origin, deadline).await
         });
         match tokio::time::timeout(deadline.saturating_add(ANSWER_SLACK), append).await {
             Ok(Ok(outcomes)) => outcomes,
@@ -112,7 +121,7 @@ impl Projector {
         self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
-        traceparent: Option<&str>,
+        origin: Origin,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
@@ -125,11 +134,11 @@ impl Projector {
         let left = || deadline.saturating_sub(begun.elapsed());
         if drafts.iter().all(given) {
             let all: Vec<usize> = (0..drafts.len()).collect();
-            let landed = self.append_once(run_id, &drafts, &all, traceparent, left()).await?;
+            let landed = self.append_once(run_id, &drafts, &all, &origin, left()).await?;
             return Ok(landed.into_iter().map(|(_, outcome)| outcome).collect());
         }
         let _guard = self.lock_run(run_id, left()).await?;
-        self.append_numbered(run_id, &drafts, traceparent, left()).await
+        self.append_numbered(run_id, &drafts, &origin, left()).await
     }
 
     /// Numbers some of the drafts by the run as it is, appends them, and waits for their outcomes: of each what was expected,
@@ -139,19 +148,20 @@ impl Projector {
         run_id: RunId<&str>,
         drafts: &Arc<Vec<Draft>>,
         which: &[usize],
-        traceparent: Option<&str>,
+        origin: &Origin,
         deadline: Duration,
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        let (all, some) = (Arc::clone(drafts), which.to_vec());
+        let (all, some, principal) = (Arc::clone(drafts), which.to_vec(), origin.principal.clone());
         let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan(run_id, some.into_iter().filter_map(|index| Some((index, all.get(index)?))))
+            let some = some.into_iter().filter_map(|index| Some((index, all.get(index)?)));
+            projector.plan(run_id, some, principal.as_deref())
         };
         let planned = self.blocking(run_id, plan).await?;
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
         for Planned { mut entry, outcome, wanted } in planned {
             if wanted {
-                entry.headers.extend(headers::trace(traceparent));
+                entry.headers.extend(headers::trace(origin.traceparent.as_deref()));
                 entries.push(entry);
                 ids.push(outcome.record_id.clone());
             }
@@ -193,6 +203,7 @@ impl Projector {
         self: &Arc<Self>,
         run_id: RunId<&str>,
         mut drafts: Vec<Draft>,
+        principal: Option<String>,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         if let Some(store) = self.content() {
@@ -204,7 +215,9 @@ impl Projector {
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
-        let plan = move |projector: &Self, run_id: RunId<&str>| projector.plan(run_id, drafts.iter().enumerate());
+        let plan = move |projector: &Self, run_id: RunId<&str>| {
+            projector.plan(run_id, drafts.iter().enumerate(), principal.as_deref())
+        };
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
     }
@@ -285,17 +298,21 @@ impl Projector {
         self.wait(self.partition_of(run_id), consistency, left).await?;
         let store = self.store(partition);
         let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?.ok_or_else(
-            || {
-                let place = format!("partition {partition}, offset {}", position.offset);
-                Error::new(
-                    ErrorKind::NotFound,
-                    format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str()),
-                )
-                .at(&self.position(partition, position.offset, position.index))
-                .about_record(record_id)
-            },
-        )
+        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?
+            .ok_or_else(|| self.no_record_at(run_id, position, record_id))
+    }
+
+    /// The error where a position has no such record of a run.
+    pub(super) fn no_record_at(
+        &self,
+        run_id: RunId<&str>,
+        position: &Position,
+        record_id: Option<RecordId<&str>>,
+    ) -> Error {
+        let place = format!("partition {}, offset {}", position.partition, position.offset);
+        let message = format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str());
+        let error = Error::new(ErrorKind::NotFound, message);
+        error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
     }
 
     /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
@@ -342,6 +359,7 @@ impl Projector {
         &self,
         run_id: RunId<&str>,
         drafts: impl Iterator<Item = (usize, &'d Draft)>,
+        principal: Option<&str>,
     ) -> Result<Vec<Planned>, Error> {
         let partition = self.partition_of(run_id);
         let store = self.store(partition);
@@ -359,10 +377,13 @@ impl Projector {
                     format!("record {index}: {}", no_revision(run_id, facts.answers.as_ref().map(RecordId::borrow)));
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(draft.record.body.record_id.borrow()));
             }
-            let record = self.number(draft, &row.head, known)?;
+            let mut record = self.number(draft, &row.head, known)?;
             if record.body.facts.principal.is_some() && !known {
                 let message = format!("record {} names a principal; only a server may", record.body.record_id);
                 return Err(Error::new(ErrorKind::Invalid, message).about_record(record.body.record_id.borrow()));
+            }
+            if let Some(principal) = principal {
+                attribution::attribute(&mut record, principal, first.as_ref().map(|first| first.content_hash));
             }
             if record.body.run_id.borrow() != Some(run_id) {
                 let message = format!("record {} names run {}", record.body.record_id, record.body.run_id);
@@ -481,18 +502,13 @@ impl Projector {
         run_id: RunId<&str>,
         resolution: EffectResolution,
         seen: Seen,
+        principal: Option<String>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
-        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
-            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
-            return Err(Error::new(ErrorKind::Usage, message));
-        }
-        let partition = self.partition_of(run_id);
-        self.wait(partition, Consistency::Latest, deadline).await?;
+        let partition = self.ready_to_resolve(run_id, &resolution, deadline).await?;
         let id = resolution.request_record_id.clone();
         let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
-            let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}"));
-            return Err(error.about_record(id.borrow()));
+            return Err(no_effect(run_id, id.borrow()));
         };
         let not_pending = || {
             let message = format!(
@@ -511,7 +527,7 @@ impl Projector {
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
-        let outcome = self.append_made(run_id, record, deadline).await?;
+        let outcome = self.append_made(run_id, record, principal, deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
                 return Err(not_pending());
@@ -524,6 +540,33 @@ impl Projector {
         Ok(outcome)
     }
 
+    /// How [`Self::resolve`] fails for a run without records.
+    pub(super) async fn resolve_of_absent(
+        &self,
+        run_id: RunId<&str>,
+        resolution: &EffectResolution,
+        deadline: Duration,
+    ) -> Error {
+        let ready = self.ready_to_resolve(run_id, resolution, deadline).await;
+        ready.err().unwrap_or_else(|| no_effect(run_id, resolution.request_record_id.borrow()))
+    }
+
+    /// Checks what does not depend on the run, and waits until the run is at `latest`.
+    async fn ready_to_resolve(
+        &self,
+        run_id: RunId<&str>,
+        resolution: &EffectResolution,
+        deadline: Duration,
+    ) -> Result<PartitionId, Error> {
+        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
+            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        Ok(partition)
+    }
+
     async fn append_own(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -531,13 +574,14 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let record_id = RecordId::new((self.shared.config.ids)())?;
-        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), deadline).await
+        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), None, deadline).await
     }
 
     async fn append_made(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         record: JournalRecord,
+        principal: Option<String>,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let draft = Draft {
@@ -549,7 +593,8 @@ impl Projector {
             has_writer_id: false,
             has_timestamp: false,
         };
-        let mut outcomes = self.append(run_id, vec![draft], deadline).await?;
+        let origin = Origin { traceparent: None, principal };
+        let mut outcomes = self.append_from(run_id, vec![draft], origin, deadline).await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }
 }
@@ -566,6 +611,10 @@ struct Planned {
 fn says_what_was_seen(record: &JournalRecord) -> bool {
     let facts = &record.body.facts;
     record.body.record_kind != RecordKind::EffectResolution || facts.revision.is_some() || facts.epoch.is_some()
+}
+
+fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {
+    Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")).about_record(id)
 }
 
 fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {

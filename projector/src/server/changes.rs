@@ -2,7 +2,7 @@
 
 use super::{
     App, Ask,
-    tail::{Source, Told, events, from},
+    tail::{Ends, Source, Told, events, from},
 };
 use crate::index::{
     Error,
@@ -16,7 +16,7 @@ use crate::index::{
     store::{Index, horizons::Horizons},
 };
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, Query},
     http::HeaderMap,
     response::sse::{Event, Sse},
 };
@@ -72,7 +72,7 @@ impl Told for Change {
 /// Sends what an index came through, then what it comes through, or ends there with `until_end`. Resuming at a cursor neither
 /// repeats nor leaves out a change.
 pub(super) async fn of_index(
-    State(app): State<App>,
+    app: App,
     Path(name): Path<String>,
     Query(query): Query<ChangesQuery>,
     headers: HeaderMap,
@@ -100,8 +100,8 @@ pub(super) async fn of_index(
     };
     let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), CACHE_BYTES);
     let folding = Some(Folding { cursor, deltas });
-    let shutdown = app.2.clone();
-    Ok(events(shutdown, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
+    let ends = Ends::of(&app);
+    Ok(events(ends, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
 
 /// What the log has dropped cannot be told again.
@@ -168,7 +168,9 @@ impl Folding {
             for record in chunk {
                 let delta = self.deltas.of(&view, &skips, record)?;
                 let index = self.cursor.index.byte;
-                let rows = delta.rows.into_iter().filter(|row| row.key.first() == Some(&index));
+                let is_seen = delta.run_id.as_ref().is_some_and(|run_id| app.caller().sees(run_id.borrow()))
+                    || app.caller().visible().is_all();
+                let rows = delta.rows.into_iter().filter(|row| is_seen && row.key.first() == Some(&index));
                 let shows = Shows { place: app.place(partition), horizons: &horizons };
                 ready.extend(self.told(record, delta.run_id.as_ref(), rows.collect(), &skips, shows)?);
             }

@@ -5,10 +5,7 @@ use crate::index::{
     Error,
     query::{self, events::Filter},
 };
-use axum::{
-    Json,
-    extract::{Query, State},
-};
+use axum::{Json, extract::Query};
 use runlog_schemas::{
     answer::{ErrorKind, Events},
     id::RunId,
@@ -83,13 +80,14 @@ impl Terms<'_> {
             related: self.related.map(entity).transpose()?,
             correlation: correlation.transpose()?,
             tag: self.tag.map(str::to_owned),
+            ..Filter::default()
         })
     }
 }
 
 /// A page of events; a query that names a run is at `latest` unless it says otherwise.
-pub(super) async fn list(State(app): State<App>, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
-    let filter = terms!(query).filter(query.run.as_ref())?;
+pub(super) async fn list(app: App, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
+    let filter = Filter { visible: app.caller().visible(), ..terms!(query).filter(query.run.as_ref())? };
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;

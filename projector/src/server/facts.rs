@@ -7,7 +7,7 @@ use crate::index::{
 };
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
 };
 use runlog_schemas::{answer::Facts, id::RunId};
 use schemars::JsonSchema;
@@ -27,7 +27,7 @@ pub(super) struct FactsQuery {
 
 /// A page of facts; without a time those that hold now, by the server's clock.
 pub(super) async fn list(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<FactsQuery>,
 ) -> Result<Json<Facts>, Error> {

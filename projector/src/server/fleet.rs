@@ -1,13 +1,13 @@
 //! Across all runs and partitions.
 
-use super::{App, Ask, Nothing};
+use super::{App, Ask, Nothing, audit::Action, auth::token_file::Scope};
 use crate::index::{
     Consistency, Error,
     query::{self, PartitionCursor, parse_partition_cursor},
 };
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
 };
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Verification},
@@ -16,6 +16,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::time::Instant;
 
 /// Bytes of a dead letter that are shown.
@@ -98,14 +99,15 @@ pub(super) struct EffectsQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn effects(State(app): State<App>, Query(query): Query<EffectsQuery>) -> Result<Json<Effects>, Error> {
+pub(super) async fn effects(app: App, Query(query): Query<EffectsQuery>) -> Result<Json<Effects>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
     app.read(move |app| {
+        let visible = app.caller().visible();
         let (effects, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
-            query::effects::page(&store.view(), place, query.pending, query.unsafe_only, cursor, limit)
+            query::effects::page(&store.view(), place, &visible, (query.pending, query.unsafe_only), cursor, limit)
         })?;
         Ok(Json(Effects { effects, unavailable_partitions, next_cursor }))
     })
@@ -123,17 +125,15 @@ pub(super) struct AnomaliesQuery {
 }
 
 /// A page of anomalies. Those of a run may be in any partition: records in a wrong one are among them.
-pub(super) async fn anomalies(
-    State(app): State<App>,
-    Query(query): Query<AnomaliesQuery>,
-) -> Result<Json<Anomalies>, Error> {
+pub(super) async fn anomalies(app: App, Query(query): Query<AnomaliesQuery>) -> Result<Json<Anomalies>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;
     app.read(move |app| {
+        let visible = app.caller().visible();
         let (anomalies, next_cursor) = app.across(pages, None, |app, partition, cursor, limit| {
             let (store, place) = (app.0.store(partition), app.place(partition));
-            query::anomalies::page(&store.view(), place, query.run.as_ref().map(RunId::borrow), cursor, limit)
+            query::anomalies::page(&store.view(), place, &visible, query.run.as_ref().map(RunId::borrow), cursor, limit)
         })?;
         Ok(Json(Anomalies { anomalies, unavailable_partitions, next_cursor }))
     })
@@ -149,10 +149,7 @@ pub(super) struct DeadLettersQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn dead_letters(
-    State(app): State<App>,
-    Query(query): Query<DeadLettersQuery>,
-) -> Result<Json<DeadLetters>, Error> {
+pub(super) async fn dead_letters(app: App, Query(query): Query<DeadLettersQuery>) -> Result<Json<DeadLetters>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
@@ -180,7 +177,8 @@ pub(super) struct Shown {
 }
 
 /// One dead letter, with its first bytes from the log.
-pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
+pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json<Shown>, Error> {
+    app.caller().require(Scope::ReadContent)?;
     let usage = || Error::new(ErrorKind::Usage, format!("{at:?} is not PARTITION:OFFSET"));
     let (partition, offset) = at.split_once(':').ok_or_else(usage)?;
     let partition: PartitionId = query::number(partition).ok_or_else(usage)?;
@@ -189,6 +187,7 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
         let message = format!("the journal has no partition {partition}");
         return Err(Error::new(ErrorKind::NotFound, message).in_partition(partition));
     }
+    app.audit(Action::ReadContent, None, json!({ "what": "dead letter", "at": at })).await?;
     app.read(move |app| {
         let store = app.0.store(partition);
         let found = query::dead_letters::one(&store.view(), app.place(partition), offset)?;
@@ -205,7 +204,8 @@ pub(super) async fn dead_letter(State(app): State<App>, Path(at): Path<String>) 
     .await
 }
 
-pub(super) async fn verify(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
+pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
+    app.audit(Action::Verify, None, json!({})).await?;
     let begun = Instant::now();
     let mut verification = app.read(|app| app.0.verify()).await?;
     verification.seconds = begun.elapsed().as_secs_f64();

@@ -9,7 +9,7 @@ use crate::index::{
 };
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::Query,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
@@ -175,7 +175,7 @@ fn fix(partition: PartitionId, stop: &Stop) -> String {
     }
 }
 
-pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
+pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, Error> {
     let (partitions, weaknesses) = join(app.health(), app.weaknesses()).await;
     let (counts, counted) = app.read(|app| Ok(app.counted())).await?;
     let (mut findings, mut without_end) = (Vec::new(), Vec::new());
@@ -192,6 +192,13 @@ pub(super) async fn doctor(State(app): State<App>, _: Query<Nothing>) -> Result<
         }
     }
     findings.extend(unknown_ends(&without_end));
+    if let Some(why) = app.tokens_failure() {
+        findings.push(Finding {
+            severity: Severity::Error.into(),
+            what: format!("the tokens are those of before, since their file cannot be used: {why}"),
+            fix: "correct the file; it is read again every 2 s. To revoke all tokens, leave `tokens` empty".into(),
+        });
+    }
     if app.0.paused() {
         findings.push(Finding {
             severity: Severity::Warning.into(),
@@ -245,7 +252,7 @@ pub(super) struct Readiness {
 
 /// 200 when every partition is caught up or stopped, 503 while one is behind or when all are stopped. Names the stopped
 /// and the lagging.
-pub(super) async fn ready(State(app): State<App>) -> Response {
+pub(super) async fn ready(app: App) -> Response {
     let health = app.health().await;
     let of = |wanted: fn(&PartitionHealth) -> bool| -> Vec<PartitionId> {
         health.iter().filter(|health| wanted(health)).map(|health| health.partition).collect()

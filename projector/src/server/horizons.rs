@@ -1,13 +1,15 @@
 //! Retention horizons of all partitions.
 
-use super::{App, Ask, NOT_BLANK, body::Text, check_attribution, fleet::Pages, parsed};
+use super::{
+    App, Ask, NOT_BLANK, append::attribution, audit::Action, body::Text, check_attribution, fleet::Pages, parsed,
+};
 use crate::index::{
     Error,
     query::{self, parse_time},
 };
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::Query,
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
@@ -17,6 +19,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -29,7 +32,7 @@ pub(super) struct HorizonsQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn list(State(app): State<App>, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Error> {
+pub(super) async fn list(app: App, Query(query): Query<HorizonsQuery>) -> Result<Json<Horizons>, Error> {
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.all_fresh(&ask).await?;
@@ -72,13 +75,10 @@ pub(super) struct AppendQuery {
     deadline_ms: Option<u64>,
 }
 
-pub(super) async fn append(
-    State(app): State<App>,
-    Query(query): Query<AppendQuery>,
-    Text(body): Text,
-) -> Result<Response, Error> {
+pub(super) async fn append(app: App, Query(query): Query<AppendQuery>, Text(body): Text) -> Result<Response, Error> {
     let HorizonBody { partition, family, until, who, why } = parsed(&body, "a retention horizon")?;
     check_attribution("a retention horizon", &who, &why)?;
+    let who = attribution::who(app.caller().principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     let horizon = RetentionHorizon { family, until_millis: parse_time(&until)?, who, why };
     if query.dry_run {
@@ -87,6 +87,9 @@ pub(super) async fn append(
         let plan = app.read(move |app| app.retention_plan(wanted, horizon, deadline)).await?;
         return Ok(Json(plan).into_response());
     }
+    let detail = json!({ "partition": partition, "family": horizon.family, "until": until, "who": horizon.who,
+        "why": horizon.why });
+    app.audit(Action::Retention, None, detail).await?;
     let outcomes = app.0.retain(partition, horizon, deadline).await?;
     Ok(Json(Outcomes { outcomes }).into_response())
 }

@@ -9,7 +9,6 @@ use crate::index::{
     query::counts::{self, Counts},
 };
 use axum::{
-    extract::State,
     http::header,
     response::{IntoResponse, Response},
 };
@@ -61,6 +60,7 @@ pub(super) struct Metrics {
     dead_letters: Gauge,
     rocksdb_memory: Gauges<1>,
     process_memory: Gauge,
+    token_failures: Gauge,
     counts: Mutex<Option<(Instant, Counts)>>,
 }
 
@@ -113,6 +113,7 @@ impl Metrics {
             ),
             rocksdb_memory: add_bytes(all, "runlog_rocksdb_memory", "Memory of RocksDB: block cache, memtables in it"),
             process_memory: add_bytes(all, "process_resident_memory", "Resident memory of the process"),
+            token_failures: add(all, "runlog_tokens_unusable", "1 where the token file cannot be used as it is now"),
             counts: Mutex::default(),
             registry,
         }
@@ -177,7 +178,7 @@ impl App {
 }
 
 /// Answers a scrape. A figure that cannot be had now is absent.
-pub(super) async fn scrape(State(app): State<App>) -> Result<Response, Error> {
+pub(super) async fn scrape(app: App) -> Result<Response, Error> {
     let metrics = app.metrics();
     metrics.ends.clear();
     metrics.lags.clear();
@@ -199,6 +200,7 @@ pub(super) async fn scrape(State(app): State<App>) -> Result<Response, Error> {
         }
         Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
     }
+    metrics.token_failures.set(i64::from(app.tokens_failure().is_some()));
     let (cache, memtables) = app.0.shared.budget.in_use();
     set(&metrics.rocksdb_memory, [("part", "cache".to_owned())], cache as u64);
     set(&metrics.rocksdb_memory, [("part", "memtables".to_owned())], memtables as u64);

@@ -66,13 +66,14 @@ impl App {
         Ok(moment)
     }
 
-    /// Answers from the run's rows as of a moment that [`App::then`] waited for, off the network threads.
+    /// Answers with content from the run's rows as of a moment that [`App::then`] waited for, off the network threads.
     pub(super) async fn answered<T: Send + 'static>(
         &self,
         moment: Moment,
         run_id: RunId,
         answer: impl FnOnce(Asked<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        self.audit_content(run_id.borrow()).await?;
         let read = move |app: &Self| {
             let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
             let rows = moment.rows(app, &store, run_id.borrow())?;
@@ -99,8 +100,11 @@ impl Moment {
 
     /// The rows to ask. As of a position that takes as long as folding the run up to there.
     pub(super) fn rows<'s>(&self, app: &App, store: &'s Store, run_id: RunId<&str>) -> Result<RunRows<'s>, Error> {
+        let offset = match self.as_of {
+            Some(offset) if app.caller().sees(run_id) => offset,
+            _ => return Ok(app.rows(store, run_id)),
+        };
         let view = store.view();
-        let Some(offset) = self.as_of else { return Ok(RunRows::Live(view)) };
         let mut then = RunAsOf::new(run_id.to_owned(), self.partition, app.0.journal().partitions);
         then.fold(&view, offset, Limits { bytes: as_of::BYTES_MAX, until: Some(self.until) })?;
         Ok(RunRows::AsOf(then))

@@ -1,10 +1,10 @@
 //! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
 //! schema, and for each operation requests that a server was sent, with its answers.
 
-use super::{App, Route, body::Text, fleet, health, horizons, routes, runs, skips};
+use super::{App, Route, auth::Access, body::Text, fleet, health, horizons, routes, runs, skips};
 use crate::index::{changes::shown, store::facts::Family};
 use axum::{
-    extract::{Path, Query, Request, State},
+    extract::{Path, Query, Request},
     http::{HeaderMap, header},
     response::{IntoResponse, Response},
 };
@@ -25,7 +25,8 @@ const WRITTEN: &str = concat!(
     include_str!("openapi/info.json"),
     ",\n\"paths\": ",
     include_str!("openapi/paths.json"),
-    ",\n\"components\": {\n\"parameters\": ",
+    ",\n\"security\": [{\"bearer\": []}, {}],\n\"components\": {\n\"securitySchemes\": {\"bearer\": {\"type\": \"http\", ",
+    "\"scheme\": \"bearer\", \"description\": \"Where the server was started with `--tokens`.\"}},\n\"parameters\": ",
     include_str!("openapi/parameters.json"),
     ",\n\"responses\": ",
     include_str!("openapi/responses.json"),
@@ -64,16 +65,31 @@ fn written() -> Value {
         }
     }
     payloads::describe(schemas);
-    for Route { method, path, query, .. } in routes() {
+    for Route { method, path, access, query, .. } in routes() {
         for name in query() {
             take(&mut document, method, path, &name);
         }
+        secure(&mut document["paths"][path][method], access);
     }
     let examples: Vec<Example> = serde_json::from_str(EXAMPLES).expect("the compiled-in examples are JSON");
     for example in examples {
         show(&mut document, example);
     }
     document
+}
+
+/// Says what an operation needs of a caller, where the server asks for tokens.
+fn secure(operation: &mut Value, access: Access) {
+    if access == Access::Open {
+        operation["security"] = json!([]);
+        return;
+    }
+    operation["responses"]["401"] = json!({ "$ref": "#/components/responses/Unauthenticated" });
+    let scopes = access.scopes();
+    if !scopes.is_empty() {
+        operation["responses"]["403"] = json!({ "$ref": "#/components/responses/Forbidden" });
+        operation["x-scopes"] = scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().into();
+    }
 }
 
 /// Adds a request and its answer to the operation.
@@ -140,7 +156,7 @@ impl<Q: JsonSchema> Extracts for Query<Q> {
     }
 }
 
-impl Extracts for State<App> {}
+impl Extracts for App {}
 impl<T> Extracts for Path<T> {}
 impl Extracts for Text {}
 impl Extracts for HeaderMap {}

@@ -2,7 +2,7 @@
 //!
 //! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
 
-use super::{App, REQUESTS_MAX, Room, problem, unescaped};
+use super::{App, REQUESTS_MAX, Room, auth::Principal, problem, unescaped};
 use crate::Error;
 use axum::{
     extract::{MatchedPath, Request, State},
@@ -50,6 +50,7 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     let response = next.run(request).await;
     let (status, spent) = (response.status(), begun.elapsed());
     let kind = response.extensions().get::<ErrorKind>().copied();
+    let principal = response.extensions().get::<Principal>().cloned();
     app.metrics().answered(method.as_str(), matched.as_deref(), status.as_u16(), spent);
     if let Some(kind) = kind.filter(|_| method == Method::POST && matched.as_deref() == Some(APPENDS)) {
         app.metrics().append_failed(kind);
@@ -66,6 +67,7 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
                 // Microseconds are exact in a double.
                 duration_ms = spent.as_micros() as f64 / 1000.0,
                 error = kind.map(ErrorKind::as_str),
+                principal = principal.as_ref().map(|principal| principal.0.as_str()),
                 run = run(&path),
                 "request"
             )

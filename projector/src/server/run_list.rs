@@ -8,10 +8,7 @@ use crate::index::{
         runs::{Filter, NewestFirst},
     },
 };
-use axum::{
-    Json,
-    extract::{Query, State},
-};
+use axum::{Json, extract::Query};
 use runlog_schemas::{
     answer::{ErrorKind, Run, RunStatus, Runs},
     datum::hex,
@@ -76,7 +73,7 @@ fn cursor_of((Reverse(millis), run_id): &NewestFirst) -> String {
     hex(&bytes)
 }
 
-pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
+pub(super) async fn list(app: App, Query(query): Query<ListQuery>) -> Result<Json<Runs>, Error> {
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let limit = limit(query.limit)?;
     let consistency = ask.consistency(Consistency::Eventual)?;
@@ -84,7 +81,13 @@ pub(super) async fn list(State(app): State<App>, Query(query): Query<ListQuery>)
         status.parse::<RunStatus>().map_err(|error| Error::new(ErrorKind::Usage, format!("status {error}")))
     });
     let since_millis = query.since.as_deref().map(parse_time).transpose()?;
-    let filter = Filter { prefix: query.prefix, status: status.transpose()?, since_millis, stuck: query.stuck };
+    let filter = Filter {
+        prefix: query.prefix,
+        status: status.transpose()?,
+        since_millis,
+        stuck: query.stuck,
+        visible: app.caller().visible(),
+    };
     let after = After::parse(query.newest, query.cursor.as_deref())?;
     for partition in PartitionId::all(app.0.journal().partitions) {
         app.0.wait(partition, consistency, ask.deadline()).await?;

@@ -2,7 +2,9 @@
 
 use super::{
     App, Ask, NOT_BLANK, Patience,
-    append::{RECORDS_MAX, Seen},
+    append::{Origin, RECORDS_MAX, Seen},
+    audit::Action,
+    auth::{Caller, token_file::Scope},
     body::Text,
     check_attribution,
     events::terms,
@@ -16,7 +18,7 @@ use crate::index::{
 };
 use axum::{
     Json,
-    extract::{Path, Query, Request, State},
+    extract::{Path, Query, Request},
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
@@ -24,26 +26,24 @@ use runlog_schemas::{
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
-    payload::EffectResolution,
+    payload::{EffectResolution, Payload},
+    record::{JournalRecord, RecordKind},
     trace::TRACEPARENT,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{json as object, value::RawValue};
 use std::num::NonZeroU32;
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
 }
 
-pub(super) async fn one(
-    State(app): State<App>,
-    Path(run_id): Path<RunId>,
-    Query(ask): Query<Ask>,
-) -> Result<Json<Run>, Error> {
+pub(super) async fn one(app: App, Path(run_id): Path<RunId>, Query(ask): Query<Ask>) -> Result<Json<Run>, Error> {
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     let store = app.0.store(partition);
-    let found = query::runs::one(&store.view(), app.place(partition), run_id.borrow(), app.0.log_now())?;
+    let found =
+        query::runs::one(&app.rows(&store, run_id.borrow()), app.place(partition), run_id.borrow(), app.0.log_now())?;
     found.map(Json).ok_or_else(|| no_run(run_id.borrow()))
 }
 
@@ -71,10 +71,6 @@ pub(super) struct RecordsQuery {
 }
 
 impl RecordsQuery {
-    fn show(&self) -> timeline::Show {
-        if self.whole { timeline::Show::Whole } else { timeline::Show::raw(self.raw) }
-    }
-
     /// Which of the run's records; none for all of them.
     fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
         let filter = terms!(self).filter(Some(run_id))?;
@@ -86,11 +82,11 @@ impl RecordsQuery {
 }
 
 pub(super) async fn records(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<RecordsQuery>,
 ) -> Result<Json<Lines>, Error> {
-    let (filter, show) = (query.filter(&run_id)?, query.show());
+    let (filter, show) = (query.filter(&run_id)?, app.show(query.raw, query.whole, Some(run_id.borrow())).await?);
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let at_millis = query.at.as_deref().map(parse_time).transpose()?;
@@ -113,7 +109,7 @@ pub(super) async fn records(
             return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show))
                 .map(Json);
         }
-        let view = store.view();
+        let view = app.rows(&store, run_id.borrow());
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
         let cursor = cursor.as_deref();
         let ask = timeline::Query { limit, show, as_of: moment.as_of };
@@ -145,7 +141,7 @@ pub(super) struct AppendQuery {
 
 /// One record gives one outcome, an array gives an array.
 pub(super) async fn append(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<AppendQuery>,
     request: Request,
@@ -167,6 +163,7 @@ pub(super) async fn append(
     let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
     for (index, text) in texts.iter().enumerate() {
         let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
+        may_append(app.caller(), &draft.record)?;
         if draft.record.body.record_kind.of_partition() {
             let kind = draft.record.body.record_kind.as_str();
             return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
@@ -182,10 +179,18 @@ pub(super) async fn append(
         warnings.push(found);
         drafts.push(draft);
     }
+    let principal = app.caller().principal().map(str::to_owned);
+    if !query.check {
+        for draft in drafts.iter().filter(|draft| is_of_operators(&draft.record)) {
+            let body = &draft.record.body;
+            let detail = object!({ "record_id": body.record_id, "kind": body.record_kind.as_str() });
+            app.audit(Action::Append, Some(run_id.borrow()), detail).await?;
+        }
+    }
     let outcomes = if query.check {
-        app.0.check(run_id.borrow(), drafts, ask.deadline()).await?
+        app.0.check(run_id.borrow(), drafts, principal, ask.deadline()).await?
     } else {
-        app.0.append_traced(run_id.borrow(), drafts, traceparent.as_deref(), ask.deadline()).await?
+        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, principal }, ask.deadline()).await?
     };
     if !query.check {
         app.metrics().appended(&outcomes);
@@ -201,6 +206,43 @@ pub(super) async fn append(
         .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
 }
 
+/// Refuses a record that needs more than the scope `append`.
+///
+/// * A decision is made by whoever may resolve. A writer may say of a call of its own that it was not done: that is what the
+///   gate does with an effect that never started.
+/// * Keys are erased by operators.
+/// * A claim check could name another tenant's content: it is taken from whoever may read that of all runs.
+fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
+    match record.body.record_kind {
+        RecordKind::EffectResolution if !is_own(record) => caller.require(Scope::Resolve)?,
+        RecordKind::Erasure => caller.require(Scope::Operate)?,
+        _ => {}
+    }
+    let members = match &record.payload {
+        Payload::Batch(batch) => batch.records.as_slice(),
+        _ => &[],
+    };
+    let names_content = |record: &JournalRecord| matches!(record.payload, Payload::StoredPayload(_));
+    if names_content(record) || members.iter().any(names_content) {
+        caller.require_content_of_all_runs()?;
+    }
+    members.iter().try_for_each(|record| may_append(caller, record))
+}
+
+/// Whether a decision is that of a writer on an effect of its own that never started.
+fn is_own(record: &JournalRecord) -> bool {
+    record.body.facts.epoch.is_some()
+        && matches!(&record.payload, Payload::EffectResolution(decision) if decision.decision == "not_done")
+}
+
+/// Whether a record decides, takes back or erases something for others.
+fn is_of_operators(record: &JournalRecord) -> bool {
+    match record.body.record_kind {
+        RecordKind::EffectResolution => !is_own(record),
+        kind => matches!(kind, RecordKind::Retraction | RecordKind::Erasure),
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ClaimBody {
@@ -209,7 +251,7 @@ pub(super) struct ClaimBody {
 }
 
 pub(super) async fn claim(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(patience): Query<Patience>,
     Text(body): Text,
@@ -232,7 +274,7 @@ pub(super) struct LookupQuery {
 }
 
 pub(super) async fn lookup(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<LookupQuery>,
 ) -> Result<Json<Lookup>, Error> {
@@ -260,7 +302,7 @@ pub(super) struct CallQuery {
 }
 
 pub(super) async fn call(
-    State(app): State<App>,
+    app: App,
     Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(query): Query<CallQuery>,
 ) -> Result<Json<Lookup>, Error> {
@@ -285,7 +327,7 @@ pub(super) struct CheckpointQuery {
 }
 
 pub(super) async fn checkpoint(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<CheckpointQuery>,
 ) -> Result<Json<Checkpoint>, Error> {
@@ -314,7 +356,7 @@ pub(super) struct RecoveryQuery {
 }
 
 pub(super) async fn recovery(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<RecoveryQuery>,
 ) -> Result<Json<Recovery>, Error> {
@@ -331,7 +373,9 @@ pub(super) async fn recovery(
     if let (None, Some(cursor)) = (&query.as_of, cursor.clone()) {
         // All pages are of one state of the run: where it went on, the next ones are of what it was.
         let (partition, run) = (moment.partition, run_id.clone());
-        let look = move |app: &App| recovery::cursor_offset(&app.0.store(partition).view(), run.borrow(), &cursor);
+        let look = move |app: &App| {
+            recovery::cursor_offset(&app.rows(&app.0.store(partition), run.borrow()), run.borrow(), &cursor)
+        };
         if let Some(offset) = app.read(look).await? {
             moment = app.then(run_id.borrow(), &ask, Some(&format!("{partition}:{offset}"))).await?;
         }
@@ -355,7 +399,7 @@ pub(super) struct OutcomeQuery {
 /// Waits until the position is applied (it is inclusive), and at `latest`, unless asked otherwise, until the run is. Without
 /// a position the record is found by its id.
 pub(super) async fn outcome(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<OutcomeQuery>,
 ) -> Result<Json<ReadBack>, Error> {
@@ -366,6 +410,7 @@ pub(super) async fn outcome(
             return Err(Error::new(ErrorKind::Usage, "an outcome is asked for by a position or a record_id"));
         };
         let found = app.0.landed(run_id.borrow(), record_id, consistency, ask.deadline()).await?;
+        let found = found.filter(|_| app.caller().sees(run_id.borrow()));
         let message = || format!("run {run_id} has no record {record_id}");
         let none = || Error::new(ErrorKind::NotFound, message()).about_record(record_id);
         return found.map(Json).ok_or_else(none);
@@ -384,7 +429,13 @@ pub(super) async fn outcome(
     let offset: Offset = query::number(offset).ok_or_else(usage)?;
     let index: u32 = query::number(index).ok_or_else(usage)?;
     let position = app.0.position(partition, offset, index);
-    app.0.read_back(run_id.borrow(), &position, query.record_id.borrow(), consistency, ask.deadline()).await.map(Json)
+    let record_id = query.record_id.borrow();
+    let found = app.0.read_back(run_id.borrow(), &position, record_id, consistency, ask.deadline()).await?;
+    if app.caller().sees(run_id.borrow()) {
+        Ok(Json(found))
+    } else {
+        Err(app.0.no_record_at(run_id.borrow(), &position, record_id))
+    }
 }
 
 /// An operator's decision on a pending effect.
@@ -419,7 +470,7 @@ pub(super) struct ResolutionBody {
 }
 
 pub(super) async fn resolve(
-    State(app): State<App>,
+    app: App,
     Path((run_id, id)): Path<(RunId, RecordId)>,
     Query(patience): Query<Patience>,
     Text(body): Text,
@@ -437,5 +488,12 @@ pub(super) async fn resolve(
         why: body.why,
     };
     let seen = Seen { revision: body.revision, evidence: body.evidence };
-    app.0.resolve(run_id.borrow(), resolution, seen, patience.deadline()).await.map(Json)
+    if !app.caller().sees(run_id.borrow()) {
+        return Err(app.0.resolve_of_absent(run_id.borrow(), &resolution, patience.deadline()).await);
+    }
+    let principal = app.caller().principal().map(str::to_owned);
+    let detail = object!({ "effect": resolution.request_record_id, "decision": resolution.decision,
+        "revision": seen.revision, "who": resolution.who, "why": resolution.why });
+    app.audit(Action::Resolve, Some(run_id.borrow()), detail).await?;
+    app.0.resolve(run_id.borrow(), resolution, seen, principal, patience.deadline()).await.map(Json)
 }

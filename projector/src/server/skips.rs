@@ -3,11 +3,11 @@
 //! A skip is refused where the record can be read and its partition did not stop there, unless it is forced: every reader
 //! would lose a record, and an effect that it completed would run again.
 
-use super::{App, Ask, DEADLINE, NOT_BLANK, body::Text, check_attribution, parsed};
+use super::{App, Ask, DEADLINE, NOT_BLANK, append::attribution, audit::Action, body::Text, check_attribution, parsed};
 use crate::index::{Error, query};
 use axum::{
     Json,
-    extract::{Query, State},
+    extract::Query,
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
@@ -18,6 +18,7 @@ use runlog_schemas::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::json;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -47,13 +48,10 @@ pub(super) struct SkipBody {
     why: String,
 }
 
-pub(super) async fn append(
-    State(app): State<App>,
-    Query(query): Query<SkipQuery>,
-    Text(body): Text,
-) -> Result<Response, Error> {
+pub(super) async fn append(app: App, Query(query): Query<SkipQuery>, Text(body): Text) -> Result<Response, Error> {
     let SkipBody { partition, offset, who, why } = parsed(&body, "a skip")?;
     check_attribution("a skip", &who, &why)?;
+    let who = attribution::who(app.caller().principal(), who);
     let deadline = Ask { consistency: None, deadline_ms: query.deadline_ms }.deadline();
     app.0.can_skip(partition, offset, deadline).await?;
     let plan = app.read(move |app| app.skip_plan(partition, offset)).await?;
@@ -69,6 +67,8 @@ pub(super) async fn append(
         );
         return Err(Error::new(ErrorKind::Invalid, message).at(&plan.position).about_record(plan.record_id.borrow()));
     }
+    let detail = json!({ "partition": partition, "offset": offset, "force": query.force, "who": who, "why": why });
+    app.audit(Action::Skip, plan.run_id.as_ref().map(|run_id| run_id.borrow()), detail).await?;
     let outcome = app.0.skip(partition, Skip { offset, who, why }, deadline).await?;
     Ok(Json(outcome).into_response())
 }

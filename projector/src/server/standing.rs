@@ -7,7 +7,7 @@ use crate::index::{
 };
 use axum::{
     Json,
-    extract::{Path, Query, State},
+    extract::{Path, Query},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Standings},
@@ -30,7 +30,7 @@ pub(super) struct StandingQuery {
 
 /// A page of `approvals`, `wakes`, `messages`, `write_backs`, `proposals` or `pools`.
 pub(super) async fn one(
-    State(app): State<App>,
+    app: App,
     Path((run_id, list)): Path<(RunId, String)>,
     Query(query): Query<StandingQuery>,
 ) -> Result<Json<Standings>, Error> {
@@ -42,7 +42,8 @@ pub(super) async fn one(
     app.read(move |app| {
         let (store, place) = (app.0.store(partition), app.place(partition));
         let of = (Some(run_id.borrow()), query.ended);
-        let page = query::standing::page(&store.view(), place, index, of, cursor.as_deref(), limit)?;
+        let page =
+            query::standing::page(&app.rows(&store, run_id.borrow()), place, index, of, cursor.as_deref(), limit)?;
         let (found, next) = page;
         let standing = found.into_iter().map(|(_, standing)| standing).collect();
         Ok(Json(Standings { standing, next_cursor: next.map(|key| hex(&key)) }))

@@ -4,13 +4,13 @@ mod all;
 
 pub(super) use all::every;
 
-use super::{App, Ask, Shutdown};
+use super::{App, Ask, Caller, Shutdown};
 use crate::index::{
     Error,
     query::{parse_cursor, timeline},
 };
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Path, Query},
     http::HeaderMap,
     response::sse::{Event, KeepAlive, Sse},
 };
@@ -47,28 +47,28 @@ struct Tail {
     cursor: Option<Vec<u8>>,
     ready: VecDeque<Line>,
     until_end: bool,
-    raw: bool,
+    show: timeline::Show,
 }
 
 /// Sends what is there, then what comes, or ends there with `until_end`. Resuming at a cursor neither repeats nor leaves
 /// out a line.
 pub(super) async fn one(
-    State(app): State<App>,
+    app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let show = app.show(query.raw, false, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let partition = app.fresh(run_id.borrow(), &ask).await?;
     let cursor = match from(&headers, query.from.as_deref()) {
         None | Some("beginning") => None,
-        Some("end") => timeline::end(&app.0.store(partition).view(), run_id.borrow())?,
+        Some("end") => timeline::end(&app.rows(&app.0.store(partition), run_id.borrow()), run_id.borrow())?,
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
-    let shutdown = app.2.clone();
-    let tail =
-        Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, raw: query.raw };
-    Ok(events(shutdown, tail))
+    let ends = Ends::of(&app);
+    let tail = Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, show };
+    Ok(events(ends, tail))
 }
 
 /// Where a stream that goes on starts: a browser that connects again asks the same URL, and says what it had last.
@@ -79,6 +79,13 @@ pub(super) fn from<'a>(headers: &'a HeaderMap, asked: Option<&'a str>) -> Option
 
 fn ending() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is shutting down; resume at the last cursor")
+}
+
+fn revoked() -> Error {
+    Error::new(
+        ErrorKind::Unauthenticated,
+        "this stream's token was revoked, changed or has expired; resume with a valid one",
+    )
 }
 
 /// What an event tells.
@@ -101,19 +108,33 @@ pub(super) trait Source: Send + 'static {
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Item>, Error>> + Send;
 }
 
-/// Each item as an event whose id is its cursor. An error is the last one, as is a shutdown.
-pub(super) fn events(shutdown: Shutdown, source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-    let events = stream::unfold(Some((shutdown, source)), |state| async move {
-        let (shutdown, mut source) = state?;
+/// What ends a stream from outside.
+pub(super) struct Ends {
+    shutdown: Shutdown,
+    caller: Caller,
+}
+
+impl Ends {
+    pub(super) fn of(app: &App) -> Self {
+        Self { shutdown: app.2.clone(), caller: app.caller().clone() }
+    }
+}
+
+/// Each item as an event whose id is its cursor. An error is the last one, as is a shutdown, and the end of what the caller
+/// was allowed.
+pub(super) fn events(ends: Ends, source: impl Source) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = stream::unfold(Some((ends, source)), |state| async move {
+        let (ends, mut source) = state?;
         let next = tokio::select! {
             biased;
-            () = shutdown.begins() => Err(ending()),
+            () = ends.shutdown.begins() => Err(ending()),
+            () = ends.caller.ended() => Err(revoked()),
             next = source.next() => next,
         };
         match next {
             Ok(Some(item)) => {
                 let event = Event::default().id(item.cursor()).json_data(&item);
-                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some((shutdown, source))))
+                Some((Ok(event.unwrap_or_else(|_| Event::default().event("error"))), Some((ends, source))))
             }
             Ok(None) => None,
             Err(error) => {
@@ -150,11 +171,18 @@ impl Source for Tail {
 
 impl Tail {
     async fn fill(&mut self) -> Result<(), Error> {
-        let (partition, run_id, cursor, raw) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.raw);
+        let (partition, run_id, cursor, show) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.show);
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
-            let ask = timeline::Query { limit: PAGE, show: timeline::Show::raw(raw), as_of: None };
-            timeline::page(&store.view(), &contents, app.place(partition), run_id.borrow(), ask, cursor.as_deref())
+            let ask = timeline::Query { limit: PAGE, show, as_of: None };
+            timeline::page(
+                &app.rows(&store, run_id.borrow()),
+                &contents,
+                app.place(partition),
+                run_id.borrow(),
+                ask,
+                cursor.as_deref(),
+            )
         });
         self.ready = page.await?.records.into();
         Ok(())

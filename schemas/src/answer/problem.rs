@@ -61,6 +61,7 @@ crate::symbols! {
         ClaimLost = "claim_lost", Fenced = "fenced", ReconcileRequired = "reconcile_required", TooLarge = "too_large",
         NotFound = "not_found", Unavailable = "unavailable", Internal = "internal", Conflict = "conflict",
         MissingContent = "missing_content", Overloaded = "overloaded", Forbidden = "forbidden",
+        Unauthenticated = "unauthenticated",
     }
 }
 
@@ -69,6 +70,7 @@ impl ErrorKind {
     pub fn http_status(self) -> u16 {
         match self {
             Self::Usage | Self::Invalid => 400,
+            Self::Unauthenticated => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::ClaimLost | Self::Fenced | Self::Conflict | Self::ReconcileRequired | Self::MissingContent => 409,
@@ -83,7 +85,7 @@ impl ErrorKind {
     pub fn exit_code(self) -> u8 {
         match self {
             Self::NotFound => 1,
-            Self::Usage | Self::Forbidden => 2,
+            Self::Usage | Self::Forbidden | Self::Unauthenticated => 2,
             Self::Invalid
             | Self::TooLarge
             | Self::Conflict

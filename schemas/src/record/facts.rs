@@ -67,7 +67,7 @@ pub struct Facts {
     /// On decisions of the run's writer: the only epoch in which it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
-    /// On decisions: who made it, as authenticated. Nothing writes it yet.
+    /// On decisions: who made it, as a server authenticated it. No client may send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
 }

@@ -8,7 +8,7 @@ use runlog_projector::{
         fold::Stop,
         query::{
             self, TopicPartition, anomalies, checkpoint, dead_letters, effects, events, facts, lookup, outcome,
-            recovery, runs, standing, timeline,
+            recovery, runs, standing, timeline, visible::Visible,
         },
         store::{Index, Rows},
     },
@@ -189,7 +189,9 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     fn effects(&self, only_pending: bool, only_unsafe: bool, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| effects::page(rows, place, only_pending, only_unsafe, cursor, limit))?);
+            found.extend(all(|cursor| {
+                effects::page(rows, place, &Visible::default(), (only_pending, only_unsafe), cursor, limit)
+            })?);
         }
         found.into_iter().map(value).collect()
     }
@@ -197,7 +199,7 @@ impl<R: Rows> Answers for InProcess<'_, R> {
     fn anomalies(&self, run_id: Option<RunId<&str>>, limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut found = Vec::new();
         for (rows, place) in self.places() {
-            found.extend(all(|cursor| anomalies::page(rows, place, run_id, cursor, limit))?);
+            found.extend(all(|cursor| anomalies::page(rows, place, &Visible::default(), run_id, cursor, limit))?);
         }
         found.into_iter().map(value).collect()
     }

@@ -323,6 +323,7 @@ fn filter(asked: &EventFilter) -> Filter {
         related: asked.related.as_ref().map(entity),
         correlation: asked.correlation.clone(),
         tag: asked.tag.clone(),
+        ..Filter::default()
     }
 }
 

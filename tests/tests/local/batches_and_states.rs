@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use runlog_projector::{
     Contents,
     index::{
-        query::{self, events::Filter},
+        query::{self, events::Filter, visible::Visible},
         store::{INDICES, Rows, anomalies, dead_letters, deliveries, effects::EffectKind, runs, write_backs},
     },
 };
@@ -166,7 +166,7 @@ fn a_refused_batch_says_which_of_its_records_was_at_fault() -> anyhow::Result<()
         ensure!((found.outcome.as_str(), found.position.index) == ("refused", 1), "{index} {id:?}: {found:?}");
         ensure!(found.reason == Some(Reason::Transition.into()), "{found:?}");
     }
-    let (anomalies, _) = query::anomalies::page(journal.store(), PLACE, Some(run()), None, 9)?;
+    let (anomalies, _) = query::anomalies::page(journal.store(), PLACE, &Visible::default(), Some(run()), None, 9)?;
     ensure!(
         anomalies.len() == 1 && anomalies[0].record_id == "bad" && anomalies[0].position.index == 1,
         "{anomalies:?}"
@@ -239,7 +239,7 @@ fn a_contracts_effect_is_pending_until_its_result_and_keeps_what_is_refused_as_e
         pending[1].tool_name == "file_write" && pending[1].evidence[0].status == EffectStatus::Completed,
         "{pending:?}"
     );
-    let (all, _) = query::effects::page(journal.store(), PLACE, false, false, None, 9)?;
+    let (all, _) = query::effects::page(journal.store(), PLACE, &Visible::default(), (false, false), None, 9)?;
     let statuses: Vec<_> =
         all.iter().map(|effect| (effect.pending.id.as_str(), effect.pending.status.as_str())).collect();
     ensure!(statuses == [("e1", "pending"), ("safe", "pending"), ("e2", "failed")], "{statuses:?}");

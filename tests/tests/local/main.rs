@@ -1,6 +1,7 @@
 //! Claims that need no broker: one module per claim. A module named `foreign_*` needs another language or tool,
 //! `recorded_*` the recorded runs, `disk_*` root, who mounts small disks.
 
+mod access_matrix;
 mod admission;
 mod as_of;
 mod batches_and_states;

@@ -131,6 +131,9 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
             found.extend(members.get("$ref").and_then(Value::as_str).map(str::to_owned));
             let mapping = members.get("mapping").and_then(Value::as_object).into_iter().flat_map(|of| of.values());
             found.extend(mapping.filter_map(Value::as_str).map(str::to_owned));
+            let schemes = members.get("security").and_then(Value::as_array).into_iter().flatten();
+            let names = schemes.filter_map(Value::as_object).flat_map(|scheme| scheme.keys());
+            found.extend(names.map(|name| format!("#/components/securitySchemes/{name}")));
             members.values().for_each(|value| references(value, found));
         }
         Value::Array(items) => items.iter().for_each(|value| references(value, found)),

@@ -9,7 +9,9 @@ use std::{
 };
 
 /// What a server keeps in its folder.
-const OURS: [&str; 5] = ["content", "index", "log", "lock", "registry"];
+const OURS: [&str; 6] = ["content", "index", "log", "lock", "registry", AUDIT_LOG];
+/// The audit log, if no other file is named.
+pub(super) const AUDIT_LOG: &str = "audit.jsonl";
 /// What a file system or an editor may have put there.
 const HARMLESS: [&str; 1] = ["lost+found"];
 

@@ -90,6 +90,6 @@ fn record(key: &[u8], row: &[u8], shows: Shows<'_>) -> Result<Value, Error> {
         "payload_type": body.facts.payload_type,
         "epoch": place.writer_epoch,
         "timestamp": time(place.timestamp_millis),
-        "payload": timeline::shown(&record.payload, body.privacy, shows.place, false)?.to_value(),
+        "payload": timeline::shown(&record.payload, body.privacy, shows.place, timeline::Show::Masked)?.to_value(),
     }))
 }

@@ -1,6 +1,6 @@
 //! Anomalies: refused records.
 
-use super::TopicPartition;
+use super::{TopicPartition, visible::Visible};
 use crate::index::{
     Error,
     store::{
@@ -13,11 +13,12 @@ use runlog_schemas::{
     id::{Offset, RunId},
 };
 
-/// A page of this partition's anomalies, of one run or all, in log order: one seek, a step each (and a get for a
-/// run's).
+/// A page of this partition's anomalies, of one run or all that are visible, in log order: one seek, a step each (and a get
+/// for a run's).
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
+    visible: &Visible,
     run_id: Option<RunId<&str>>,
     cursor: Option<&[u8]>,
     limit: usize,
@@ -26,7 +27,8 @@ pub fn page<R: Rows>(
         None => super::page(rows, &prefix(), cursor, limit, |at, row| {
             let mut parts = Parts::new(at);
             let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Ok(None) };
-            Ok(Some(answer(place, offset, index, store::decode(at, row)?)))
+            let row: AnomalyRow = store::decode(at, row)?;
+            Ok(visible.contains(row.run_id.borrow()).then(|| answer(place, offset, index, row)))
         }),
         Some(run_id) => super::page(rows, &run_prefix(run_id), cursor, limit, |at, _| {
             let mut parts = Parts::new(at);
@@ -34,6 +36,7 @@ pub fn page<R: Rows>(
                 return Ok(None);
             };
             let row: Option<AnomalyRow> = rows.get(&key(offset, index))?;
+            let row = row.filter(|row| visible.contains(row.run_id.borrow()));
             Ok(row.map(|row| answer(place, offset, index, row)))
         }),
     }

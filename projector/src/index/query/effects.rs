@@ -1,6 +1,6 @@
 //! Effects: pending ones may have happened outside the journal.
 
-use super::TopicPartition;
+use super::{TopicPartition, visible::Visible};
 use crate::index::{
     Error,
     store::{
@@ -80,14 +80,14 @@ pub fn status<R: Rows>(
     Ok(None)
 }
 
-/// A page of this partition's effects, pending before ended.
+/// A page of this partition's effects of visible runs, pending before ended.
 ///
 /// Errors: `Usage` for a cursor of another list.
 pub fn page<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
-    only_pending: bool,
-    only_unsafe: bool,
+    visible: &Visible,
+    (only_pending, only_unsafe): (bool, bool),
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Effect>, Option<Vec<u8>>), Error> {
@@ -99,7 +99,12 @@ pub fn page<R: Rows>(
         let cursor = cursor.filter(|_| at == from);
         let (effects, next) = super::page(rows, &prefix(ended), cursor, limit - found.len(), |key, row| {
             let mut parts = Parts::new(key);
-            let (Some(run_id), Some(_), Some(id)) = (parts.id(), parts.u8(), parts.id()) else { return Ok(None) };
+            let (Some(run_id), Some(_), Some(id)) = (parts.id::<RunId>(), parts.u8(), parts.id()) else {
+                return Ok(None);
+            };
+            if !visible.contains(run_id.borrow()) {
+                return Ok(None);
+            }
             let row: EffectRow = store::decode(key, row)?;
             let unsafe_one = class(row.has_key, row.cleared).0 == Class::ReconcileRequired;
             Ok((!only_unsafe || unsafe_one).then(|| answer(place, run_id, id, row, !ended)))

@@ -1,6 +1,6 @@
 //! Events: records, found by their summary for event streams.
 
-use super::TopicPartition;
+use super::{TopicPartition, visible::Visible};
 use crate::index::{
     Error,
     store::{
@@ -37,6 +37,8 @@ pub struct Filter {
     pub correlation: Option<(String, String)>,
     /// A tag.
     pub tag: Option<String>,
+    /// The runs whose events may be seen.
+    pub visible: Visible,
 }
 
 impl Filter {
@@ -44,9 +46,14 @@ impl Filter {
     ///
     /// Errors: `Usage` without any indexed condition.
     fn lists(&self) -> Result<Vec<Key>, Error> {
+        if self.run_id.as_ref().is_some_and(|run_id| !self.visible.contains(run_id.borrow())) {
+            return Ok(Vec::new());
+        }
         if let Some((kind, id)) = &self.subject {
             // An event about its own run has no index row: it is found among that run's records.
-            let own = RunId::new(id.as_str()).ok().filter(|_| *kind == EntityKind::Run);
+            let own = RunId::new(id.as_str())
+                .ok()
+                .filter(|run_id| *kind == EntityKind::Run && self.visible.contains(*run_id));
             let about = events::of_subject(*kind, id);
             return Ok(match (own, &self.run_id) {
                 (Some(own), None) => vec![records_of(own), about],
@@ -158,7 +165,8 @@ fn scan_list<R: Rows, T>(
         }
         *looked_at += 1;
         last = Some(key.to_vec());
-        match record(rows, key, row).and_then(|record| matching(filter, record)) {
+        let read = record(rows, &filter.visible, key, row);
+        match read.and_then(|read| read.map_or(Ok(None), |record| matching(filter, record))) {
             Ok(None) => {}
             Ok(Some(record)) => match make(key, record) {
                 Ok(made) => found.push(made),
@@ -199,23 +207,32 @@ pub(super) fn matches(filter: &Filter, run_id: RunId<&str>, at: (Offset, u32), r
 /// A run, and a record's offset, index and row.
 pub(super) type Found = (RunId, (Offset, u32), RecordRow);
 
-/// The record of a row: a row of the records index, or of the events index, which names run, offset and index.
-fn record<R: Rows>(rows: &R, key: &[u8], row: &[u8]) -> Result<Found, Error> {
+/// The record of a row: a row of the records index, or of the events index, which names run, offset and index. None where
+/// its run is not visible; it is not read then.
+fn record<R: Rows>(rows: &R, visible: &Visible, key: &[u8], row: &[u8]) -> Result<Option<Found>, Error> {
     let damaged = |what| Error::from(store::damaged(key, Malformed { what, at: 0 }));
     let no_place = || damaged("its key names no record");
     if key.first() == Some(&(store::records::INDEX.byte)) {
         let mut parts = Parts::new(key);
-        let (Some(run_id), Some(offset), Some(index)) = (parts.id(), parts.offset(), parts.u32()) else {
+        let (Some(run_id), Some(offset), Some(index)) = (parts.id::<RunId>(), parts.offset(), parts.u32()) else {
             return Err(no_place());
         };
-        return Ok((run_id, (offset, index), store::decode(key, row)?));
+        return if visible.contains(run_id.borrow()) {
+            Ok(Some((run_id, (offset, index), store::decode(key, row)?)))
+        } else {
+            Ok(None)
+        };
     }
     let place = key.len().checked_sub(12).map(|from| &key[from..]).ok_or_else(no_place)?;
     let mut parts = Parts::of(place);
     let (Some(offset), Some(index)) = (parts.offset(), parts.u32()) else { return Err(no_place()) };
     let run_id: RunId = store::decode(key, row)?;
+    if !visible.contains(run_id.borrow()) {
+        return Ok(None);
+    }
     let row: Option<RecordRow> = rows.get(&store::records::key(run_id.borrow(), offset, index))?;
-    row.map(|row| (run_id, (offset, index), row)).ok_or_else(|| damaged("it names a record that is not there"))
+    let row = row.ok_or_else(|| damaged("it names a record that is not there"))?;
+    Ok(Some((run_id, (offset, index), row)))
 }
 
 fn event(

@@ -1,6 +1,6 @@
 //! Runs, by id or newest first.
 
-use super::{TopicPartition, effects, time};
+use super::{TopicPartition, effects, time, visible::Visible};
 use crate::index::{
     Error,
     store::{self, Parts, Rows, runs::RunRow},
@@ -29,19 +29,22 @@ pub struct Filter {
     pub since_millis: Option<i64>,
     /// They are open and have a `reconcile_required` effect.
     pub stuck: bool,
+    /// They may be seen.
+    pub visible: Visible,
 }
 
 impl Filter {
     fn matches<R: Rows>(&self, rows: &R, run_id: RunId<&str>, row: &RunRow) -> Result<bool, Error> {
-        let fits = row.head.records > 0
+        let fits = self.visible.contains(run_id)
+            && row.head.records > 0
             && self.status.is_none_or(|status| row.head.status == status)
             && self.since_millis.is_none_or(|since| row.updated_at_millis >= since);
         Ok(fits && (!self.stuck || (row.head.status == RunStatus::Open && effects::any_unsafe(rows, run_id)?)))
     }
 }
 
-/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek, a step per run read, and for
-/// `stuck` a seek per open run.
+/// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek for each prefix of what is visible,
+/// a step per run read, and for `stuck` a seek per open run.
 pub fn list<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -50,13 +53,27 @@ pub fn list<R: Rows>(
     limit: usize,
     now: i64,
 ) -> Result<Vec<Run>, Error> {
-    let after = after.map(|run_id| store::runs::key(run_id).into_bytes());
-    let (runs, _) = super::page(rows, &store::runs::prefix(&filter.prefix), after.as_deref(), limit, |key, row| {
-        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
-        let row: RunRow = store::decode(key, row)?;
-        let wanted = filter.matches(rows, run_id.borrow(), &row)?;
-        Ok(wanted.then(|| answer(place, run_id, row, now)))
-    })?;
+    let after = after.as_ref().map(|run_id| (run_id.as_str(), store::runs::key(run_id.borrow()).into_bytes()));
+    let mut runs = Vec::new();
+    for prefix in filter.visible.prefixes(&filter.prefix) {
+        let after = match &after {
+            Some((id, key)) if id.starts_with(&prefix) => Some(key.as_slice()),
+            // A page after an id that is beyond them all.
+            Some((id, _)) if *id > prefix.as_str() => continue,
+            _ => None,
+        };
+        let left = limit - runs.len();
+        let (found, _) = super::page(rows, &store::runs::prefix(&prefix), after, left, |key, row| {
+            let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
+            let row: RunRow = store::decode(key, row)?;
+            let wanted = filter.matches(rows, run_id.borrow(), &row)?;
+            Ok(wanted.then(|| answer(place, run_id, row, now)))
+        })?;
+        runs.extend(found);
+        if runs.len() == limit {
+            break;
+        }
+    }
     Ok(runs)
 }
 
@@ -77,12 +94,12 @@ pub fn newest<R: Rows>(
     steps: &mut usize,
 ) -> Result<Vec<(NewestFirst, Run)>, Error> {
     let mut first: BTreeMap<NewestFirst, RunRow> = BTreeMap::new();
-    super::page(rows, &store::runs::prefix(&filter.prefix), None, usize::MAX, |key, row| {
+    let mut visit = |key: &[u8], row: &[u8]| -> Result<Option<()>, Error> {
         *steps = steps.checked_sub(1).ok_or_else(|| {
             let message = "too many runs to sort them by time; narrow the list by `prefix`, or list by id";
             Error::new(ErrorKind::Usage, message)
         })?;
-        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None::<()>) };
+        let Some(run_id) = Parts::new(key).id::<RunId>() else { return Ok(None) };
         let row: RunRow = store::decode(key, row)?;
         let at = (Reverse(row.updated_at_millis), run_id);
         let behind = after.is_none_or(|after| at > *after);
@@ -94,7 +111,10 @@ pub fn newest<R: Rows>(
             }
         }
         Ok(None)
-    })?;
+    };
+    for prefix in filter.visible.prefixes(&filter.prefix) {
+        super::page(rows, &store::runs::prefix(&prefix), None, usize::MAX, &mut visit)?;
+    }
     let answered = |(at, row): (NewestFirst, RunRow)| {
         let run = answer(place, at.1.clone(), row, now);
         (at, run)

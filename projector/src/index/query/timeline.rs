@@ -23,6 +23,8 @@ const CONTENT_BYTES_MAX: u64 = 16 << 20;
 /// How much of a record a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
+    /// All content masked.
+    Hidden,
     /// Content masked by its privacy class.
     Masked,
     /// Unmasked content, fetched from the content store if it is there.
@@ -35,6 +37,10 @@ impl Show {
     /// `Raw` or `Masked`.
     pub fn raw(raw: bool) -> Self {
         if raw { Self::Raw } else { Self::Masked }
+    }
+
+    fn is_unmasked(self) -> bool {
+        matches!(self, Self::Raw | Self::Whole)
     }
 }
 
@@ -174,8 +180,8 @@ fn lines(
     let mut found = found.into_iter().peekable();
     while let Some(Found { key, line: cursor, at, bytes, mut record }) = found.next() {
         let mut missing = None;
-        brought += if show == Show::Masked { 0 } else { bytes as u64 };
-        if show != Show::Masked
+        brought += if show.is_unmasked() { bytes as u64 } else { 0 };
+        if show.is_unmasked()
             && let Content::Available(payload) = &record.payload
             && let Payload::StoredPayload(stored) = payload
         {
@@ -185,7 +191,7 @@ fn lines(
                 Err(lost) => missing = Some(lost.missing),
             }
         }
-        let mut line = line(run_id, &record, place, at, hex(&cursor), show != Show::Masked)?;
+        let mut line = line(run_id, &record, place, at, hex(&cursor), show)?;
         let there = show == Show::Whole && missing.is_none() && line.unreadable.is_none();
         line.missing_content = missing;
         line.record = if there { whole(record)? } else { None };
@@ -224,7 +230,7 @@ fn line(
     at: TopicPartition<'_>,
     (offset, index): (Offset, u32),
     cursor: String,
-    raw: bool,
+    show: Show,
 ) -> Result<Line, Error> {
     let place = &record.place;
     Ok(Line {
@@ -239,7 +245,7 @@ fn line(
         payload_type: record.body.facts.payload_type.clone(),
         epoch: place.writer_epoch,
         timestamp: time(place.timestamp_millis),
-        payload: shown(&record.payload, record.body.privacy, at, raw)?,
+        payload: shown(&record.payload, record.body.privacy, at, show)?,
         missing_content: None,
         unreadable: unreadable(&record.payload),
         record: None,
@@ -276,31 +282,35 @@ const CONTENT: [&str; 10] = [
     "bytes",
 ];
 
-/// A record's payload as JSON, masked by its privacy class unless `raw`. Dropped content is replaced by the horizon's
+/// A record's payload as JSON, masked as `show` says. Dropped content is replaced by the horizon's
 /// position, content that nests too deep by the reason.
 pub(crate) fn shown(
     content: &Content<Payload>,
     privacy: PrivacyClass,
     at: TopicPartition<'_>,
-    raw: bool,
+    show: Show,
 ) -> Result<Json, Error> {
     match content {
         Content::Available(content) => match depth::check_payload(content) {
-            Ok(()) => payload(content, privacy, raw),
+            Ok(()) => payload(content, privacy, show),
             Err(deep) => Ok(Json::from(serde_json::json!({ "unreadable": deep.to_string() }))),
         },
         Content::Dropped(by) => Ok(Json::from(serde_json::json!({ "dropped": at.position(*by, 0) }))),
     }
 }
 
-/// The payload as JSON; content is masked unless its privacy class allows it or `raw`.
-fn payload(payload: &Payload, privacy: PrivacyClass, raw: bool) -> Result<Json, Error> {
+/// The payload as JSON, its content masked as `show` says.
+fn payload(payload: &Payload, privacy: PrivacyClass, show: Show) -> Result<Json, Error> {
     let failed = |error: serde_json::Error| {
         Error::new(runlog_schemas::answer::ErrorKind::Internal, "a payload does not serialise").because(error)
     };
     // An unknown class is masked.
-    let hidden = !matches!(privacy, PrivacyClass::Public | PrivacyClass::Internal);
-    if raw || !hidden {
+    let hidden = match show {
+        Show::Raw | Show::Whole => false,
+        Show::Masked => !matches!(privacy, PrivacyClass::Public | PrivacyClass::Internal),
+        Show::Hidden => true,
+    };
+    if !hidden {
         return Json::of(payload).map_err(failed);
     }
     let mut value = serde_json::to_value(payload).map_err(failed)?;

@@ -1,13 +1,13 @@
 //! The timelines of all runs in one stream: each partition's records in its order, partitions as they come.
 
-use super::{super::App, Ask, Source, TailQuery, events, from};
+use super::{super::App, Ask, Ends, Source, TailQuery, events, from};
 use crate::index::{
     Consistency, Error,
     follow::{Cursor, Follower, From},
     query::timeline,
 };
 use axum::{
-    extract::{Query, State},
+    extract::Query,
     http::HeaderMap,
     response::sse::{Event, Sse},
 };
@@ -27,16 +27,17 @@ struct All {
     cursor: Cursor,
     records: VecDeque<Delivery>,
     ready: VecDeque<Line>,
-    raw: bool,
+    show: timeline::Show,
 }
 
 /// Sends what was applied, then what is being applied, or ends there with `until_end`. Resuming at a cursor neither repeats
 /// nor leaves out a line, whatever became of the indices in between.
 pub(in crate::server) async fn every(
-    State(app): State<App>,
+    app: App,
     Query(query): Query<TailQuery>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Error> {
+    let show = app.show(query.raw, false, None).await?;
     let partitions = app.0.journal().partitions;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     for partition in PartitionId::all(partitions) {
@@ -53,8 +54,8 @@ pub(in crate::server) async fn every(
     let follower = Follower::new(&app.0, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
     let (records, ready) = (VecDeque::new(), VecDeque::new());
-    let shutdown = app.2.clone();
-    Ok(events(shutdown, All { app, follower, cursor, records, ready, raw: query.raw }))
+    let ends = Ends::of(&app);
+    Ok(events(ends, All { app, follower, cursor, records, ready, show }))
 }
 
 impl Source for All {
@@ -81,11 +82,11 @@ impl All {
     async fn fill(&mut self) -> Result<(), Error> {
         let count = self.records.len().min(RECORDS);
         let records: Vec<Delivery> = self.records.drain(..count).collect();
-        let (mut cursor, raw) = (self.cursor.clone(), self.raw);
+        let (mut cursor, show) = (self.cursor.clone(), self.show);
         let read = self.app.read(move |app| {
             let mut ready = VecDeque::new();
             for record in &records {
-                let lines = lines(app, record, raw)?;
+                let lines = lines(app, record, show)?;
                 let (count, given) = (lines.len(), cursor.sent(record.partition, record.offset));
                 for (nth, mut line) in lines.into_iter().enumerate().skip(given) {
                     cursor.advance(record, nth + 1, count);
@@ -101,12 +102,13 @@ impl All {
     }
 }
 
-/// What was applied of a record of the log: nothing of one that was refused, cannot be read, or is a partition's.
-fn lines(app: &App, record: &Delivery, raw: bool) -> Result<Vec<Line>, Error> {
+/// What was applied of a record of the log: nothing of one that was refused, cannot be read, is a partition's, or of a run
+/// that the caller may not see.
+fn lines(app: &App, record: &Delivery, show: timeline::Show) -> Result<Vec<Line>, Error> {
     let Ok(framed) = codec::reframe(&record.value, &*app.0.shared.config.schemas) else { return Ok(Vec::new()) };
     let Ok(envelope) = codec::read(&framed) else { return Ok(Vec::new()) };
     let Some(run_id) = envelope.run_id else { return Ok(Vec::new()) };
     let (store, contents) = (app.0.store(record.partition), app.0.contents(CONTENT_WAIT));
-    let (place, show) = (app.place(record.partition), timeline::Show::raw(raw));
-    timeline::at_offset(&store.view(), &contents, place, run_id, record.offset, show)
+    let place = app.place(record.partition);
+    timeline::at_offset(&app.rows(&store, run_id), &contents, place, run_id, record.offset, show)
 }

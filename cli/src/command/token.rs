@@ -1,0 +1,145 @@
+//! `token`: makes, lists and revokes tokens in the file that servers read.
+
+use crate::{
+    Error,
+    args::{TokenAction, TokenCreate, TokenRevoke, TokensArg},
+    command::confirm,
+    exit::Answer,
+    output::Output,
+    text::Cell,
+};
+use runlog_projector::server::auth::token_file::{self, Entry, SECRET_BYTES, TokenFile};
+use runlog_schemas::answer::ErrorKind;
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    fs::{self, File, TryLockError},
+    io,
+    path::Path,
+};
+
+/// An entry as it is listed.
+#[derive(Debug, Serialize)]
+struct Listed<'e> {
+    id: &'e str,
+    #[serde(flatten)]
+    entry: &'e Entry,
+    expired: bool,
+}
+
+pub(super) fn run(action: TokenAction, output: &Output) -> Result<Answer, Error> {
+    match action {
+        TokenAction::Create(args) => create(args, output),
+        TokenAction::List(args) => list(&args, output),
+        TokenAction::Revoke(args) => revoke(&args, output),
+    }
+}
+
+fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
+    let path = &args.file.tokens;
+    let _lock = lock(path)?;
+    let mut file = if path.exists() { TokenFile::read(path).map_err(unusable)? } else { TokenFile::default() };
+    let mut secret = [0; SECRET_BYTES];
+    getrandom::fill(&mut secret).map_err(|error| {
+        Error::new(ErrorKind::Internal, "the system gives no random bytes for a token").because(error.to_string())
+    })?;
+    let (entry, token) = Entry::new(args.principal, args.scopes.into_iter().collect(), args.runs, &secret);
+    let now = crate::now_millis();
+    let after = |wait: std::time::Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+    let entry = Entry {
+        created: Some(token_file::moment(now)),
+        expires: args.expires_in.map(|wait| token_file::moment(after(wait))),
+        ..entry
+    };
+    entry.check().map_err(|why| Error::usage(format!("no token was made: {why}")))?;
+    file.tokens.push(entry.clone());
+    file.write(path).map_err(unusable)?;
+    let made = json!({ "token": token, "id": entry.id(), "principal": entry.principal, "scopes": entry.scopes,
+        "runs": entry.runs, "expires": entry.expires });
+    output.answer(&made, |_, text| text.line([Cell::from(&token)]))?;
+    output.note(
+        "This is the only time that the token is shown. Give it to clients as RUNLOG_TOKEN, or in a file of their own.",
+    );
+    Ok(Answer::Yes)
+}
+
+fn list(args: &TokensArg, output: &Output) -> Result<Answer, Error> {
+    let file = TokenFile::read(&args.tokens).map_err(unusable)?;
+    let now = crate::now_millis();
+    let checked = file.checked().map_err(unusable)?;
+    let listed: Vec<_> = checked
+        .iter()
+        .map(|(entry, checked)| Listed {
+            id: entry.id(),
+            entry,
+            expired: checked.expires_millis.is_some_and(|at| at <= now),
+        })
+        .collect();
+    output.answer(&json!({ "tokens": listed }), |_, text| {
+        let rows = listed.iter().map(|one| {
+            let scopes: Vec<_> = one.entry.scopes.iter().map(|scope| scope.as_str()).collect();
+            let expires = one.entry.expires.as_deref().unwrap_or("never");
+            [
+                Cell::from(one.id),
+                Cell::from(&one.entry.principal),
+                Cell::from(scopes.join(" ")),
+                Cell::from(one.entry.runs.join(" ")),
+                if one.expired { Cell::from(expires).bad() } else { Cell::from(expires) },
+            ]
+        });
+        text.table(["ID", "PRINCIPAL", "SCOPES", "RUNS", "EXPIRES"], rows.collect(), "no tokens");
+    })?;
+    Ok(Answer::Yes)
+}
+
+fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
+    let path = &args.file.tokens;
+    let _lock = lock(path)?;
+    let mut file = TokenFile::read(path).map_err(unusable)?;
+    for id in &args.ids {
+        // A shorter one would match tokens that are made later.
+        if !file.tokens.iter().any(|entry| entry.id() == id) {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no token {id} in {}; nothing was revoked", path.display()),
+            ));
+        }
+    }
+    let (gone, kept): (Vec<Entry>, Vec<Entry>) = file.tokens.into_iter().partition(|entry| match &args.principal {
+        Some(principal) => entry.principal == *principal,
+        None => args.ids.iter().any(|id| id == entry.id()),
+    });
+    if gone.is_empty() {
+        let principal = args.principal.as_deref().unwrap_or_default();
+        return Err(Error::new(ErrorKind::NotFound, format!("{principal} has no token in {}", path.display())));
+    }
+    let what = gone.iter().map(|entry| format!("{} of {}", entry.id(), entry.principal)).collect::<Vec<_>>().join(", ");
+    confirm::confirm(args.consent, &format!("revoke {what}"), |_| {})?;
+    file.tokens = kept;
+    file.write(path).map_err(unusable)?;
+    let ids: Vec<_> = gone.iter().map(Entry::id).collect();
+    output.answer(&json!({ "revoked": ids }), |_, text| text.line([Cell::from(format!("revoked {what}")).good()]))?;
+    Ok(Answer::Yes)
+}
+
+/// Lets one command at a time change the file.
+fn lock(path: &Path) -> Result<File, Error> {
+    let beside = path.with_extension("lock");
+    let failed = |error: io::Error| {
+        let what = format!("cannot lock the token file {}", path.display());
+        Error::new(ErrorKind::Invalid, what).because(error)
+    };
+    let lock = fs::OpenOptions::new().create(true).truncate(false).write(true).open(beside).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            let what = format!("another command changes the token file {}; try again", path.display());
+            Err(Error::new(ErrorKind::Unavailable, what))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn unusable(error: token_file::Error) -> Error {
+    Error::new(ErrorKind::Invalid, "the token file was not changed").because(error)
+}

@@ -1,0 +1,88 @@
+//! Whose decision a record is: the principal that a server authenticated, beside what the client says.
+//!
+//! A decision has the principal as a fact of its own. Payloads whose `who` is all that names a person get it in there:
+//! `PRINCIPAL`, or `PRINCIPAL (what the client said)`. A principal has neither spaces nor parentheses, so that the text up to
+//! the first space is the principal, and a client cannot pass off its own text as one.
+
+use runlog_schemas::{
+    id::{ContentHash, WriterSeq},
+    payload::Payload,
+    record::{JournalRecord, RecordKind},
+};
+
+/// `who` as it is recorded for a client that says `said`.
+pub(in crate::server) fn who(principal: Option<&str>, said: String) -> String {
+    match principal {
+        None => said,
+        Some(principal) if said.trim().is_empty() || said == principal => principal.to_owned(),
+        Some(principal) => format!("{principal} ({said})"),
+    }
+}
+
+/// Writes the principal into a record that names a person: its `who`, and of a decision the fact. Left as they are: a record
+/// of a writer's own sequence, whose next record has its hash, and one that is in the log already as it was sent, whose hash
+/// is `first`.
+pub(super) fn attribute(record: &mut JournalRecord, principal: &str, first: Option<ContentHash>) {
+    let is_decision = record.body.record_kind == RecordKind::EffectResolution;
+    let names_somebody = is_decision || matches!(record.payload, Payload::Retraction(_) | Payload::Erasure(_));
+    let in_a_sequence = record.place.writer_seq != WriterSeq::ZERO;
+    if !names_somebody || in_a_sequence || first == Some(record.content_hash()) {
+        return;
+    }
+    if is_decision {
+        record.body.facts.principal = Some(principal.to_owned());
+    }
+    let said = match &mut record.payload {
+        Payload::EffectResolution(resolution) => &mut resolution.who,
+        Payload::Retraction(retraction) => &mut retraction.who,
+        Payload::Erasure(erasure) => &mut erasure.who,
+        // What is stored elsewhere, or encrypted, is as its client wrote it.
+        _ => return,
+    };
+    *said = who(Some(principal), std::mem::take(said));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::{
+        id::{RecordId, RunId},
+        payload::EffectResolution,
+    };
+
+    fn decision(said: &str) -> JournalRecord {
+        let resolution = EffectResolution {
+            request_record_id: RecordId::new("call".to_owned()).unwrap(),
+            decision: "not_done".to_owned(),
+            result: None,
+            who: said.to_owned(),
+            why: "it never started".to_owned(),
+        };
+        let id = RecordId::new("decision".to_owned()).unwrap();
+        JournalRecord::new(RunId::new("run").unwrap(), id, "a", Payload::EffectResolution(resolution))
+    }
+
+    fn who_of(record: &JournalRecord) -> &str {
+        match &record.payload {
+            Payload::EffectResolution(resolution) => &resolution.who,
+            _ => panic!("a decision"),
+        }
+    }
+
+    #[test]
+    fn a_decision_has_its_principal_and_beside_it_what_the_client_said() {
+        for (said, recorded) in [("jo", "desk@acme (jo)"), ("desk@acme", "desk@acme"), ("", "desk@acme")] {
+            let mut record = decision(said);
+            attribute(&mut record, "desk@acme", None);
+            assert_eq!((who_of(&record), record.body.facts.principal.as_deref()), (recorded, Some("desk@acme")));
+        }
+    }
+
+    #[test]
+    fn a_decision_that_is_in_the_log_already_stays_a_repeat() {
+        let mut record = decision("jo");
+        let first = record.content_hash();
+        attribute(&mut record, "desk@acme", Some(first));
+        assert_eq!((record.content_hash(), record.body.facts.principal), (first, None));
+    }
+}

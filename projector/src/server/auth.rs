@@ -1,0 +1,160 @@
+//! Who asks, and what they may do.
+//!
+//! ```text
+//!   Authorization: Bearer TOKEN ──▶ SHA-256 ──▶ token table ──▶ Caller ──▶ the route's Access ──▶ handler, with App::caller
+//! ```
+//!
+//! `authenticate` runs for every request and puts a [`Caller`] in its extensions, `permit` runs for every route with the
+//! [`Access`] that its table entry names. What no caller was put into is refused. A run that a caller may not see has no rows
+//! for it (`App::rows`), so that it is answered as an absent one is.
+
+mod caller;
+pub mod token_file;
+mod tokens;
+
+pub(super) use caller::{Caller, Principal};
+pub use tokens::Authentication;
+
+use super::{App, Options, problem};
+use crate::Error;
+use axum::{
+    extract::{FromRequestParts, RawPathParams, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use runlog_schemas::{answer::ErrorKind, id::RunId};
+use std::{convert::Infallible, sync::Arc};
+use token_file::Scope;
+
+/// The path that anyone may ask for.
+const OPEN: &str = "/healthz";
+
+/// What a request needs. Every route has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Nothing.
+    Open,
+    /// Any valid token.
+    Known,
+    /// This scope. Answers about a run that the caller may not see are those about an absent one; lists leave it out.
+    Run(Scope),
+    /// This scope, and that the caller may see the run of the path: what is absent would be created.
+    NewRun(Scope),
+    /// One of these scopes, for all runs.
+    AllRuns(&'static [Scope]),
+}
+
+impl Access {
+    /// The scopes of which a caller needs one; none where any token does.
+    pub(super) fn scopes(self) -> Vec<Scope> {
+        match self {
+            Self::Open | Self::Known => Vec::new(),
+            Self::Run(scope) | Self::NewRun(scope) => vec![scope],
+            Self::AllRuns(scopes) => scopes.to_vec(),
+        }
+    }
+}
+
+impl FromRequestParts<App> for App {
+    type Rejection = Infallible;
+
+    /// The server on behalf of whoever asks.
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Infallible> {
+        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_default();
+        Ok(Self(app.0.clone(), app.1.clone(), app.2.clone(), app.3.clone(), caller, app.5.clone()))
+    }
+}
+
+/// Finds out who asks. Without a valid token nothing but [`OPEN`] is answered.
+pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut request: Request, next: Next) -> Response {
+    let caller = match &options.authentication {
+        None => Some(Caller::Unchecked),
+        Some(authentication) => bearer(request.headers()).and_then(|token| authentication.identify(token)),
+    };
+    match caller {
+        Some(caller) => {
+            let principal = caller.principal_text();
+            request.extensions_mut().insert(caller);
+            let mut response = next.run(request).await;
+            if let Some(principal) = principal {
+                response.extensions_mut().insert(principal);
+            }
+            response
+        }
+        None if request.uri().path() == OPEN => next.run(request).await,
+        None => unauthenticated(),
+    }
+}
+
+/// The same for a missing token, an unknown one and an expired one.
+fn unauthenticated() -> Response {
+    let message = "this server needs a valid token: send it as `Authorization: Bearer TOKEN`";
+    let mut response = problem(&Error::new(ErrorKind::Unauthenticated, message));
+    debug_assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"runlog\""));
+    response
+}
+
+/// The token of a request; none where there are several.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (all.next(), all.next()) else { return None };
+    let (scheme, token) = only.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+}
+
+/// Runs a request whose caller has the access that its route needs.
+pub(super) async fn permit(access: Access, request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let refused = refusal(access, &mut parts).await;
+    match refused {
+        None => next.run(Request::from_parts(parts, body)).await,
+        Some(response) => response,
+    }
+}
+
+async fn refusal(access: Access, parts: &mut Parts) -> Option<Response> {
+    if access == Access::Open {
+        return None;
+    }
+    let Some(caller) = parts.extensions.get::<Caller>().cloned() else { return Some(unauthenticated()) };
+    let allowed = match access {
+        Access::Open | Access::Known => Ok(()),
+        Access::Run(scope) => caller.require(scope),
+        Access::AllRuns(scopes) => caller.require_for_all_runs(scopes),
+        Access::NewRun(scope) => match caller.require(scope) {
+            Ok(()) => match run_of(parts).await {
+                Some(run_id) => caller.require_run(run_id.borrow()),
+                // The handler refuses what is no run id.
+                None => Ok(()),
+            },
+            refused => refused,
+        },
+    };
+    allowed.err().map(|error| problem(&error))
+}
+
+/// The decoded run id of a path.
+async fn run_of(parts: &mut Parts) -> Option<RunId> {
+    let params = RawPathParams::from_request_parts(parts, &()).await.ok()?;
+    let run = params.iter().find(|(name, _)| *name == "run").map(|(_, value)| value.to_owned())?;
+    RunId::new(run).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_from_one_bearer_header() {
+        let headers = |values: &[&str]| {
+            values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_str(value).unwrap())).collect()
+        };
+        assert_eq!(bearer(&headers(&["Bearer a"])), Some("a"));
+        assert_eq!(bearer(&headers(&["bEARER  a"])), Some("a"));
+        for none in [&[][..], &["a"], &["Basic a"], &["Bearer"], &["Bearer a", "Bearer a"]] {
+            assert_eq!(bearer(&headers(none)), None, "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Whoever sent a request, and what they may do.
+
+use super::tokens::{Authentication, Grant};
+use crate::{Error, index::query::visible::Visible};
+use runlog_schemas::{answer::ErrorKind, id::RunId};
+use std::{sync::Arc, time::Duration};
+
+use super::token_file::Scope;
+
+/// How often a stream looks whether its token has expired.
+const EXPIRY_CHECK: Duration = Duration::from_secs(1);
+
+/// The sender of a request. Default: nobody, who may do nothing.
+#[derive(Clone, Debug, Default)]
+pub(in crate::server) enum Caller {
+    /// Nobody asked for a token: everything is allowed.
+    Unchecked,
+    /// Not authenticated.
+    #[default]
+    Nobody,
+    /// The holder of a token.
+    Known(Arc<Grant>, Arc<Authentication>),
+}
+
+/// The principal of a request, for its line in the log.
+#[derive(Clone, Debug)]
+pub(in crate::server) struct Principal(pub(in crate::server) String);
+
+impl Caller {
+    /// Who it is, as authenticated.
+    pub(in crate::server) fn principal(&self) -> Option<&str> {
+        match self {
+            Self::Known(grant, _) => Some(&grant.principal),
+            Self::Unchecked | Self::Nobody => None,
+        }
+    }
+
+    pub(super) fn principal_text(&self) -> Option<Principal> {
+        self.principal().map(|principal| Principal(principal.to_owned()))
+    }
+
+    /// The runs that it may see.
+    pub(in crate::server) fn visible(&self) -> Visible {
+        match self {
+            Self::Unchecked => Visible::default(),
+            Self::Nobody => Visible::none(),
+            Self::Known(grant, _) => grant.visible.clone(),
+        }
+    }
+
+    /// Whether it may see a run.
+    pub(in crate::server) fn sees(&self, run_id: RunId<&str>) -> bool {
+        match self {
+            Self::Unchecked => true,
+            Self::Nobody => false,
+            Self::Known(grant, _) => grant.visible.contains(run_id),
+        }
+    }
+
+    /// Whether it has a scope.
+    pub(in crate::server) fn has(&self, scope: Scope) -> bool {
+        match self {
+            Self::Unchecked => true,
+            Self::Nobody => false,
+            Self::Known(grant, _) => grant.scopes.contains(&scope),
+        }
+    }
+
+    /// Errors: `Forbidden` that names the scope.
+    pub(in crate::server) fn require(&self, scope: Scope) -> Result<(), Error> {
+        if self.has(scope) {
+            return Ok(());
+        }
+        Err(forbidden(format!("this token does not have the scope {}", scope.as_str())))
+    }
+
+    /// Errors: `Forbidden` that names the scopes of which one is needed.
+    pub(super) fn require_for_all_runs(&self, scopes: &[Scope]) -> Result<(), Error> {
+        if scopes.iter().any(|scope| self.has(*scope)) && self.visible().is_all() {
+            return Ok(());
+        }
+        let names: Vec<_> = scopes.iter().map(|scope| scope.as_str()).collect();
+        Err(forbidden(format!("this needs a token with the scope {} for all runs", names.join(" or "))))
+    }
+
+    /// Whether a record may name content: it could be that of any run.
+    ///
+    /// Errors: `Forbidden`, whether the content exists or not.
+    pub(in crate::server) fn require_content_of_all_runs(&self) -> Result<(), Error> {
+        if self.has(Scope::ReadContent) && self.visible().is_all() {
+            return Ok(());
+        }
+        Err(forbidden(
+            "a record names content, which needs a token with the scope read_content for all runs; send it whole"
+                .into(),
+        ))
+    }
+
+    /// Whether a run may be written. The error does not depend on whether the run exists.
+    ///
+    /// Errors: `Forbidden`.
+    pub(super) fn require_run(&self, run_id: RunId<&str>) -> Result<(), Error> {
+        if self.sees(run_id) { Ok(()) } else { Err(forbidden(format!("this token is not for run {run_id}"))) }
+    }
+
+    /// Resolves once what it was allowed is taken away: its token is revoked, changed or expired.
+    pub(in crate::server) async fn ended(&self) {
+        let Self::Known(grant, authentication) = self else { return std::future::pending().await };
+        let mut changes = authentication.changes();
+        while authentication.is_current(grant) {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(EXPIRY_CHECK) => {}
+            }
+        }
+    }
+}
+
+fn forbidden(message: String) -> Error {
+    Error::new(ErrorKind::Forbidden, message)
+}

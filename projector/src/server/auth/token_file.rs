@@ -1,0 +1,336 @@
+//! The file of tokens: who may do what. It has no token, only each one's SHA-256.
+//!
+//! ```json
+//! {"tokens": [
+//!   {"principal": "travel-agent", "scopes": ["append", "read_meta", "read_content"], "runs": ["acme/*"],
+//!    "sha256": "9f86…", "created": "2026-11-25T10:00:00.000Z", "expires": "2027-11-25T10:00:00.000Z"}
+//! ]}
+//! ```
+//!
+//! `expires` may be left out. A principal may have several tokens, with other scopes and runs each.
+
+use crate::index::query::{
+    parse_time, time,
+    visible::{Malformed, RunPattern},
+};
+use runlog_schemas::{datum::hex, symbols};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+/// The largest file, bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// Tokens in a file.
+pub const TOKENS_MAX: usize = 10_000;
+/// Patterns of runs of one token.
+const PATTERNS_MAX: usize = 64;
+/// The longest principal, bytes.
+const PRINCIPAL_BYTES_MAX: usize = 128;
+/// Random bytes of a token.
+pub const SECRET_BYTES: usize = 32;
+/// What every token begins with, so that one that is left in a file or a log is found.
+const TOKEN_PREFIX: &str = "runlog_";
+/// Digits of a token's hash that name it.
+pub const ID_DIGITS: usize = 12;
+
+symbols! {
+    /// What a token allows, for the runs that it names.
+    ///
+    /// * `Append`: claim runs and append records.
+    /// * `ReadMeta`: everything but content: lists, statuses, effects, events, masked records.
+    /// * `ReadContent`: arguments, results, messages, checkpoints, whole records.
+    /// * `Resolve`: decide pending effects.
+    /// * `Operate`: skip records, set retention horizons, verify, diagnose. Only for all runs.
+    /// * `Audit`: verify, diagnose and read metrics. Only for all runs.
+    Scope {
+        Append = "append", ReadMeta = "read_meta", ReadContent = "read_content", Resolve = "resolve", Operate = "operate",
+        Audit = "audit",
+    }
+}
+
+/// One token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Who holds it: ASCII letters, digits and `. _ - @ / : +`.
+    pub principal: String,
+    /// What it allows.
+    pub scopes: BTreeSet<Scope>,
+    /// For which runs: patterns, as [`RunPattern`] has them.
+    pub runs: Vec<String>,
+    /// SHA-256 of the token, hexadecimal.
+    pub sha256: String,
+    /// When it was made, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<String>,
+    /// From when on it is refused, RFC 3339; never where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+}
+
+/// The file's content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenFile {
+    /// Its tokens.
+    pub tokens: Vec<Entry>,
+}
+
+/// Why a file of tokens is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be read or written.
+    #[error("cannot use the token file {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner can read or write it.
+    #[error("other users may use the token file {} (mode {mode:o}); take that away with chmod 600", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is no JSON of this form.
+    #[error("the token file {} is malformed", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// An entry is not valid.
+    #[error("token {number} of the file ({principal:?}): {why}")]
+    Entry {
+        /// From 1 on.
+        number: usize,
+        /// Its principal.
+        principal: String,
+        /// Why.
+        why: String,
+    },
+    /// There are too many, or the file is too long.
+    #[error("the token file {} is over its limit of {TOKENS_MAX} tokens and {FILE_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// An entry that was checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checked {
+    /// The hash of the token.
+    pub sha256: [u8; 32],
+    /// The runs.
+    pub runs: Vec<RunPattern>,
+    /// Milliseconds since the Unix epoch.
+    pub expires_millis: Option<u64>,
+}
+
+impl Entry {
+    /// The entry of a new token, which is `secret`, and the token.
+    pub fn new(
+        principal: String,
+        scopes: BTreeSet<Scope>,
+        runs: Vec<String>,
+        secret: &[u8; SECRET_BYTES],
+    ) -> (Self, String) {
+        let token = format!("{TOKEN_PREFIX}{}", hex(secret));
+        let sha256 = hex(&hash(&token));
+        (Self { principal, scopes, runs, sha256, created: None, expires: None }, token)
+    }
+
+    /// What lists and revocations name it by: the first digits of its hash.
+    pub fn id(&self) -> &str {
+        self.sha256.get(..ID_DIGITS).unwrap_or(&self.sha256)
+    }
+
+    /// Errors: why it is not valid, in words.
+    pub fn check(&self) -> Result<Checked, String> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || "._-@/:+".contains(c);
+        if self.principal.is_empty() || self.principal.len() > PRINCIPAL_BYTES_MAX || !self.principal.chars().all(legal)
+        {
+            return Err(format!(
+                "a principal has 1 to {PRINCIPAL_BYTES_MAX} ASCII letters, digits and characters of `. _ - @ / : +`"
+            ));
+        }
+        if self.scopes.is_empty() {
+            return Err("no scope: it would allow nothing".to_owned());
+        }
+        if self.runs.is_empty() || self.runs.len() > PATTERNS_MAX {
+            return Err(format!("`runs` has 1 to {PATTERNS_MAX} patterns; \"*\" is all runs"));
+        }
+        let runs = self.runs.iter().map(|text| text.parse()).collect::<Result<Vec<RunPattern>, Malformed>>();
+        let runs = runs.map_err(|error| error.to_string())?;
+        let for_all = self.scopes.contains(&Scope::Operate) || self.scopes.contains(&Scope::Audit);
+        if for_all && !runs.iter().any(RunPattern::is_all) {
+            return Err("`operate` and `audit` are for all runs: `runs` needs \"*\"".to_owned());
+        }
+        let at = |text: &str| {
+            parse_time(text).map(|millis| millis.max(0).cast_unsigned()).map_err(|error| error.to_string())
+        };
+        self.created.as_deref().map(at).transpose()?;
+        let expires_millis = self.expires.as_deref().map(at).transpose()?;
+        let sha256 = digest(&self.sha256).ok_or("`sha256` is not 64 hexadecimal digits in lower case")?;
+        Ok(Checked { sha256, runs, expires_millis })
+    }
+}
+
+/// The hash of a token.
+pub fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn digest(text: &str) -> Option<[u8; 32]> {
+    let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    if text.len() != 64 || !text.bytes().all(lower) {
+        return None;
+    }
+    let mut digest = [0; 32];
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(digest)
+}
+
+/// RFC 3339 of a moment.
+pub fn moment(millis: u64) -> String {
+    time(millis)
+}
+
+/// Reads a file of secrets that only its owner may use.
+///
+/// Errors: `Io`, `Exposed`, `TooLarge`.
+pub(super) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(Error::Exposed { path: path.to_owned(), mode });
+    }
+    let mut text = String::new();
+    file.take(bytes_max + 1).read_to_string(&mut text).map_err(failed)?;
+    if text.len() as u64 > bytes_max { Err(Error::TooLarge { path: path.to_owned() }) } else { Ok(text) }
+}
+
+impl TokenFile {
+    /// Reads a file that only its owner may use.
+    ///
+    /// Errors: whatever makes it unusable; nothing of it is used then.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        Self::parse(&read_private(path, FILE_BYTES_MAX)?, path)
+    }
+
+    pub(super) fn text(path: &Path) -> Result<String, Error> {
+        read_private(path, FILE_BYTES_MAX)
+    }
+
+    pub(super) fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        let file: Self = serde_json::from_str(text).map_err(|source| Error::Json { path: path.to_owned(), source })?;
+        if file.tokens.len() > TOKENS_MAX {
+            return Err(Error::TooLarge { path: path.to_owned() });
+        }
+        file.checked()?;
+        Ok(file)
+    }
+
+    /// Its entries, checked.
+    ///
+    /// Errors: `Entry` for the first that is not valid, or that has the hash of an earlier one.
+    pub fn checked(&self) -> Result<Vec<(&Entry, Checked)>, Error> {
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::with_capacity(self.tokens.len());
+        for (number, entry) in (1..).zip(&self.tokens) {
+            let wrong = |why| Error::Entry { number, principal: entry.principal.clone(), why };
+            let checked = entry.check().map_err(wrong)?;
+            if !seen.insert(checked.sha256) {
+                return Err(wrong("another token of the file has the same hash".to_owned()));
+            }
+            found.push((entry, checked));
+        }
+        Ok(found)
+    }
+
+    /// Replaces the file in one step: a reader finds the old one or the new one, whole. Only its owner may use it.
+    ///
+    /// Errors: `Entry`, `Io`; the file is as it was then.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        self.checked()?;
+        let failed = |source| Error::Io { path: path.to_owned(), source };
+        let json = |source| Error::Json { path: path.to_owned(), source };
+        let text = serde_json::to_string_pretty(self).map_err(json)? + "\n";
+        let beside = path.with_extension(format!("new-{}", std::process::id()));
+        let write = || -> io::Result<()> {
+            let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, path)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            fs::File::open(folder)?.sync_all()
+        };
+        write().map_err(|error| {
+            fs::remove_file(&beside).ok();
+            failed(error)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(scopes: &[Scope], runs: &[&str]) -> Entry {
+        let runs = runs.iter().map(|text| (*text).to_owned()).collect();
+        Entry::new("jo@desk".to_owned(), scopes.iter().copied().collect(), runs, &[7; 32]).0
+    }
+
+    #[test]
+    fn an_entry_that_could_allow_more_than_it_says_is_refused() {
+        assert!(entry(&[Scope::Append], &["acme/*"]).check().is_ok());
+        assert!(entry(&[Scope::Operate], &["*"]).check().is_ok());
+        let mut renamed = entry(&[Scope::Append], &["*"]);
+        renamed.principal = "jo (admin)".to_owned();
+        for (wrong, why) in [
+            (entry(&[], &["*"]), "scope"),
+            (entry(&[Scope::Append], &[]), "runs"),
+            (entry(&[Scope::Append], &["acme*"]), "separator"),
+            (entry(&[Scope::Operate], &["acme/*"]), "all runs"),
+            (renamed, "principal"),
+            (Entry { sha256: "AB".repeat(32), ..entry(&[Scope::Append], &["*"]) }, "sha256"),
+            (Entry { expires: Some("soon".into()), ..entry(&[Scope::Append], &["*"]) }, "soon"),
+        ] {
+            let told = wrong.check().unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+    }
+
+    #[test]
+    fn the_file_has_no_token_and_belongs_to_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        let (entry, token) = Entry::new("a".to_owned(), [Scope::Append].into(), vec!["*".to_owned()], &[9; 32]);
+        let file = TokenFile { tokens: vec![entry] };
+        file.write(&path).unwrap();
+        assert_eq!(TokenFile::read(&path).unwrap(), file);
+        assert!(!fs::read_to_string(&path).unwrap().contains(&token[7..]));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for mode in [0o640, 0o604, 0o620] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let told = TokenFile::read(&path).unwrap_err();
+            assert!(matches!(told, Error::Exposed { .. }) && told.to_string().contains("tokens.json"), "{told}");
+        }
+        let twice = TokenFile { tokens: [file.tokens.clone(), file.tokens].concat() };
+        assert!(matches!(twice.write(&path), Err(Error::Entry { number: 2, .. })));
+    }
+}

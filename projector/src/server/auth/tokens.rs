@@ -1,0 +1,148 @@
+//! The tokens of a server, as its file has them now.
+
+use super::{
+    caller::Caller,
+    token_file::{self, Scope, TokenFile},
+};
+use crate::index::{Clock, query::visible::Visible};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use subtle::ConstantTimeEq as _;
+use tokio::sync::watch;
+
+/// How often the file is read.
+const RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// The longest token that is looked up, bytes.
+const TOKEN_BYTES_MAX: usize = 256;
+
+/// What a token allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::server) struct Grant {
+    sha256: [u8; 32],
+    pub(in crate::server) principal: String,
+    pub(in crate::server) scopes: BTreeSet<Scope>,
+    pub(in crate::server) visible: Visible,
+    expires_millis: Option<u64>,
+}
+
+type Table = HashMap<[u8; 32], Arc<Grant>>;
+
+/// The tokens that a server takes. They follow their file: see [`Authentication::follow`].
+pub struct Authentication {
+    path: PathBuf,
+    clock: Clock,
+    table: watch::Sender<Arc<Table>>,
+    state: Mutex<State>,
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct State {
+    text: String,
+    /// Why the file is not used as it is now.
+    failure: Option<String>,
+}
+
+/// Hashes are no secrets, and nobody needs them.
+impl fmt::Debug for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authentication").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Authentication {
+    /// Reads the file. Blocking.
+    ///
+    /// Errors: whatever makes it unusable.
+    pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
+        let text = TokenFile::text(path)?;
+        let table = table(&TokenFile::parse(&text, path)?)?;
+        let state = Mutex::new(State { text, ..State::default() });
+        Ok(Arc::new(Self { path: path.to_owned(), clock, table: watch::Sender::new(Arc::new(table)), state }))
+    }
+
+    /// Whoever holds a token; none where it is unknown or expired.
+    pub(super) fn identify(self: &Arc<Self>, token: &str) -> Option<Caller> {
+        if token.len() > TOKEN_BYTES_MAX {
+            return None;
+        }
+        let sha256 = token_file::hash(token);
+        let grant = self.table.borrow().get(&sha256).cloned()?;
+        let is_same = bool::from(grant.sha256.ct_eq(&sha256)) && !self.is_expired(&grant);
+        is_same.then(|| Caller::Known(grant, Arc::clone(self)))
+    }
+
+    fn is_expired(&self, grant: &Grant) -> bool {
+        grant.expires_millis.is_some_and(|expires| (self.clock)() >= expires)
+    }
+
+    /// Whether a token is still there, allows the same and has not expired.
+    pub(super) fn is_current(&self, grant: &Grant) -> bool {
+        !self.is_expired(grant) && self.table.borrow().get(&grant.sha256).is_some_and(|now| **now == *grant)
+    }
+
+    /// Told when the table changes.
+    pub(super) fn changes(&self) -> watch::Receiver<Arc<Table>> {
+        self.table.subscribe()
+    }
+
+    /// Reads the file again; where it cannot be used, the tokens stay as they were, and it says so. Blocking.
+    pub fn reload(&self) {
+        let read = TokenFile::text(&self.path);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = match read {
+            Ok(text) if text == state.text && state.failure.is_none() => return,
+            Ok(text) => TokenFile::parse(&text, &self.path).and_then(|file| table(&file)).map(|table| (text, table)),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok((text, table)) => {
+                tracing::info!(tokens = table.len(), file = %self.path.display(), "the tokens were read again");
+                *state = State { text, failure: None };
+                self.table.send_replace(Arc::new(table));
+            }
+            Err(error) => {
+                let why = runlog_schemas::answer::with_causes(&error);
+                if state.failure.as_ref() != Some(&why) {
+                    tracing::error!("the token file cannot be used, so the tokens stay as they were: {why}");
+                    state.failure = Some(why);
+                }
+            }
+        }
+    }
+
+    /// Why the file is not used as it is now; none if it is.
+    pub(in crate::server) fn failure(&self) -> Option<String> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+    }
+
+    /// Reads the file every 2 s, until it is dropped.
+    pub(in crate::server) async fn follow(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(RELOAD_EVERY).await;
+            let again = Arc::clone(&self);
+            if tokio::task::spawn_blocking(move || again.reload()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn table(file: &TokenFile) -> Result<Table, token_file::Error> {
+    let grants = file.checked()?.into_iter().map(|(entry, checked)| {
+        let grant = Grant {
+            sha256: checked.sha256,
+            principal: entry.principal.clone(),
+            scopes: entry.scopes.clone(),
+            visible: Visible::new(checked.runs),
+            expires_millis: checked.expires_millis,
+        };
+        (checked.sha256, Arc::new(grant))
+    });
+    Ok(grants.collect())
+}

@@ -1,0 +1,531 @@
+//! Every operation, asked by every kind of caller, about runs of its own, of others, and of nobody.
+//!
+//! What is expected is written here once more, and by hand: an operation that is not in the table fails the test, as does a
+//! cell that is answered otherwise.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::{Log, PartitionId, memory::MemoryLog};
+use runlog_projector::{
+    Config, Projector,
+    server::{
+        Options,
+        access::AllowedHosts,
+        audit::Audit,
+        auth::{
+            Authentication,
+            token_file::{Entry, Scope, TokenFile},
+        },
+        operations, serve,
+    },
+};
+use runlog_tests::server::client;
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tempfile::TempDir;
+
+const WAIT: Duration = Duration::from_secs(10);
+const ALL: &str = "*";
+
+/// The clock of the server: what a test sets it to.
+static NOW: AtomicU64 = AtomicU64::new(1_000);
+
+/// A server that asks for tokens, with a memory for a log.
+struct Site {
+    dir: TempDir,
+    log: MemoryLog,
+    address: SocketAddr,
+    http: reqwest::Client,
+    authentication: Arc<Authentication>,
+}
+
+/// What an answer was.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    status: u16,
+    body: String,
+}
+
+impl Told {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_default()
+    }
+
+    /// The same answer about a run of another name, at other times.
+    fn about(&self, run: &str) -> Self {
+        let named = [run.to_owned(), escaped(run)];
+        let body = named.iter().fold(self.body.clone(), |body, name| body.replace(name.as_str(), "RUN"));
+        Self { status: self.status, body }
+    }
+}
+
+fn token_of(number: u8) -> (u8, String) {
+    (number, Entry::new("x".into(), [Scope::Append].into(), vec![ALL.into()], &[number; 32]).1)
+}
+
+/// Everything but unreserved characters, in hexadecimal.
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+impl Site {
+    async fn start(entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+        Self::start_on("audit", entries).await
+    }
+
+    /// With an audit log that is a link to a file.
+    async fn start_on(audit_log: &str, entries: &[(u8, &str, &[Scope], &[&str])]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(dir.path().join(audit_log), dir.path().join("audit.jsonl")).unwrap();
+        let log = MemoryLog::new(1);
+        let ids = || {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+        };
+        let config = Config::new(dir.path(), || 1_000, ids);
+        let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        write(&dir.path().join("tokens.json"), entries);
+        let authentication =
+            Authentication::open(&dir.path().join("tokens.json"), || NOW.load(Ordering::Relaxed)).unwrap();
+        let mut options = Options::from(AllowedHosts::default());
+        options.authentication = Some(authentication.clone());
+        options.audit = Some(Audit::open(&dir.path().join("audit.jsonl"), || 0).unwrap());
+        tokio::spawn(serve(listener, projector, options, std::future::pending(), WAIT));
+        Self { dir, log, address, http: client().unwrap(), authentication }
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.dir.path().join("audit.jsonl")
+    }
+
+    fn tokens(&self) -> PathBuf {
+        self.dir.path().join("tokens.json")
+    }
+
+    fn request(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> reqwest::RequestBuilder {
+        let url = format!("http://{}{path}", self.address);
+        let mut request = self.http.request(method.to_uppercase().parse().unwrap(), url);
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        match body {
+            Some(body) => request.header("content-type", "application/json").body(body.to_string()),
+            None => request,
+        }
+    }
+
+    async fn ask(&self, method: &str, path: &str, token: Option<&str>, body: Option<&Value>) -> Told {
+        let response = self.request(method, path, token, body).send().await.unwrap();
+        let status = response.status().as_u16();
+        Told { status, body: response.text().await.unwrap() }
+    }
+
+    async fn end(&self) -> u64 {
+        self.log.bounds(PartitionId::from(0), WAIT).await.unwrap().end.get()
+    }
+
+    /// A run with a claim, a call that is pending and one that was answered, a checkpoint and a refused record.
+    async fn fill(&self, run: &str, token: &str) {
+        let path = format!("/v1/runs/{}", escaped(run));
+        let claim = self.ask("post", &format!("{path}/claims"), Some(token), Some(&json!({}))).await;
+        assert_eq!(claim.status, 200, "{claim:?}");
+        let writer = claim.json()["writer_id"].clone();
+        let record = |id: &str, payload: &Value| {
+            json!({ "run_id": run, "record_id": format!("{run}-{id}"), "writer_id": writer, "writer_epoch": 1,
+                "payload": payload })
+        };
+        let asked = |id: &str| {
+            json!({ "type": "tool_call_requested", "request_id": "q", "call_id": id, "tool_name": "book",
+                "arguments": { "secret": 1 } })
+        };
+        let done = json!({ "type": "tool_call_completed", "request_record_id": format!("{run}-a"),
+            "result": { "secret": run } });
+        let refused = json!({ "type": "tool_call_completed", "request_record_id": "nobody", "result": null });
+        for (id, payload) in [("a", asked("a")), ("b", asked("b")), ("done", done), ("refused", refused)] {
+            let record = record(id, &payload);
+            let told = self.ask("post", &format!("{path}/records"), Some(token), Some(&record)).await;
+            assert_eq!(told.status, 200, "{told:?}");
+        }
+    }
+}
+
+fn write(path: &std::path::Path, entries: &[(u8, &str, &[Scope], &[&str])]) {
+    let entry = |(number, principal, scopes, runs): &(u8, &str, &[Scope], &[&str])| {
+        let runs = runs.iter().map(|text| (*text).to_owned()).collect();
+        Entry::new((*principal).to_owned(), scopes.iter().copied().collect(), runs, &[*number; 32]).0
+    };
+    TokenFile { tokens: entries.iter().map(entry).collect() }.write(path).unwrap();
+}
+
+/// What an operation needs, as documented.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Needs {
+    Nothing,
+    Token,
+    /// Of the run that it names: an answer as of an absent run to whoever may not see it.
+    Run(Scope),
+    /// A list of the caller's runs.
+    List(Scope),
+    /// What it names comes to exist.
+    Write(Scope),
+    /// One of them, for all runs.
+    All(&'static [Scope]),
+}
+
+const WATCH: &[Scope] = &[Scope::Operate, Scope::Audit];
+
+/// The operations: what each needs, and what is asked of it about a run.
+fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
+    use Needs::{All, List, Nothing, Run, Token, Write};
+    use Scope::{Append, Operate, ReadContent, ReadMeta, Resolve};
+    vec![
+        ("get", "/v1/journal", Token, ""),
+        ("get", "/v1/runs", List(ReadMeta), ""),
+        ("get", "/v1/runs/{run}", Run(ReadMeta), ""),
+        ("get", "/v1/runs/{run}/records", Run(ReadMeta), ""),
+        ("post", "/v1/runs/{run}/records", Write(Append), "?check=true"),
+        ("post", "/v1/runs/{run}/claims", Write(Append), ""),
+        ("get", "/v1/runs/{run}/lookup", Run(ReadContent), "?tool=book&args=%7B%22secret%22%3A1%7D"),
+        ("get", "/v1/runs/{run}/calls/{id}", Run(ReadContent), ""),
+        ("get", "/v1/runs/{run}/checkpoints/latest", Run(ReadContent), ""),
+        ("get", "/v1/runs/{run}/recovery", Run(ReadContent), "?full=true"),
+        ("get", "/v1/runs/{run}/outcome", Run(ReadMeta), "?record_id=RUN-a"),
+        ("get", "/v1/runs/{run}/tail", Run(ReadMeta), "?until_end=true"),
+        ("get", "/v1/runs/{run}/standing/{list}", Run(ReadMeta), ""),
+        ("get", "/v1/runs/{run}/facts", Run(ReadContent), ""),
+        ("post", "/v1/runs/{run}/effects/{id}/resolution", Run(Resolve), ""),
+        ("get", "/v1/indices/{index}/changes", List(ReadContent), "?until_end=true"),
+        ("get", "/v1/tail", List(ReadMeta), "?until_end=true"),
+        ("get", "/v1/events", List(ReadMeta), "?subject=run:RUN"),
+        ("get", "/v1/effects", List(ReadMeta), ""),
+        ("get", "/v1/anomalies", List(ReadMeta), ""),
+        ("get", "/v1/dead-letters", All(WATCH), ""),
+        ("get", "/v1/dead-letters/{at}", All(&[Operate]), ""),
+        ("post", "/v1/skips", All(&[Operate]), "?dry_run=true"),
+        ("get", "/v1/horizons", All(WATCH), ""),
+        ("post", "/v1/horizons", All(&[Operate]), "?dry_run=true"),
+        ("post", "/v1/verify", All(WATCH), ""),
+        ("get", "/v1/doctor", All(WATCH), ""),
+        ("get", "/healthz", Nothing, ""),
+        ("get", "/readyz", Token, ""),
+        ("get", "/metrics", All(WATCH), ""),
+        ("get", "/openapi.json", Token, ""),
+    ]
+}
+
+/// The request of an operation about a run.
+fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option<Value>) {
+    let filled = path
+        .replace("{run}", &escaped(run))
+        .replace("{id}", &escaped(&format!("{run}-b")))
+        .replace("{list}", "approvals")
+        .replace("{index}", "effects")
+        .replace("{at}", "0:1");
+    let body = (method == "post").then(|| match path {
+        "/v1/runs/{run}/effects/{id}/resolution" => {
+            // Of an old revision: refused where the effect is seen, so that the next cell finds it as it was.
+            json!({ "decision": "give_up", "revision": 0, "who": "jo", "why": "a test" })
+        }
+        "/v1/runs/{run}/records" => json!({ "run_id": run, "record_id": "new",
+            "payload": { "type": "run_lifecycle", "status": "started" } }),
+        "/v1/skips" => json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a test" }),
+        "/v1/horizons" => json!({ "family": "tool_call_completed", "until": "2026-01-01T00:00:00Z", "who": "jo",
+            "why": "a test" }),
+        _ => json!({}),
+    });
+    (format!("{filled}{}", query.replace("RUN", &escaped(run))), body)
+}
+
+type Role = (u8, &'static str, &'static [Scope], &'static [&'static str]);
+
+/// Who asks: every scope alone, what agents and operators have, each for one tenant or for all.
+const ROLES: &[Role] = {
+    use Scope::{Append, Audit, Operate, ReadContent, ReadMeta, Resolve};
+    &[
+        (1, "appender", &[Append], &["acme/*", "acme"]),
+        (2, "lister", &[ReadMeta], &["acme/*", "acme"]),
+        (3, "reader", &[ReadContent], &["acme/*", "acme"]),
+        (4, "resolver", &[Resolve], &["acme/*", "acme"]),
+        (5, "agent", &[Append, ReadMeta, ReadContent], &["acme/*", "acme"]),
+        (6, "desk", &[ReadMeta, ReadContent, Resolve], &["acme/*", "acme"]),
+        (7, "operator", &[Operate], &["*"]),
+        (8, "auditor", &[Audit, ReadMeta], &["*"]),
+        (9, "everything", &[Append, ReadMeta, ReadContent, Resolve, Operate, Audit], &["*"]),
+        (10, "nobody's", &[Append, ReadMeta, ReadContent, Resolve], &["nobody"]),
+    ]
+};
+
+/// Runs that are there, whose names look like those of `acme` or do not.
+const OWN: &[&str] = &["acme/1", "acme", "acme/é", "acme/a/../b"];
+const FOREIGN: &[&str] = &["acme2", "acme2/1", "globex/1", "acme%2F1", "Acme/1", "acme\u{301}/1", "аcme/1"];
+
+/// A principal may have no apostrophe.
+fn entries() -> Vec<Role> {
+    ROLES
+        .iter()
+        .map(|(number, name, scopes, runs)| (*number, if *number == 10 { "nobodys" } else { *name }, *scopes, *runs))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
+    let table = table();
+    let described: BTreeSet<_> = table.iter().map(|(method, path, ..)| (*method, *path)).collect();
+    assert_eq!(described, operations().collect::<BTreeSet<_>>(), "every operation is in the table");
+    let site = Site::start(&entries()).await;
+    let (_, everything) = token_of(9);
+    for run in OWN.iter().chain(FOREIGN) {
+        site.fill(run, &everything).await;
+    }
+    let mut cells = 0;
+    for (number, role, scopes, patterns) in ROLES {
+        let (_, token) = token_of(*number);
+        let all = *patterns == [ALL];
+        for run in OWN.iter().chain(FOREIGN).copied() {
+            let sees = all || (patterns.contains(&"acme/*") && OWN.contains(&run));
+            for (method, path, needs, query) in &table {
+                let (url, body) = question(method, path, query, run);
+                let told = site.ask(method, &url, Some(&token), body.as_ref()).await;
+                let cell = format!("{role} {method} {url}: {told:?}");
+                let has = |scope: &Scope| scopes.contains(scope);
+                match needs {
+                    Needs::Nothing | Needs::Token => assert_eq!(told.status, 200, "{cell}"),
+                    Needs::All(some) => {
+                        let may = all && some.iter().any(has);
+                        let content = *path != "/v1/dead-letters/{at}" || has(&Scope::ReadContent);
+                        let expected = match may && content {
+                            true if path.ends_with("{at}") => 404,
+                            true => 200,
+                            false => 403,
+                        };
+                        assert_eq!(told.status, expected, "{cell}");
+                    }
+                    Needs::Run(scope) | Needs::List(scope) | Needs::Write(scope) if !has(scope) => {
+                        assert_eq!((told.status, &told.json()["kind"]), (403, &json!("forbidden")), "{cell}");
+                        assert!(told.json()["detail"].as_str().unwrap().contains(scope.as_str()), "{cell}");
+                        assert!(!told.body.contains(run), "a scope is missing, whatever the run: {cell}");
+                    }
+                    Needs::Write(_) => assert_eq!(told.status, if sees { 200 } else { 403 }, "{cell}"),
+                    Needs::List(_) => {
+                        assert_eq!(told.status, 200, "{cell}");
+                        let shown = told.body.contains(&format!("\"run_id\":{}", json!(run)));
+                        assert_eq!(shown, sees, "{cell}");
+                    }
+                    Needs::Run(_) if sees => {
+                        let there = match *path {
+                            "/v1/runs/{run}/effects/{id}/resolution" => 409,
+                            "/v1/runs/{run}/checkpoints/latest" => 404,
+                            _ => 200,
+                        };
+                        assert_eq!(told.status, there, "{cell}");
+                    }
+                    Needs::Run(_) => {
+                        // The same as of a run that nobody has, in all but its name.
+                        let absent = format!("absent/{}", run.len());
+                        let (url, body) = question(method, path, query, &absent);
+                        let other = site.ask(method, &url, Some(&token), body.as_ref()).await;
+                        assert_eq!(told.about(run), other.about(&absent), "{cell}");
+                        assert!(told.status != 403, "{cell}");
+                    }
+                }
+                cells += 1;
+            }
+        }
+    }
+    assert!(cells > 3_000, "{cells} cells");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_valid_token_nothing_is_answered_but_healthz() {
+    let site = Site::start(&entries()).await;
+    let (_, unknown) = token_of(77);
+    let before = site.end().await;
+    for (method, path) in operations().chain([("get", "/"), ("get", "/nothing"), ("put", "/v1/runs")]) {
+        let (url, body) = question(method, path, "", "acme/1");
+        let mut answers = Vec::new();
+        for token in [None, Some(""), Some("x"), Some(unknown.as_str())] {
+            let response = site.request(method, &url, token, body.as_ref()).send().await.unwrap();
+            if path == "/healthz" {
+                assert_eq!(response.status(), 200);
+                continue;
+            }
+            let asks =
+                response.headers().get("www-authenticate").is_some_and(|value| value == "Bearer realm=\"runlog\"");
+            assert!(response.status() == 401 && asks, "{method} {url} {token:?}: {}", response.status());
+            answers.push(response.text().await.unwrap());
+        }
+        answers.dedup();
+        assert!(answers.len() < 2, "{method} {url}: missing and bad are told apart: {answers:?}");
+    }
+    assert_eq!(site.end().await, before, "nothing was appended");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_may_not_decide_its_own_effects_nor_name_anothers_content() {
+    let site = Site::start(&entries()).await;
+    let ((_, agent), (_, everything)) = (token_of(5), token_of(9));
+    site.fill("acme/1", &everything).await;
+    let decision = |id: &str, facts: Value, decision: &str| {
+        json!({ "run_id": "acme/1", "record_id": id, "facts": facts,
+            "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": decision, "who": "jo",
+                "why": "a test" } })
+    };
+    let path = "/v1/runs/acme%2F1/records?check=true";
+    let posted = async |record: &Value| site.ask("post", path, Some(&agent), Some(record)).await;
+    for (record, status) in [
+        (decision("1", json!({ "revision": 1 }), "give_up"), 403),
+        (decision("2", json!({ "epoch": 1 }), "give_up"), 403),
+        (decision("3", json!({ "epoch": 1 }), "not_done"), 200),
+        (json!([decision("4", json!({ "revision": 1 }), "not_done")]), 403),
+    ] {
+        let told = posted(&record).await;
+        assert_eq!(told.status, status, "{record} {told:?}");
+    }
+    let named = |sha256: &str| {
+        json!({ "run_id": "acme/1", "record_id": "c", "record_kind": "conversation_turn",
+            "facts": { "payload_type": "conversation_turn" },
+            "payload": { "type": "stored_payload", "payload_type": "conversation_turn", "sha256": sha256, "bytes": 9 } })
+    };
+    let (one, other) = (posted(&named(&"0".repeat(64))).await, posted(&named(&"1".repeat(64))).await);
+    assert!(one == other && one.status == 403 && one.body.contains("names content"), "{one:?} {other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_recorded_with_the_principal_that_was_authenticated() {
+    let site = Site::start(&entries()).await;
+    let ((_, desk), (_, everything)) = (token_of(6), token_of(9));
+    site.fill("acme/1", &everything).await;
+    let body = json!({ "decision": "give_up", "revision": 1, "who": "everything", "why": "a test" });
+    let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
+    let told = site.ask("post", path, Some(&desk), Some(&body)).await;
+    assert_eq!(told.status, 200, "{told:?}");
+    let shown = site.ask("get", "/v1/runs/acme%2F1/records?whole=true&limit=1000", Some(&desk), None).await;
+    let records = shown.json()["records"].as_array().unwrap().clone();
+    let decision = records.iter().find(|line| line["payload_type"] == "effect_resolution").unwrap();
+    assert_eq!(decision["record"]["facts"]["principal"], "desk", "{decision}");
+    assert_eq!(decision["payload"]["who"], "desk (everything)", "{decision}");
+    let forged = json!({ "run_id": "acme/1", "record_id": "forged", "facts": { "revision": 1, "principal": "everything" },
+        "payload": { "type": "effect_resolution", "request_record_id": "acme/1-b", "decision": "give_up", "who": "jo",
+            "why": "a test" } });
+    let told = site.ask("post", "/v1/runs/acme%2F1/records", Some(&everything), Some(&forged)).await;
+    assert!(told.status == 400 && told.body.contains("principal"), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_is_masked_for_whoever_may_not_read_it() {
+    let site = Site::start(&entries()).await;
+    let ((_, lister), (_, agent), (_, everything)) = (token_of(2), token_of(5), token_of(9));
+    site.fill("acme/1", &everything).await;
+    let path = "/v1/runs/acme%2F1/records?limit=1000";
+    let masked = site.ask("get", path, Some(&lister), None).await;
+    assert!(masked.status == 200 && masked.body.contains("masked") && !masked.body.contains("secret"), "{masked:?}");
+    for asked in ["&raw=true", "&whole=true"] {
+        assert_eq!(site.ask("get", &format!("{path}{asked}"), Some(&lister), None).await.status, 403);
+        let told = site.ask("get", &format!("{path}{asked}"), Some(&agent), None).await;
+        assert!(told.status == 200 && told.body.contains("secret"), "{told:?}");
+    }
+    assert_eq!(site.ask("get", "/v1/tail?raw=true", Some(&lister), None).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_revoked_is_refused_and_its_streams_end() {
+    let site = Site::start(&entries()).await;
+    let ((_, agent), (_, everything)) = (token_of(5), token_of(9));
+    site.fill("acme/1", &everything).await;
+    let tail = async |path: &str| {
+        let response = site.request("get", path, Some(&agent), None).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        response
+    };
+    let streams = [tail("/v1/runs/acme%2F1/tail").await, tail("/v1/tail?from=end").await];
+    // A file that cannot be used changes nothing.
+    let good = std::fs::read(site.tokens()).unwrap();
+    std::fs::write(site.tokens(), "{\"tokens\": [{}]}").unwrap();
+    site.authentication.reload();
+    assert_eq!(site.ask("get", "/v1/journal", Some(&agent), None).await.status, 200);
+    let doctor = site.ask("post", "/v1/verify", Some(&everything), None).await;
+    assert_eq!(doctor.status, 200);
+    let doctor = site.ask("get", "/v1/doctor", Some(&everything), None).await.json();
+    assert!(doctor["healthy"] == false && doctor["findings"].to_string().contains("tokens.json"), "{doctor}");
+    let metrics = site.ask("get", "/metrics", Some(&everything), None).await.body;
+    assert!(metrics.contains("runlog_tokens_unusable 1"), "{metrics}");
+    std::fs::write(site.tokens(), good).unwrap();
+    let without: Vec<_> = entries().into_iter().filter(|(number, ..)| *number != 5).collect();
+    write(&site.tokens(), &without);
+    // The server reads the file again by itself.
+    for stream in streams {
+        let rest = tokio::time::timeout(WAIT, stream.text()).await.expect("the stream ends").unwrap();
+        assert!(rest.contains("event: error") && rest.contains("\"kind\":\"unauthenticated\""), "{rest}");
+    }
+    assert_eq!(site.ask("get", "/v1/journal", Some(&agent), None).await.status, 401);
+    assert_eq!(site.ask("get", "/v1/journal", Some(&everything), None).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_has_expired_is_refused_and_its_streams_end() {
+    let site = Site::start(&entries()).await;
+    let (_, everything) = token_of(9);
+    site.fill("acme/1", &everything).await;
+    let (entry, guest) = Entry::new("guest".into(), [Scope::ReadMeta].into(), vec![ALL.into()], &[11; 32]);
+    let entry = Entry { expires: Some("1970-01-01T00:00:02Z".into()), ..entry };
+    TokenFile { tokens: vec![entry] }.write(&site.tokens()).unwrap();
+    site.authentication.reload();
+    let stream = site.request("get", "/v1/tail?from=end", Some(&guest), None).send().await.unwrap();
+    assert_eq!(stream.status(), 200);
+    NOW.store(2_000, Ordering::Relaxed);
+    let rest = tokio::time::timeout(WAIT, stream.text()).await.expect("the stream ends").unwrap();
+    assert!(rest.contains("\"kind\":\"unauthenticated\""), "{rest}");
+    assert_eq!(site.ask("get", "/v1/runs", Some(&guest), None).await.status, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_operators_do_is_written_down_first_or_not_done() {
+    let site = Site::start(&entries()).await;
+    let ((_, desk), (_, agent), (_, everything)) = (token_of(6), token_of(5), token_of(9));
+    site.fill("acme/1", &everything).await;
+    let path = "/v1/runs/acme%2F1/effects/acme%2F1-b/resolution";
+    let body = json!({ "decision": "give_up", "revision": 1, "who": "jo", "why": "a test" });
+    let lines = || {
+        let text = std::fs::read_to_string(site.audit_log()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect::<Vec<Value>>()
+    };
+    let before = lines().len();
+    let lookup = "/v1/runs/acme%2F1/lookup?tool=book&args=%7B%22secret%22%3A1%7D";
+    for (token, url, count) in [
+        (&agent, lookup, 0),
+        (&desk, lookup, 1),
+        (&agent, "/v1/runs/acme%2F1/records?raw=true", 1),
+        (&desk, "/v1/runs/acme%2F1/records", 0),
+    ] {
+        let so_far = lines().len();
+        assert_eq!(site.ask("get", url, Some(token), None).await.status, 200, "{url}");
+        assert_eq!(lines().len() - so_far, count, "{url}");
+    }
+    assert_eq!(site.ask("post", path, Some(&desk), Some(&body)).await.status, 200);
+    let last = lines().pop().unwrap();
+    let told = (&last["principal"], &last["action"], &last["run_id"], &last["detail"]["decision"]);
+    assert_eq!(told, (&json!("desk"), &json!("resolve"), &json!("acme/1"), &json!("give_up")), "{last}");
+    assert!(before < lines().len());
+    // A disk that is full.
+    let full = Site::start_on("/dev/full", &entries()).await;
+    full.fill("acme/1", &everything).await;
+    let end = full.end().await;
+    for (method, url, body) in [("post", path, Some(&body)), ("get", "/v1/runs/acme%2F1/records?raw=true", None)] {
+        let told = full.ask(method, url, Some(&desk), body).await;
+        assert_eq!((told.status, &told.json()["kind"]), (503, &json!("unavailable")), "{told:?}");
+    }
+    assert_eq!(full.end().await, end, "nothing was appended");
+    assert_eq!(full.ask("get", lookup, Some(&agent), None).await.status, 200, "what is not audited goes on");
+}

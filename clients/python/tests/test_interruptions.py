@@ -175,3 +175,36 @@ async def test_a_call_with_a_key_that_is_cancelled_while_its_effect_runs_runs_ag
             await task
         assert (await run.call("pay", {"sum": 1}, effect, key="k")).result == "paid"
         assert attempts == [(1, "k"), (2, "k")]
+
+
+def pay(run, effects, key):
+    try:
+        answer = run.call("pay", {"sum": 1}, lambda call: effects.append((call.id, call.idempotency_key)), key=key)
+        return "recorded" if answer.recorded else "ran"
+    except Error as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
+@pytest.mark.parametrize("key", [None, "k"], ids=["without a key", "with a key"])
+def test_two_processes_that_take_turns_at_any_request_run_an_effect_once(url, run_id, key, after):
+    """The second one opens the run and makes the same call, in whole, at a request of the first one. With a key the effect
+    may run twice, as one call."""
+    firsts, seconds = set(), set()
+    for at in range(1, 9):
+        one_run, effects = f"{run_id}-{at}", []
+        runlog, faults = connected(url)
+        with runlog, SyncRunlog(Config(url)) as other:
+
+            def take_over(one_run=one_run, effects=effects, faults=faults, other=other):
+                faults.at = None
+                seconds.add(pay(other.open(one_run), effects, key))
+
+            faults.arm(at, after, take_over)
+            try:
+                firsts.add(pay(runlog.open(one_run), effects, key))
+            except Error as error:
+                firsts.add(type(error).__name__)
+            assert pay(other.open(one_run), effects, key) in ("ran", "recorded", "ReconcileRequired")
+        assert len(effects) <= (1 if key is None else 2) and len(set(effects)) <= 1, (at, effects)
+    assert "ran" in firsts and "ran" in seconds and firsts & {"Fenced", "ClaimLost"}

@@ -160,14 +160,21 @@ impl Broker {
         suspend(self.container()?)
     }
 
-    /// Changes one byte of a record's value on the broker's disk. The value must be stored as it is: `text` is found in
-    /// the partition's first segment.
+    /// Changes one byte of a record's value on the broker's disk: of `text`, which is in the partition's first segment as it
+    /// is.
     pub fn damage(&self, topic: &str, partition: u32, text: &str) -> anyhow::Result<()> {
-        let script = r#"
-            segment=$(find / -path "*/$0-$1/00000000000000000000.log" 2>/dev/null | head -n 1)
-            at=$(grep -abo -m 1 "$2" "$segment" | head -n 1 | cut -d: -f1)
-            test -n "$at" && printf X | dd of="$segment" bs=1 seek="$at" conv=notrunc"#;
-        docker(&["exec", self.container()?, "sh", "-c", script, topic, &partition.to_string(), text])
+        let container = self.container()?;
+        let run = |script: &str, argument: &str| -> anyhow::Result<Vec<u8>> {
+            let output = Command::new("docker").args(["exec", container, "sh", "-c", script, argument]).output()?;
+            ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+            Ok(output.stdout)
+        };
+        let find = r#"find / -path "*/$0/00000000000000000000.log" 2>/dev/null | head -n 1"#;
+        let segment = String::from_utf8(run(find, &format!("{topic}-{partition}"))?)?;
+        let bytes = run(r#"cat "$0""#, segment.trim())?;
+        let at = bytes.windows(text.len()).position(|part| part == text.as_bytes()).context("the text is stored")?;
+        run(&format!(r#"printf X | dd of="$0" bs=1 seek={at} conv=notrunc"#), segment.trim())?;
+        Ok(())
     }
 
     /// Ends [`Broker::pause`].

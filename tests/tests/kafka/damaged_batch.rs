@@ -34,7 +34,7 @@ fn a_damaged_batch_is_reported_for_its_partition_and_the_others_are_read_on() {
     append(&log, 0, &["third"]).unwrap();
     append(&log, 2, &["third"]).unwrap();
     delivered.extend(read(&mut reader, 8 - delivered.len()));
-    let whole = [(0, &["first", "second", "third"][..]), (1, &["first", "second"])];
+    let whole = [(0, &["first", "second", "third"][..]), (1, &["first", "second"][..])];
     for (partition, expected) in whole.map(|(partition, expected)| (PartitionId::from(partition), expected)) {
         let here: Vec<_> = delivered.iter().filter(|record| record.partition == partition).cloned().collect();
         assert_eq!(texts(&here), expected, "partition {partition}");

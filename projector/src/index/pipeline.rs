@@ -218,7 +218,10 @@ impl Pipeline {
     fn unread(&mut self, id: PartitionId, error: &runlog_log::Error) {
         if let Some(mut partition) = self.pool.partition(id) {
             partition.retry_after(RETRY_AFTER);
-            partition.report_error(&self.shared, StopKind::Log, error.to_string());
+            // One that is stopped keeps its reason.
+            if !partition.is_stopped() {
+                partition.report_error(&self.shared, StopKind::Log, error.to_string());
+            }
         }
     }
 }

@@ -161,8 +161,10 @@ impl Session {
         if let Ok(slot) = self.call_slots.clone().try_acquire_owned() {
             return Ok(slot);
         }
-        // A stopped handle releases no slot.
-        self.lock().await?.appender.check_ready()?;
+        // A stopped handle releases no slot, and a result that no caller waits for keeps its slot until it is recorded.
+        let mut state = self.lock().await?;
+        self.make_ready(&mut state).await?;
+        drop(state);
         let deadline = self.config.deadline;
         let full = || {
             let message = format!(

@@ -68,22 +68,24 @@ impl Process {
         self.stage.ledger().works(self.life.id, step.run, step.id, true);
         let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
         self.stage.ledger().works(self.life.id, step.run, step.id, false);
-        self.holds(run);
         let effect = *started.lock().unwrap_or_else(PoisonError::into_inner);
         match came {
             None => {
                 self.stage.count("call cancelled");
                 self.tell(|| format!("step {}: the call is dropped", step.id));
                 self.stage.ledger().call_dropped(effect);
+                self.holds(run);
                 Next::Again
             }
             Some(Ok(answer)) => {
                 self.tell(|| format!("step {}: {}", step.id, shown(&answer)));
                 self.stage.ledger().answered(self.life.id, self.life.run, step.id, effect, &answer);
+                self.holds(run);
                 Next::Done
             }
             Some(Err(error)) => {
                 self.stage.ledger().call_failed(effect, &error);
+                self.holds(run);
                 self.failed(run, step.id, &error).await
             }
         }

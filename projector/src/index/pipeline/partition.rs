@@ -323,7 +323,7 @@ impl Partition {
             self.id,
             self.next,
             humantime::format_duration(STALLED_AFTER),
-            shared.index_dir().display(),
+            shared.config.index().path().display(),
         );
         tracing::error!(partition = %self.id, "{error}");
         let applied = shared.progress(self.id).applied;

@@ -62,7 +62,7 @@ case $mode in
     trap 'rm -rf "$installed"' EXIT
     "$python" -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --target "$installed" "$client" >&2
     cd "$client"
-    PYTHONPATH=$installed timeout --kill-after=10 280 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
+    PYTHONPATH=$installed timeout --kill-after=10 700 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
     ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   *) die "usage: $0 test|lint|run|lock" ;;

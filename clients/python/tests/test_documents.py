@@ -55,6 +55,12 @@ def test_the_killed_agent_of_langchain_runs_no_tool_twice_that_ended(url):
     assert "'B-1009', 'You are booked.']\nit ended with 0" in out
 
 
+def test_the_killed_agent_of_the_openai_agents_sdk_runs_no_tool_twice_that_ended(url):
+    out = run(url, CLIENT / "examples" / "openai_agents_killed.py")
+    assert out.count("`find` runs") == 1 and out.count("`book` runs, key seat-HAT136, attempt") == 2
+    assert "it was killed" in out and "You are booked. 6\nit ended with 0" in out
+
+
 def test_the_interrupted_payment_is_not_made_again(url):
     out = run(url, CLIENT / "examples" / "reconcile.py").split("\n")
     assert [line.split(":")[0] for line in out[:3]] == ["failed, for good", "unrecorded, operator", "nothing, operator"]

@@ -101,7 +101,10 @@ def test_a_handle_that_is_used_after_a_fork_raises(url, run_id):
             try:
                 run.call("pay", {}, lambda call: os.write(write, b"paid"))
             except Forked:
-                outcome = b"forked"
+                try:
+                    rl.open(run_id)
+                except Forked:
+                    outcome = b"forked"
             finally:
                 os.write(write, outcome)
                 os._exit(0)
@@ -145,7 +148,7 @@ def test_a_run_that_is_taken_over_between_intent_and_read_back_has_no_effect_her
         transport.armed = True
         with pytest.raises(Fenced) as error:
             run.call("pay", {}, lambda call: pytest.fail("ran"), key=key)
-        assert error.value.happened is Happened.NOTHING and not transport.armed
+        assert error.value.happened is Happened.UNKNOWN and not transport.armed
 
 
 def test_a_run_that_is_active_is_not_taken_over_if_asked_so(url, run_id):
@@ -264,6 +267,17 @@ def test_the_trace_context_goes_with_the_records(url, run_id):
         rl.open(run_id).turn("user", "hello")
     assert trace in seen
     assert Config(url, traceparent=lambda: "malformed").trace() is None
+
+
+def test_the_trace_context_is_that_of_opentelemetrys_current_span(url):
+    from opentelemetry import trace
+
+    from runlog import Config
+
+    assert Config(url).trace() is None
+    context = trace.SpanContext(0xAF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, False, trace.TraceFlags(1))
+    with trace.use_span(trace.NonRecordingSpan(context)):
+        assert Config(url).trace() == "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def test_errors_keep_what_they_say_when_they_are_pickled():

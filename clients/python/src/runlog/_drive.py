@@ -6,6 +6,7 @@ A driver throws what a command raised into the generator, so that the core settl
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import httpx2
 
 from ._wire import Acquire, Command, NoResponse, Perform, Request, Response, Sleep, Steps
 from .config import Config
+from .errors import Forked
 
 T = TypeVar("T")
 
@@ -142,11 +144,23 @@ class AsyncHttp:
         await self._client.aclose()
 
 
+class _Owner:
+    """The process that a connection belongs to. Two processes on one connection would read each other's answers."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def check(self) -> None:
+        if os.getpid() != self._pid:
+            raise Forked(f"the connection belongs to process {self._pid}; connect in this process")
+
+
 class SyncDriver:
     """Runs operations on the calling thread."""
 
     def __init__(self, transport: SyncTransport) -> None:
         self.transport = transport
+        self._owner = _Owner()
 
     def lock(self) -> threading.Lock:
         """A new lock."""
@@ -158,6 +172,7 @@ class SyncDriver:
 
     def drive(self, steps: Steps[T]) -> T:
         """Runs an operation to its end."""
+        self._owner.check()
         command = _begin(steps)
         while isinstance(command, _COMMANDS):
             try:
@@ -185,6 +200,7 @@ class AsyncDriver:
 
     def __init__(self, transport: AsyncTransport) -> None:
         self.transport = transport
+        self._owner = _Owner()
 
     def lock(self) -> asyncio.Lock:
         """A new lock. First come, first served."""
@@ -196,6 +212,7 @@ class AsyncDriver:
 
     async def drive(self, steps: Steps[T]) -> T:
         """Runs an operation to its end. A cancellation is thrown into it."""
+        self._owner.check()
         command = _begin(steps)
         while isinstance(command, _COMMANDS):
             try:

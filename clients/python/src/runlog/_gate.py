@@ -165,8 +165,11 @@ class Gate:
             return (yield from self._recorded(acked["call"]))
         try:
             yield from self._check_may_run(acked)
-        except BaseException:
+        except BaseException as error:
             flight.drop()
+            if isinstance(error, Error):
+                # The intent is in the log.
+                error.happened = Happened.UNKNOWN
             raise
         return flight, attempt
 

@@ -1,0 +1,68 @@
+"""`RunlogSession`: the conversation of an OpenAI Agents SDK session, in the run that its tools are recorded in.
+
+The items are the messages of the run's checkpoints: each is written once, and what a checkpoint has is not asked for again.
+So a tool that is called with the same arguments in a later turn is a new call, and one of an interrupted turn is answered
+from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from agents.items import TResponseInputItem
+from agents.memory import SessionABC, SessionSettings
+
+from ._json import Json, to_json
+from .aio import Run
+
+_MEMBER = "openai_agents_session"
+
+
+class RunlogSession(SessionABC):
+    """A session on a run that this process claimed: `RunlogSession(run)` inside `async with rl.run(id) as run`.
+
+    The run belongs to the session: nothing else may take checkpoints of it. Tools that are called in its turns go through
+    the gate of the same run: `@function_tool` around a `@runlog.tool`."""
+
+    def __init__(self, run: Run, session_settings: SessionSettings | None = None) -> None:
+        self.session_id = run.id
+        self.session_settings = session_settings
+        self._run = run
+        self._items: list[Json] = list(run.recovery.messages)
+        self._lock = asyncio.Lock()
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The items, oldest first; with a limit the latest ones."""
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        async with self._lock:
+            items = self._items if limit is None else self._items[len(self._items) - min(limit, len(self._items)) :]
+            return cast("list[TResponseInputItem]", list(items))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Adds items, which are in the log when this returns. Raises `Fenced` if another process has the run."""
+        added = [to_json(cast(object, item)) for item in cast("Sequence[Any]", items)]
+        if added:
+            async with self._lock:
+                await self._write([*self._items, *added])
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Removes the latest item and returns it."""
+        async with self._lock:
+            if not self._items:
+                return None
+            last = self._items[-1]
+            await self._write(self._items[:-1])
+            return cast("TResponseInputItem", last)
+
+    async def clear_session(self) -> None:
+        """Removes all items from what is answered. Their bytes stay in the log."""
+        async with self._lock:
+            if self._items:
+                await self._write([])
+
+    async def _write(self, items: list[Json]) -> None:
+        await self._run.checkpoint(items, {_MEMBER: 1})
+        self._items = items

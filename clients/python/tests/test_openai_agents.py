@@ -1,0 +1,60 @@
+"""A session of the OpenAI Agents SDK in a run."""
+
+from __future__ import annotations
+
+import pytest
+
+import runlog
+from conftest import command
+from runlog.openai_agents import RunlogSession
+
+
+def item(n):
+    return {"role": "user", "content": f"message {n} " + "x" * 200}
+
+
+async def test_a_session_gives_its_items_back_and_writes_each_once(url, run_id):
+    async with runlog.connect(url) as rl:
+        session = RunlogSession(await rl.open(run_id))
+        assert await session.get_items() == [] and await session.pop_item() is None
+        for n in range(20):
+            await session.add_items([item(n)])
+        assert await session.get_items(limit=3) == [item(17), item(18), item(19)]
+        assert await session.get_items(limit=0) == []
+        assert await session.pop_item() == item(19)
+        again = RunlogSession(await rl.open(run_id))
+        assert await again.get_items() == [item(n) for n in range(19)]
+        shown = command(url, "show", run_id, "--raw", "--json").stdout
+        assert all(shown.count(f"message {n} ") == 1 for n in range(20))
+        await again.clear_session()
+        assert await RunlogSession(await rl.open(run_id)).get_items() == []
+
+
+async def test_a_session_whose_run_was_taken_over_is_fenced(url, run_id):
+    async with runlog.connect(url) as rl:
+        old = RunlogSession(await rl.open(run_id))
+        await old.add_items([item(1)])
+        new = RunlogSession(await rl.open(run_id))
+        with pytest.raises(runlog.Fenced):
+            await old.add_items([item(2)])
+        await new.add_items([item(3)])
+        assert await new.get_items() == [item(1), item(3)]
+
+
+async def test_a_tool_is_asked_again_in_a_later_turn_and_not_after_an_interrupted_one(url, run_id):
+    calls = []
+
+    async def tick(call):
+        calls.append(call.id)
+        return len(calls)
+
+    async with runlog.connect(url) as rl:
+        run = await rl.open(run_id)
+        session = RunlogSession(run)
+        assert (await run.call("tick", {}, tick)).result == 1
+        await session.add_items([{"type": "function_call_output", "call_id": "1", "output": "1"}])
+        assert (await run.call("tick", {}, tick)).result == 2  # its turn is interrupted here
+        run = await rl.open(run_id)
+        await RunlogSession(run).add_items([item(1)])
+        assert (await run.call("tick", {}, tick)).result == 2
+        assert (await run.call("tick", {}, tick)).result == 3

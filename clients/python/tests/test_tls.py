@@ -1,0 +1,113 @@
+"""Certificates and tokens, against a proxy that ends TLS before the real server and wants a token."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import ssl
+import threading
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+
+from runlog import Fenced, Unauthenticated, Unavailable, sync
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """Forwards what has the right token over a connection with the right certificate."""
+
+    daemon_threads = True
+
+    def __init__(self, server: str, authority: trustme.CA, token: str) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.upstream, self.token, self.refused = urlsplit(server).netloc, token, 0
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("127.0.0.1").configure_cert(context)
+        authority.configure_trust(context)
+        context.verify_mode = ssl.CERT_REQUIRED
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that is not trusted is no news."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Proxy
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        if self.headers.get("authorization") != f"Bearer {self.server.token}":
+            self.server.refused += 1
+            kind = b'{"title": "unauthorized", "status": 401, "detail": "no token", "kind": "unauthorized"}'
+            self.answer(401, kind)
+            return
+        upstream = http.client.HTTPConnection(self.server.upstream)
+        upstream.request(self.command, self.path, body, {"content-type": "application/json"})
+        answer = upstream.getresponse()
+        self.answer(answer.status, answer.read())
+        upstream.close()
+
+    do_POST = do_GET
+
+    def answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def tls(url, tmp_path):
+    authority = trustme.CA()
+    ca, client = tmp_path / "ca.pem", tmp_path / "client.pem"
+    authority.cert_pem.write_to_path(ca)
+    authority.issue_cert("agent").private_key_and_cert_chain_pem.write_to_path(client)
+    proxy = Proxy(url, authority, "secret")
+    thread = threading.Thread(target=proxy.serve_forever)
+    thread.start()
+    yield proxy, str(ca), str(client)
+    proxy.shutdown()
+    thread.join()
+    proxy.server_close()
+
+
+def test_a_run_over_tls_with_a_client_certificate_and_a_token_that_is_renewed(tls, run_id, tmp_path, monkeypatch):
+    proxy, ca, client = tls
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    monkeypatch.setenv("RUNLOG_TOKEN_FILE", str(token))
+    with sync.connect(proxy.url, ca=ca, client_cert=(client, client)) as rl:
+        run = rl.open(run_id)
+        assert run.call("pay", {}, lambda call: 1).result == 1
+        assert proxy.refused == 0
+        proxy.token = "another"
+        token.write_text("another")
+        assert run.call("pay", {}, lambda call: 2).result == 2
+        assert proxy.refused == 1
+        proxy.token = "a third one"
+        with pytest.raises(Unauthenticated) as error:
+            run.call("pay", {}, lambda call: pytest.fail("ran"))
+        assert error.value.action == "fix_the_input" and error.value.happened == "nothing"
+        proxy.token = "another"
+        assert run.call("pay", {}, lambda call: 3).result == 3
+
+
+def test_a_server_or_a_client_that_is_not_trusted_gets_nothing(tls, run_id, monkeypatch):
+    proxy, ca, client = tls
+    with sync.connect(proxy.url, token="secret", deadline=0.2) as rl, pytest.raises(Unavailable, match="certificate"):
+        rl.open(run_id)
+    with sync.connect(proxy.url, token="secret", ca=ca, deadline=0.2) as rl, pytest.raises(Unavailable):
+        rl.open(run_id)
+    monkeypatch.setenv("RUNLOG_CA", ca)
+    monkeypatch.setenv("RUNLOG_CLIENT_CERT", client)
+    monkeypatch.setenv("RUNLOG_TOKEN", "secret")
+    with sync.connect(proxy.url) as rl:
+        old = rl.open(run_id)
+        rl.open(run_id)
+        with pytest.raises(Fenced):
+            old.turn("user", "hello")

@@ -336,3 +336,42 @@ def test_a_put_that_is_interrupted_at_any_request_leaves_a_saver_that_goes_on(ur
             assert interrupted == 1 or at > 6
             assert found.checkpoint["channel_values"] == {"a": [1, 2, 3]}
             assert [w[2] for w in found.pending_writes] == [1]
+
+
+@pytest.mark.parametrize("owner", ["nobody", "first", "second"])
+def test_two_savers_that_take_turns_between_any_two_requests_make_one_chain(url, prefix, owner):
+    """The second saver reads the thread and puts a checkpoint, in whole, between two requests of the first one."""
+    from faults import SyncFaults
+
+    def go_on(saver, place):
+        """What a loop does: it reads, and puts what it made of it, twice."""
+        try:
+            found = saver.get_tuple(place)
+            stored = saver.put(found.config if found else place, empty_checkpoint(), {}, {})
+            saver.put_writes(stored, [("ch", 1)], "task")
+            saver.put(stored, empty_checkpoint(), {}, {})
+            return "done"
+        except Fenced:
+            return "fenced"
+
+    outcomes = set()
+    with RunlogSaver.connect(url, prefix=prefix) as first, RunlogSaver.connect(url, prefix=prefix) as second:
+        first._shared.sync.transport.close()
+        faults = first._shared.sync.transport = SyncFaults(Config(url))
+        for at in range(1, 14):
+            place = {"configurable": {"thread_id": f"t {at}", "checkpoint_ns": ""}}
+            if owner != "nobody":
+                assert go_on(first if owner == "first" else second, place) == "done"
+
+            def take_over(place=place):
+                faults.at = None
+                outcomes.add(("second", go_on(second, place)))
+
+            faults.arm(at, True, take_over)
+            outcomes.add(("first", go_on(first, place)))
+            faults.at = None
+            found = list(second.list(place))
+            assert forks(found) == 0 and sum(c.parent_config is None for c in found) == 1, at
+            assert go_on(first, place) == go_on(second, place) == "done"
+            assert forks(list(first.list(place))) == 0
+    assert {("first", "done"), ("first", "fenced"), ("second", "done")} <= outcomes

@@ -146,6 +146,7 @@ def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> St
     yield from thread.settle()
     head = yield from thread.head()
     if head is None:
+        thread.note_absent((target.ns, target.checkpoint_id))
         return None
     marker = yield from thread.find(head.index, target.ns, target.checkpoint_id)
     found = (yield from read(thread, serde, target.thread_id, head.index, marker)) if marker else None

@@ -154,7 +154,7 @@ class Thread:
 
     def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
         """An older checkpoint is answered in place of one whose content is lost."""
-        if (checkpoint["checkpoint_seq"] if checkpoint else 0) != next_checkpoint_seq - 1:
+        if (checkpoint["checkpoint_seq"] if checkpoint else 0) < next_checkpoint_seq - 1:
             raise MissingContent(f"the latest checkpoint of run {self.run_id} cannot be read", run_id=self.run_id)
 
     def note_read(self, head: Head, key: Key, *, latest: bool) -> None:
@@ -168,6 +168,10 @@ class Thread:
             self._stale.discard(key)
         if key not in self._stale:
             self._note_seen(key, head.version)
+
+    def note_absent(self, key: Key) -> None:
+        """A loop may begin the thread, unless another writer does before."""
+        self._note_seen(key, (0, 1))
 
     def _note_seen(self, key: Key, version: tuple[int, int]) -> None:
         self._seen[key] = version
@@ -291,7 +295,8 @@ class Thread:
         self._stale.clear()
         self._written.clear()
         yield from self._sync(claimed)
-        if head is not None and parent is not None and claimed.next_checkpoint_seq != head.next_checkpoint_seq:
+        before = head.next_checkpoint_seq if head is not None else 1
+        if parent is not None and claimed.next_checkpoint_seq != before:
             # Another writer's checkpoint arrived before the claim.
             self._supersede(claimed)
             raise self._fenced()
@@ -331,6 +336,9 @@ class Thread:
             raise self._fenced() from error
         found = yield from self.api.checkpoint(self.run_id)
         self._check_latest(found, writer.next_checkpoint_seq)
+        if found is not None and found["checkpoint_seq"] >= writer.next_checkpoint_seq:
+            self._supersede(writer)  # another writer's, of after the claim
+            raise self._fenced()
         self.index = Index.of(found)
         self.lists = OrderedDict([("", MessageList.of(found))])
 

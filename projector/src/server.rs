@@ -108,13 +108,15 @@ struct Room {
     bodies: Arc<Semaphore>,
     /// For runs as they were.
     pasts: Arc<Semaphore>,
+    /// For a verification, which builds every index once more.
+    verification: Semaphore,
 }
 
 impl Room {
     fn new() -> Self {
         let room = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
-        Self { requests, bodies: room(body::ROOM_BYTES >> 10), pasts: room(PASTS_MAX) }
+        Self { requests, bodies: room(body::ROOM_BYTES >> 10), pasts: room(PASTS_MAX), verification: Semaphore::new(1) }
     }
 }
 

@@ -9,6 +9,7 @@
 //! for it (`App::rows`), so that it is answered as an absent one is.
 
 mod caller;
+pub mod room;
 pub mod token_file;
 mod tokens;
 
@@ -74,6 +75,10 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
     };
     match caller {
         Some(caller) => {
+            let _room = match caller.request() {
+                Ok(room) => room,
+                Err(error) => return problem(&error),
+            };
             let principal = caller.principal_text();
             request.extensions_mut().insert(caller);
             let mut response = next.run(request).await;

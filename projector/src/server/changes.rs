@@ -100,7 +100,7 @@ pub(super) async fn of_index(
     };
     let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), CACHE_BYTES);
     let folding = Some(Folding { cursor, deltas });
-    let ends = Ends::of(&app);
+    let ends = Ends::of(&app)?;
     Ok(events(ends, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
 

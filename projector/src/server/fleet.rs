@@ -205,6 +205,8 @@ pub(super) async fn dead_letter(app: App, Path(at): Path<String>) -> Result<Json
 }
 
 pub(super) async fn verify(app: App, _: Query<Nothing>) -> Result<Json<Verification>, Error> {
+    let busy = "a verification is in progress; nothing happened, send this one again later";
+    let _turn = app.1.verification.try_acquire().map_err(|_| Error::new(ErrorKind::Overloaded, busy))?;
     app.audit(Action::Verify, None, json!({})).await?;
     let begun = Instant::now();
     let mut verification = app.read(|app| app.0.verify()).await?;

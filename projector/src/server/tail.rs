@@ -22,6 +22,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Lines read at once.
 const PAGE: usize = 100;
@@ -66,7 +67,7 @@ pub(super) async fn one(
         Some("end") => timeline::end(&app.rows(&app.0.store(partition), run_id.borrow()), run_id.borrow())?,
         cursor => timeline::cursor(run_id.borrow(), cursor)?,
     };
-    let ends = Ends::of(&app);
+    let ends = Ends::of(&app)?;
     let tail = Tail { app, run_id, partition, cursor, ready: VecDeque::new(), until_end: query.until_end, show };
     Ok(events(ends, tail))
 }
@@ -112,11 +113,13 @@ pub(super) trait Source: Send + 'static {
 pub(super) struct Ends {
     shutdown: Shutdown,
     caller: Caller,
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 impl Ends {
-    pub(super) fn of(app: &App) -> Self {
-        Self { shutdown: app.2.clone(), caller: app.caller().clone() }
+    /// Errors: `Overloaded` where the caller has as many streams as it may.
+    pub(super) fn of(app: &App) -> Result<Self, Error> {
+        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), _room: app.caller().stream()? })
     }
 }
 

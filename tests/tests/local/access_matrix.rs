@@ -14,6 +14,7 @@ use runlog_projector::{
         audit::Audit,
         auth::{
             Authentication,
+            room::{REQUESTS_MAX, STREAMS_MAX},
             token_file::{Entry, Scope, TokenFile},
         },
         operations, serve,
@@ -528,4 +529,45 @@ async fn what_operators_do_is_written_down_first_or_not_done() {
     }
     assert_eq!(full.end().await, end, "nothing was appended");
     assert_eq!(full.ask("get", lookup, Some(&agent), None).await.status, 200, "what is not audited goes on");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_principal_leaves_room_for_others() {
+    let site = Site::start(&entries()).await;
+    let ((_, agent), (_, desk)) = (token_of(5), token_of(6));
+    let overloaded = |told: &Told| told.status == 429 && told.json()["kind"] == "overloaded";
+    let mut streams = Vec::new();
+    for _ in 0..STREAMS_MAX {
+        let stream = site.request("get", "/v1/runs/acme%2F1/tail", Some(&agent), None).send().await.unwrap();
+        assert_eq!(stream.status(), 200);
+        streams.push(stream);
+    }
+    // What is refused is read whole; what is not goes on.
+    let one_more = async |token: &str| {
+        let response = site.request("get", "/v1/runs/acme%2F1/tail", Some(token), None).send().await.unwrap();
+        let retry = response.headers().contains_key("retry-after");
+        (response.status().as_u16(), retry)
+    };
+    assert_eq!(one_more(&agent).await, (429, true));
+    assert_eq!(one_more(&desk).await, (200, false));
+    streams.clear();
+    let freed = async {
+        while one_more(&agent).await.0 != 200 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, freed).await.expect("a stream that ended makes room");
+
+    let waiting = "/v1/runs/acme%2F1?consistency=at-least=0:1000000&deadline_ms=30000";
+    let mut requests = tokio::task::JoinSet::new();
+    for _ in 0..REQUESTS_MAX {
+        requests.spawn(site.request("get", waiting, Some(&agent), None).send());
+    }
+    let filled = async {
+        while !overloaded(&site.ask("get", "/v1/journal", Some(&agent), None).await) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, filled).await.expect("the principal has no more room");
+    assert_eq!(site.ask("get", "/v1/journal", Some(&desk), None).await.status, 200, "another has");
 }

@@ -1,11 +1,13 @@
 //! Whoever sent a request, and what they may do.
 
-use super::tokens::{Authentication, Grant};
+use super::{
+    room::Room,
+    token_file::Scope,
+    tokens::{Authentication, Grant},
+};
 use crate::{Error, index::query::visible::Visible};
 use runlog_schemas::{answer::ErrorKind, id::RunId};
 use std::{sync::Arc, time::Duration};
-
-use super::token_file::Scope;
 
 /// How often a stream looks whether its token has expired.
 const EXPIRY_CHECK: Duration = Duration::from_secs(1);
@@ -31,6 +33,13 @@ impl Caller {
     pub(in crate::server) fn principal(&self) -> Option<&str> {
         match self {
             Self::Known(grant, _) => Some(&grant.principal),
+            Self::Unchecked | Self::Nobody => None,
+        }
+    }
+
+    pub(super) fn room(&self) -> Option<&Room> {
+        match self {
+            Self::Known(grant, _) => Some(&grant.room),
             Self::Unchecked | Self::Nobody => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{
     caller::Caller,
+    room::Room,
     token_file::{self, Scope, TokenFile},
 };
 use crate::index::{Clock, query::visible::Visible};
@@ -21,13 +22,26 @@ const RELOAD_EVERY: Duration = Duration::from_secs(2);
 const TOKEN_BYTES_MAX: usize = 256;
 
 /// What a token allows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(in crate::server) struct Grant {
     sha256: [u8; 32],
     pub(in crate::server) principal: String,
     pub(in crate::server) scopes: BTreeSet<Scope>,
     pub(in crate::server) visible: Visible,
     expires_millis: Option<u64>,
+    /// Shared by all tokens of the principal, also those of a file that was read before.
+    pub(super) room: Arc<Room>,
+}
+
+impl Grant {
+    /// Whether another one allows the same.
+    fn allows_the_same(&self, other: &Self) -> bool {
+        let of = |grant: &Self| (grant.sha256, grant.expires_millis);
+        of(self) == of(other)
+            && self.principal == other.principal
+            && self.scopes == other.scopes
+            && self.visible == other.visible
+    }
 }
 
 type Table = HashMap<[u8; 32], Arc<Grant>>;
@@ -61,7 +75,7 @@ impl Authentication {
     /// Errors: whatever makes it unusable.
     pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
         let text = TokenFile::text(path)?;
-        let table = table(&TokenFile::parse(&text, path)?)?;
+        let table = table(&TokenFile::parse(&text, path)?, &Table::new())?;
         let state = Mutex::new(State { text, ..State::default() });
         Ok(Arc::new(Self { path: path.to_owned(), clock, table: watch::Sender::new(Arc::new(table)), state }))
     }
@@ -83,7 +97,7 @@ impl Authentication {
 
     /// Whether a token is still there, allows the same and has not expired.
     pub(super) fn is_current(&self, grant: &Grant) -> bool {
-        !self.is_expired(grant) && self.table.borrow().get(&grant.sha256).is_some_and(|now| **now == *grant)
+        !self.is_expired(grant) && self.table.borrow().get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
     }
 
     /// Told when the table changes.
@@ -97,7 +111,9 @@ impl Authentication {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let read = match read {
             Ok(text) if text == state.text && state.failure.is_none() => return,
-            Ok(text) => TokenFile::parse(&text, &self.path).and_then(|file| table(&file)).map(|table| (text, table)),
+            Ok(text) => TokenFile::parse(&text, &self.path)
+                .and_then(|file| table(&file, &self.table.borrow()))
+                .map(|table| (text, table)),
             Err(error) => Err(error),
         };
         match read {
@@ -133,7 +149,10 @@ impl Authentication {
     }
 }
 
-fn table(file: &TokenFile) -> Result<Table, token_file::Error> {
+/// The tokens of a file. A principal of `before` keeps its room, with what is in progress.
+fn table(file: &TokenFile, before: &Table) -> Result<Table, token_file::Error> {
+    let mut rooms: HashMap<String, Arc<Room>> =
+        before.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.room))).collect();
     let grants = file.checked()?.into_iter().map(|(entry, checked)| {
         let grant = Grant {
             sha256: checked.sha256,
@@ -141,6 +160,7 @@ fn table(file: &TokenFile) -> Result<Table, token_file::Error> {
             scopes: entry.scopes.clone(),
             visible: Visible::new(checked.runs),
             expires_millis: checked.expires_millis,
+            room: Arc::clone(rooms.entry(entry.principal.clone()).or_insert_with(|| Arc::new(Room::new()))),
         };
         (checked.sha256, Arc::new(grant))
     });

@@ -17,5 +17,6 @@ mod commands {
     #[path = "../../../registry/tests/stub/mod.rs"]
     #[allow(unreachable_pub, dead_code, reason = "the registry's own tests use all of it")]
     mod stub;
+    mod tokens;
     mod unreadable;
 }

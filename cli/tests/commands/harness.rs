@@ -33,7 +33,7 @@ pub(super) struct Ran {
 }
 
 impl Ran {
-    fn of(output: std::process::Output) -> Self {
+    pub(super) fn of(output: std::process::Output) -> Self {
         Self {
             code: output.status.code().unwrap_or(-1),
             stdout: String::from_utf8(output.stdout).unwrap(),

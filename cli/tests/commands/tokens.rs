@@ -1,0 +1,102 @@
+//! Tokens from their making to their end, as an operator and a client see them.
+
+use super::harness::{Ran, Server, command, file, run};
+use serde_json::{Value, json};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// How long a revoked token may be taken.
+const REVOKED_WAIT: Duration = Duration::from_secs(5);
+
+fn create(tokens: &str, principal: &str, scopes: &str, runs: &str) -> Value {
+    let flags = ["--principal", principal, "--scope", scopes, "--runs", runs, "--expires-in", "90d"];
+    run(&[&["token", "create", "--tokens", tokens, "--json"], &flags[..]].concat()).is(0)
+}
+
+fn ask(server: &Server, token: &Value, arguments: &[&str]) -> Ran {
+    let mut command = server.command(arguments);
+    Ran::of(command.arg("--json").env("RUNLOG_TOKEN", token["token"].as_str().unwrap()).output().unwrap())
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_token_lets_its_holder_do_what_it_says_until_it_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tokens, data) = (folder.path().join("tokens.json"), folder.path().join("data"));
+    let named = tokens.to_str().unwrap();
+    let agent = create(named, "travel-agent", "append,read_meta,read_content", "acme/*");
+    let desk = create(named, "desk@acme", "read_meta,read_content,resolve", "acme/*");
+    let listed = run(&["token", "list", "--tokens", named, "--json"]).is(0);
+    assert_eq!(listed["tokens"][0]["id"], agent["id"], "{listed}");
+    assert!(!listed.to_string().contains(agent["token"].as_str().unwrap()), "{listed}");
+
+    let server = Server::start(&data, &["--tokens", named]);
+    assert_eq!(server.ask(&["runs"]).error(2), "unauthenticated");
+    let call = json!({ "run_id": "acme/1", "record_id": "call", "payload": { "type": "tool_call_requested",
+        "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {} } });
+    let record = file(folder.path(), "call.json", &call.to_string());
+    let publish = ["publish", record.to_str().unwrap()];
+    assert_eq!(ask(&server, &desk, &publish).error(2), "forbidden");
+    assert_eq!(ask(&server, &agent, &publish).is(0)["outcome"], "applied");
+    assert_eq!(
+        ask(&server, &agent, &["lookup", "acme/1", "--tool", "book", "--args", "{}"]).is(6)["status"],
+        "pending"
+    );
+    let resolve = ["effects", "resolve", "acme/1", "call", "--give-up", "--who", "jo", "--why", "a test", "--yes"];
+    assert_eq!(ask(&server, &agent, &resolve).error(2), "forbidden");
+    ask(&server, &desk, &resolve).is(0);
+    let audited = std::fs::read_to_string(data.join("audit.jsonl")).unwrap();
+    let last: Value = serde_json::from_str(audited.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["principal"], &last["action"]), (&json!("desk@acme"), &json!("resolve")), "{audited}");
+
+    // Without a terminal nothing is revoked without --yes.
+    let revoke = ["token", "revoke", "--tokens", named, agent["id"].as_str().unwrap(), "--json"];
+    assert_eq!(run(&revoke).error(2), "usage");
+    assert_eq!(run(&[&revoke[..], &["--yes"]].concat()).is(0)["revoked"], json!([agent["id"]]));
+    let begun = Instant::now();
+    while ask(&server, &agent, &["runs"]).code == 0 {
+        assert!(begun.elapsed() < REVOKED_WAIT, "it is still taken");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(ask(&server, &agent, &["runs"]).error(2), "unauthenticated");
+    ask(&server, &desk, &["runs"]).is(0);
+    // Whatever the server wrote, and the tokens, are its user's alone.
+    for (path, expected) in
+        [(&tokens, 0o600), (&data, 0o700), (&data.join("index"), 0o700), (&data.join("audit.jsonl"), 0o600)]
+    {
+        assert_eq!(mode(path), expected, "{}", path.display());
+    }
+}
+
+#[test]
+fn files_of_secrets_that_others_can_read_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.json");
+    let named = tokens.to_str().unwrap();
+    create(named, "agent", "append", "acme/*");
+    let token = file(folder.path(), "token", "runlog_x");
+    for path in [&tokens, &token] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let data = folder.path().join("data");
+    let serve =
+        ["serve", "--local", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap(), "--tokens", named, "--json"];
+    let refused = Ran::of(command().args(serve).output().unwrap());
+    assert!(
+        refused.code == 3 && refused.stdout.contains("tokens.json") && refused.stdout.contains("chmod 600"),
+        "{refused:?}"
+    );
+    let refused = run(&["runs", "--token-file", token.to_str().unwrap(), "--json"]);
+    assert!(refused.code == 2 && refused.stdout.contains("chmod 600"), "{refused:?}");
+    let wrong =
+        ["token", "create", "--tokens", named, "--principal", "a", "--scope", "append", "--runs", "acme*", "--json"];
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let refused = run(&wrong);
+    assert!(refused.code == 2 && refused.stdout.contains("separator"), "{refused:?}");
+}

@@ -60,7 +60,7 @@ pub struct GateWorker<'a> {
     pub desk: &'a EffectDesk,
     /// What was acknowledged.
     pub acked: &'a AckedList,
-    /// Whether the next turn is too large for a record.
+    /// Whether turns are too large for a record.
     pub large: &'a AtomicBool,
     /// Calls that were answered.
     pub answered: &'a AtomicU64,
@@ -107,7 +107,7 @@ impl GateWorker<'_> {
     async fn step(&self, run: &Run, step: u64) -> anyhow::Result<Option<()>> {
         let id = run.id().as_str();
         let mut content = format!("step {step} of process {}", std::process::id());
-        if self.large.swap(false, Ordering::Relaxed) {
+        if self.large.load(Ordering::Relaxed) {
             content.push_str(&" and on".repeat(LARGE_TURN_BYTES / 7));
         }
         let Some(position) = self.insist(run, async || run.turn("assistant", &content).await).await? else {

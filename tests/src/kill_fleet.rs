@@ -55,7 +55,7 @@ const SICK: u16 = 3;
 const IN_FLIGHT_WAIT: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_micros(200);
 /// One kill in so many is told.
-const TELL_EVERY: usize = 50;
+const TELL_EVERY: usize = 20;
 
 /// The points at which agents are killed.
 const OF_AGENTS: [&str; 6] = [

@@ -63,13 +63,15 @@ fn in_flight() -> Option<usize> {
 }
 
 fn reached(name: &'static str) {
-    let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
-    if stop_at.as_deref() != Some(name) {
+    let stop_at = || STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    // Taken, so that the other threads go on: it is their appends that are in flight.
+    if stop_at().take_if(|armed| armed.as_str() == name).is_none() {
         return;
     }
-    let Some(in_flight) = in_flight() else { return };
-    *stop_at = None;
-    drop(stop_at);
+    let Some(in_flight) = in_flight() else {
+        *stop_at() = Some(name.to_owned());
+        return;
+    };
     say(&json!({ "at": name, "in_flight": in_flight }));
     loop {
         thread::park();
@@ -80,8 +82,8 @@ fn listen() {
     for line in io::stdin().lines().map_while(Result::ok) {
         match line.split_once(' ') {
             Some(("at", name)) => {
-                LARGE.store(name == failpoint::CONTENT_STORED, Ordering::Relaxed);
                 *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = Some(name.to_owned());
+                LARGE.store(name == failpoint::CONTENT_STORED, Ordering::Relaxed);
             }
             _ if line == "end" => ENDING.store(true, Ordering::Relaxed),
             _ => loop {

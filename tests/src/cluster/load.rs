@@ -96,10 +96,12 @@ pub struct Figures {
     pub acknowledged: usize,
     /// Records that were sent more than once.
     pub repeated: u64,
-    /// Effects, and the calls that they belong to.
-    pub effects: usize,
-    /// Calls.
+    /// Calls of agents that work alone.
     pub calls: usize,
+    /// Their effects.
+    pub effects: usize,
+    /// Effects of runs that several clients compete for.
+    pub contended: usize,
     /// Records of imports, and imports that were run again.
     pub imported: (u64, u64),
     /// The histories.
@@ -244,8 +246,9 @@ impl Load {
         Ok(Figures {
             acknowledged: probed + listed + usize::try_from(imported.records)?,
             repeated: self.probes.iter().map(|probe| probe.repeated()).sum(),
-            effects: effects + contended,
             calls,
+            effects,
+            contended,
             imported: (imported.records, imported.repeated),
             histories,
         })

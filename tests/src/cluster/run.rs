@@ -129,11 +129,12 @@ impl fmt::Display for Report {
             writeln!(f, "{:<50} {:>5} {gap:>18.1} s {all:>20.1} s", event.name(), row.count)?;
         }
         let faults: u32 = self.rows.values().map(|row| row.count).sum();
-        let Figures { acknowledged, repeated, effects, calls, imported, histories } = &self.figures;
+        let Figures { acknowledged, repeated, effects, calls, contended, imported, histories } = &self.figures;
         writeln!(
             f,
             "{faults} faults in {} s: {acknowledged} acknowledged records, all found, {repeated} of them sent again; \
-             {effects} effects, none twice, of {calls} calls; {} records imported, {} imports run again",
+             {effects} effects of {calls} calls and {contended} of contended runs, none twice; {} records imported, {} \
+             imports run again",
             self.lasted.as_secs(),
             imported.0,
             imported.1

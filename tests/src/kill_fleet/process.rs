@@ -37,7 +37,7 @@ impl Process {
     }
 
     pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
-        writeln!(self.stdin, "{line}").context("the process has ended")
+        self.stdin.write_all(format!("{line}\n").as_bytes()).context("the process has ended")
     }
 
     /// The next line that it says, if it says one in time.

@@ -328,7 +328,7 @@ async fn writes_that_do_not_return_hold_up_no_other_partition_and_are_reported_u
         let many = (0..4096).map(|_| turn_of(&mut agent)).collect();
         last = *log.append(FIRST, many).await.unwrap().last().unwrap();
     }
-    let other = PartitionId::from(stuck);
+    let other = PartitionId::from_signed(i32::try_from(stuck).unwrap()).unwrap();
     for name in ["one", "two"] {
         let mut agent = Agent::new(&run_in(other, partitions, name));
         let offset = log.append(other, vec![turn_of(&mut agent)]).await.unwrap()[0];

@@ -104,13 +104,14 @@ fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {
 fn renumbered(scenario: &mut Scenario<'_>) -> Checked {
     let mut run = scenario.run();
     scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, turn("z"))?;
     // As a server sends it whose number another server's record took.
     let lost = run.record(turn("b")).with("writer_seq", 1);
     scenario.send(&mut run, &lost)?.refused("conflict").needs("conflict_number")?;
     let again = lost.with("writer_seq", Value::Null).with("journal_seq", Value::Null);
     let applied = scenario.send(&mut run, &again)?.applied().needs("numbers_filled_in")?;
     scenario.send(&mut run, &again)?.repeats(&applied).needs("repeat_of_applied")?;
-    scenario.head(&run)?.has("/records", 2)
+    scenario.head(&run)?.has("/records", 3)
 }
 
 fn filled_in(scenario: &mut Scenario<'_>) -> Checked {

@@ -143,7 +143,12 @@ fn the_operators_configuration_file_is_accepted() {
     let page = document("docs/operate.md");
     let [config] = blocks(&page, "json")[..] else { panic!("the page has one block of json") };
     let file = dir.path().join("runlog.json");
-    std::fs::write(&file, config).unwrap();
+    // The command reads the token from the file that the page names.
+    let (token, shown) = (tempfile::NamedTempFile::new().unwrap(), "/etc/runlog/token\"");
+    std::fs::write(&token, "a-token").unwrap();
+    assert!(config.contains(shown), "{config}");
+    let named = format!("{}\"", token.path().to_str().unwrap());
+    std::fs::write(&file, config.replace(shown, &named)).unwrap();
     let server = Launch::local(&dir.path().join("data")).start().unwrap();
     server.runlog().plain(&["--config", file.to_str().unwrap(), "runs"]).unwrap().exits(0).unwrap();
 }

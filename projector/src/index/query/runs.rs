@@ -45,6 +45,8 @@ impl Filter {
 
 /// Up to `limit` runs of this partition after `after` (exclusive), in id order: one seek for each prefix of what is visible,
 /// a step per run read, and for `stuck` a seek per open run.
+///
+/// Errors: `Usage` for an `after` without the filter's prefix, which is of another list.
 pub fn list<R: Rows>(
     rows: &R,
     place: TopicPartition<'_>,
@@ -53,6 +55,9 @@ pub fn list<R: Rows>(
     limit: usize,
     now: i64,
 ) -> Result<Vec<Run>, Error> {
+    if after.is_some_and(|run_id| !run_id.as_str().starts_with(&filter.prefix)) {
+        return Err(super::foreign_cursor());
+    }
     let after = after.as_ref().map(|run_id| (run_id.as_str(), store::runs::key(run_id.borrow()).into_bytes()));
     let mut runs = Vec::new();
     for prefix in filter.visible.prefixes(&filter.prefix) {

@@ -475,10 +475,10 @@ pub async fn serve(
     grace: Duration,
 ) {
     let options = options.into();
-    let authentication = options.authentication.clone();
+    let (authentication, executor) = (options.authentication.clone(), projector.shared.config.executor.clone());
     let follow = async {
         if let Some(authentication) = authentication {
-            authentication.follow().await;
+            authentication.follow(executor).await;
         }
         std::future::pending().await
     };

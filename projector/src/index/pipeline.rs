@@ -200,7 +200,7 @@ impl Pipeline {
         let now = Instant::now();
         for id in self.pool.ids() {
             let Some(mut partition) = self.pool.partition(id) else { continue };
-            if partition.to_release() {
+            if partition.take_release() {
                 self.reader.release(id).ok();
             }
             let (again, drained) = (partition.read_again(now), partition.is_drained());

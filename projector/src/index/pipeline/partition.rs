@@ -227,7 +227,7 @@ impl Partition {
     }
 
     /// Whether the reader is to release it; once.
-    pub(super) fn to_release(&mut self) -> bool {
+    pub(super) fn take_release(&mut self) -> bool {
         std::mem::take(&mut self.release)
     }
 

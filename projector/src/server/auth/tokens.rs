@@ -5,7 +5,7 @@ use super::{
     room::Room,
     token_file::{self, Scope, TokenFile},
 };
-use crate::index::{Clock, query::visible::Visible};
+use crate::index::{Clock, executor::Executor, query::visible::Visible};
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
@@ -138,11 +138,11 @@ impl Authentication {
     }
 
     /// Reads the file every 2 s, until it is dropped.
-    pub(in crate::server) async fn follow(self: Arc<Self>) {
+    pub(in crate::server) async fn follow(self: Arc<Self>, executor: Executor) {
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
             let again = Arc::clone(&self);
-            if tokio::task::spawn_blocking(move || again.reload()).await.is_err() {
+            if executor.run(move || again.reload()).await.is_err() {
                 return;
             }
         }

@@ -84,7 +84,7 @@ impl Pipeline {
         Ok(Self { shared, reader, pool, lost: false })
     }
 
-    /// Runs until the service ends, then waits for the jobs in progress, at most [`END_WAIT`]. After a panic every
+    /// Runs until the service ends, then waits for the jobs in progress, at most 1 s. After a panic every
     /// partition is read again from its committed offset.
     pub fn run(mut self) {
         while !self.shared.is_ending() {

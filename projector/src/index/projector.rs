@@ -90,7 +90,7 @@ impl Projector {
         let mut partitions = Vec::new();
         let mut folds = Vec::new();
         for partition in PartitionId::all(journal.partitions) {
-            let store = Arc::new(open(&config, &log, partition, &budget).await?);
+            let store = Arc::new(open(&config, &log, &journal, partition, &budget).await?);
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
@@ -296,12 +296,24 @@ impl Drop for Projector {
 
 /// Opens the partition's store. A store of an older layout remains beside a new one that is built from the log; if the
 /// log cannot rebuild it, it is left unchanged.
-async fn open(config: &Config, log: &Arc<dyn Log>, partition: PartitionId, budget: &Budget) -> Result<Store, Error> {
+async fn open(
+    config: &Config,
+    log: &Arc<dyn Log>,
+    journal: &meta::Journal,
+    partition: PartitionId,
+    budget: &Budget,
+) -> Result<Store, Error> {
     let index = config.index();
     let older = match rebuild::open(&index, partition, budget)? {
         Found::Current(store) => return Ok(store),
         Found::Older(store) => store,
     };
+    let of: Option<meta::Journal> = older.get(&meta::journal())?;
+    if let Some(other) = of.filter(|of| of != journal) {
+        // Built from this log, the new index would answer that the runs of the older one do not exist.
+        let why = format!("it is of journal {}, the log of journal {}", other.journal_id, journal.journal_id);
+        return Err(older.outgrown(why)?.into());
+    }
     if config.paused {
         return Err(older.outgrown("a paused server builds none; start it without --paused")?.into());
     }

@@ -4,8 +4,8 @@
 //!   Authorization: Bearer TOKEN ──▶ SHA-256 ──▶ token table ──▶ Caller ──▶ the route's Access ──▶ handler, with App::caller
 //! ```
 //!
-//! `authenticate` runs for every request and puts a [`Caller`] in its extensions, `permit` runs for every route with the
-//! [`Access`] that its table entry names. What no caller was put into is refused. A run that a caller may not see has no rows
+//! `authenticate` runs for every request and puts a `Caller` in its extensions, `permit` runs for every route with the
+//! `Access` that its table entry names. What no caller was put into is refused. A run that a caller may not see has no rows
 //! for it (`App::rows`), so that it is answered as an absent one is.
 
 mod caller;

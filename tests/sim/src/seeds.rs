@@ -42,7 +42,7 @@ impl Ran {
     }
 }
 
-/// Runs the plans of `seeds` in their order. No further one begins after `limit`, or once [`FAILURES_MAX`] have failed. `each`
+/// Runs the plans of `seeds` in their order. No further one begins after `limit`, or once five have failed. `each`
 /// gets what becomes of each.
 pub fn run(seeds: Range<u64>, limit: Duration, plan: impl Fn(u64) -> Plan + Sync, each: impl Fn(&Came) + Sync) -> Ran {
     let (next, all, begun) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());

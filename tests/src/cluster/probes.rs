@@ -1,4 +1,4 @@
-//! One writer per partition that appends small records without a pause longer than [`INTERVAL`]. It knows every record
+//! One writer per partition that appends small records without a pause longer than `INTERVAL`. It knows every record
 //! that was acknowledged, and when: how long a partition took no appends is read there.
 
 use std::{

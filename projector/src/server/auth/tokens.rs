@@ -46,7 +46,7 @@ impl Grant {
 
 type Table = HashMap<[u8; 32], Arc<Grant>>;
 
-/// The tokens that a server takes. They follow their file: see [`Authentication::follow`].
+/// The tokens that a server takes. They follow their file: it is read every 2 s.
 pub struct Authentication {
     path: PathBuf,
     clock: Clock,

@@ -40,6 +40,12 @@ impl SessionState {
             self.replay.restore(key, recorded);
         }
         for recorded in returned.into_iter().rev() {
+            // It may have been decided since it was taken. As an unresolved call it is asked about before the next call.
+            if let Some(open) = &recorded.pending
+                && !self.outbox.lock().running.contains(&recorded.id)
+            {
+                self.replay.mark_uncertain(recorded.id.borrow(), open.retry_safe);
+            }
             self.replay.put_back(None, recorded);
         }
     }

@@ -12,7 +12,10 @@ mod payloads;
 mod troubles;
 mod world;
 
-use crate::delivery::{Delivery, Journal, What};
+use crate::{
+    delivery::{Delivery, Journal, What},
+    record::inner,
+};
 use std::{collections::VecDeque, sync::Arc};
 use world::World;
 
@@ -221,7 +224,11 @@ pub(crate) fn renumbered(record: serde_json::Value) -> What {
     What::Record { record: Arc::new(record), version: 2, datums: Vec::new() }
 }
 
-/// A record as something to append.
+/// A record as something to append, in the lowest version that expresses it.
 pub(crate) fn record(record: serde_json::Value) -> What {
-    What::Record { record: Arc::new(record), version: 1, datums: Vec::new() }
+    let since_2 = |record: &serde_json::Value| {
+        ["revision", "evidence", "epoch", "principal"].iter().any(|fact| !record["facts"][fact].is_null())
+    };
+    let version = if since_2(&record) || inner(&record).iter().any(since_2) { 2 } else { 1 };
+    What::Record { record: Arc::new(record), version, datums: Vec::new() }
 }

@@ -134,6 +134,7 @@ impl Asker {
         if let Err(error) = &told
             && is_passing(error)
         {
+            look_leaders_up(&self.client, &self.topic);
             for question in open.iter_mut().filter(|question| partitions.contains(&question.partition)) {
                 question.failure = Some(error.clone());
             }
@@ -169,7 +170,10 @@ pub(super) fn fetch_within(
     loop {
         match fetch(client, topic, partitions, ATTEMPT_WAIT) {
             Ok(bounds) => return Ok(bounds),
-            Err(error) if is_passing(&error) && begun.elapsed() < wait => thread::sleep(AGAIN_PAUSE),
+            Err(error) if is_passing(&error) && begun.elapsed() < wait => {
+                look_leaders_up(client, topic);
+                thread::sleep(AGAIN_PAUSE);
+            }
             Err(error) => return Err(failed(topic, error)),
         }
     }
@@ -177,6 +181,12 @@ pub(super) fn fetch_within(
 
 fn failed(topic: &str, error: KafkaError) -> Error {
     context::failed(topic, "the brokers do not tell the bounds", error)
+}
+
+/// After a vain attempt: librdkafka sends a question to the leader that it knows, and goes on doing so when this leader
+/// is dead and another one elected. Reading the metadata replaces it. Where that fails the next attempt fails too.
+fn look_leaders_up(client: &BaseConsumer<Context>, topic: &str) {
+    let _ = client.fetch_metadata(Some(topic), ATTEMPT_WAIT);
 }
 
 /// Elections and lost connections pass; that a client may not ask does not.
@@ -236,4 +246,29 @@ fn partition(told: i32) -> KafkaResult<PartitionId> {
 
 fn offset(told: i64) -> KafkaResult<Offset> {
     Offset::from_signed(told).map_err(|_| KafkaError::NoMessageReceived)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rdkafka::{mocking::MockCluster, producer::DefaultProducerContext};
+
+    const TOPIC: &str = "t";
+
+    #[tokio::test]
+    async fn the_end_is_told_by_the_elected_leader_while_the_dead_one_stays_down() {
+        let brokers: MockCluster<'static, DefaultProducerContext> = MockCluster::new(2).unwrap();
+        brokers.create_topic(TOPIC, 1, 2).unwrap();
+        brokers.partition_leader(TOPIC, 0, Some(1)).unwrap();
+        let config = KafkaConfig::new(brokers.bootstrap_servers(), TOPIC);
+        // Otherwise librdkafka would notice after ten seconds by itself.
+        let config = config.with("topic.metadata.refresh.interval.ms", "300000");
+        let client = BoundsClient::new(&config).unwrap();
+        client.ask(PartitionId::ZERO, Duration::from_secs(10)).await.unwrap();
+        brokers.broker_down(1).unwrap();
+        let lost = client.ask(PartitionId::ZERO, Duration::from_secs(2)).await;
+        lost.expect_err("no other leader is elected yet");
+        brokers.partition_leader(TOPIC, 0, Some(2)).unwrap();
+        client.ask(PartitionId::ZERO, Duration::from_secs(10)).await.expect("the elected leader");
+    }
 }

@@ -37,17 +37,13 @@ pub enum Breach {
     TopicRecreated,
 }
 
-/// Every breach that is noticed while a server runs.
-///
-/// A topic that is deleted and created again is noticed at a server's next start only. `RUNLOG_RECREATED=1` adds
-/// [`Breach::TopicRecreated`].
-pub fn all() -> Vec<Breach> {
-    let mut all = vec![Breach::UncleanElection, Breach::TruncatedBehindTheIndex, Breach::TruncatedAheadOfTheIndex];
-    if std::env::var("RUNLOG_RECREATED").is_ok_and(|value| value == "1") {
-        all.push(Breach::TopicRecreated);
-    }
-    all
-}
+/// Every breach.
+pub const ALL: [Breach; 4] = [
+    Breach::UncleanElection,
+    Breach::TruncatedBehindTheIndex,
+    Breach::TruncatedAheadOfTheIndex,
+    Breach::TopicRecreated,
+];
 
 impl Breach {
     /// As the table names it.
@@ -172,7 +168,7 @@ impl Victim<'_> {
         self.cluster.kill(leader)?;
         self.cluster.restart(follower)?;
         self.cluster.await_partitions(&topic, "led by the follower", |states| led_by(states, follower))?;
-        // While the old leader stays down, questions for the log's end are sent to it, and a query at `latest` is unavailable.
+        self.stops("lost", &LOST).context("while the old leader stays down")?;
         self.cluster.restart(leader)?;
         self.stops("lost", &LOST)?;
         // Other records take the places of the lost ones.

@@ -61,7 +61,7 @@ pub struct Report {
 
 /// So many faults in a random order: every kind, as equally often as that goes.
 pub fn schedule(count: usize, random: &mut Random) -> Vec<Event> {
-    let breaches = broken_promises::all();
+    let breaches = broken_promises::ALL;
     let mut events: Vec<Event> =
         (0..count / BREACH_EVERY).map(|at| Event::Breach(breaches[at % breaches.len()])).collect();
     let faults = (0..count - events.len()).map(|at| Event::Fault(faults::ALL[at % faults::ALL.len()]));

@@ -1,10 +1,14 @@
 //! `sim [--seeds N] [--from M] [--seed S] [--story]`: runs seeds, counts their faults, and tells the story of those that fail.
+//! With `--first` it ends with the first one that fails; with `--whole` that one is not shrunk.
 
 #![allow(clippy::print_stdout, reason = "a command")]
 
 use anyhow::Context;
-use runlog_sim::{plan::Plan, seeds, shrink};
-use std::time::Duration;
+use runlog_sim::{
+    plan::Plan,
+    seeds::{self, Limits},
+    shrink,
+};
 
 /// A third of a seed's time is the system's allocator otherwise.
 #[global_allocator]
@@ -12,6 +16,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> anyhow::Result<()> {
     let (mut number_of_seeds, mut from, mut story, mut calm, mut shrunk) = (1_000, 0, false, false, true);
+    let mut limits = Limits::default();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         let mut number = || -> anyhow::Result<u64> {
@@ -24,13 +29,14 @@ fn main() -> anyhow::Result<()> {
             "--story" => story = true,
             "--calm" => calm = true,
             "--whole" => shrunk = false,
-            other => {
-                anyhow::bail!("{other}: usage: sim [--seeds N] [--from M] [--seed S] [--story] [--calm] [--whole]")
-            }
+            "--first" => limits.failures = 1,
+            other => anyhow::bail!(
+                "{other}: usage: sim [--seeds N] [--from M] [--seed S] [--story] [--calm] [--whole] [--first]"
+            ),
         }
     }
     let plan = |seed| if calm { Plan::new(seed).calm() } else { Plan::new(seed) };
-    let ran = seeds::run(from..from.saturating_add(number_of_seeds), Duration::MAX, plan, |came| {
+    let ran = seeds::run(from..from.saturating_add(number_of_seeds), limits, plan, |came| {
         if story {
             println!("{}\nhash {}", came.story.join("\n"), came.hash);
         }

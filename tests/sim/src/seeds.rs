@@ -15,11 +15,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// After so many failing seeds no further one begins.
-const FAILURES_MAX: usize = 5;
-
 /// One seed in so many is run a second time, with the other kind of indices, and must go the same way.
 const REPLAYED: u64 = 64;
+
+/// When no further seed begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// After this.
+    pub time: Duration,
+    /// Once so many have failed.
+    pub failures: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { time: Duration::MAX, failures: 5 }
+    }
+}
 
 /// What became of many seeds.
 #[derive(Debug, Default)]
@@ -42,13 +54,12 @@ impl Ran {
     }
 }
 
-/// Runs the plans of `seeds` in their order. No further one begins after `limit`, or once five have failed. `each`
-/// gets what becomes of each.
-pub fn run(seeds: Range<u64>, limit: Duration, plan: impl Fn(u64) -> Plan + Sync, each: impl Fn(&Came) + Sync) -> Ran {
+/// Runs the plans of `seeds` in their order, as far as the limits allow. `each` gets what becomes of each.
+pub fn run(seeds: Range<u64>, limits: Limits, plan: impl Fn(u64) -> Plan + Sync, each: impl Fn(&Came) + Sync) -> Ran {
     let (next, all, begun) = (AtomicU64::new(seeds.start), Mutex::new(Ran::default()), Instant::now());
     let locked = || all.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
-        while begun.elapsed() < limit && locked().failures.len() < FAILURES_MAX {
+        while begun.elapsed() < limits.time && locked().failures.len() < limits.failures {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if !seeds.contains(&seed) {
                 return;

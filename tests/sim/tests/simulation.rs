@@ -4,7 +4,8 @@
 use runlog_sim::{
     FAULTS,
     plan::Plan,
-    seeds, shrink,
+    seeds::{self, Limits},
+    shrink,
     world::{self, Indices},
 };
 use std::time::Duration;
@@ -28,8 +29,9 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn no_interleaving_runs_an_effect_twice_or_loses_a_result() {
     let from = number("RUNLOG_SIM_FROM").unwrap_or(0);
-    let (seeds, limit) = number("RUNLOG_SIM_SEEDS").map_or((SEEDS, LIMIT), |seeds| (seeds, Duration::MAX));
-    let ran = seeds::run(from..from.saturating_add(seeds), limit, Plan::new, |_| {});
+    let (seeds, time) = number("RUNLOG_SIM_SEEDS").map_or((SEEDS, LIMIT), |seeds| (seeds, Duration::MAX));
+    let limits = Limits { time, ..Limits::default() };
+    let ran = seeds::run(from..from.saturating_add(seeds), limits, Plan::new, |_| {});
     println!("{}", ran.speed());
     for (what, count) in &ran.counts {
         println!("{count:>10}  {what}");

@@ -102,6 +102,8 @@ struct Logical {
     spent: bool,
     /// Results of its effects, and of decisions.
     results: Vec<String>,
+    /// The result of its first effect.
+    receipt: Option<String>,
     happened: bool,
     /// An operator said that it did not happen while a process was at it, so that it may run twice.
     wronged: bool,

@@ -17,17 +17,18 @@
 //!
 //! # What a seed has
 //!
-//! * Two runs of 25 calls or more, two to four processes for each. Their futures are dropped at any await, and they go on
-//!   with the same handle; they stand still at any await, or are killed. Some append through a server, some straight to
-//!   the log, as `kafka:` does. Some may have only one call in flight, or hold only one result.
+//! * Two runs of 25 calls or more, or of 4 to 9, which end under faults, and two to four processes for each. Their futures
+//!   are dropped at any await, and they go on with the same handle; they stand still at any await, or are killed. Some
+//!   append through a server, some straight to the log, as `kafka:` does. Some may have only one call in flight, or hold
+//!   only one result.
 //! * Agents: some calls are equal to earlier ones, some keys are used with other arguments, some lives run new effects
 //!   while an older one is unresolved. Agents save which steps are done, also when a call was dropped, resume there, and
 //!   hide old checkpoints.
 //! * A [`Writer`](runlog_producer::Writer) beside each of some processes, over the same connection, whose writes are
 //!   dropped at any time: single records, batches, checkpoints and prunes of another run.
 //! * Two clients without a handle that let the server number their records.
-//! * Two operators who decide, also about calls that a process is at work on. Some of their decisions say nothing of what
-//!   they were made at, or say an older revision. They skip the record at which a partition stopped.
+//! * Two operators who decide, also about calls that a process is at work on, or that may be repeated. Some of their
+//!   decisions say nothing of what they were made at, or say an older revision. They skip the record at which a partition stopped.
 //! * A reader who asks for recoveries, heads, lookups, outcomes and pending effects at `latest`.
 //! * [`FAULTS`]. In the end all faults cease, and a last process brings each run to its end.
 //!
@@ -84,7 +85,7 @@ pub mod world;
 pub use stage::Counts;
 
 /// The faults, as they are counted. None of them is left out in a hundred seeds or more.
-pub const FAULTS: [&str; 33] = [
+pub const FAULTS: [&str; 34] = [
     "a record of an unknown schema",
     "acknowledgement lost",
     "acknowledgement never came",
@@ -103,6 +104,7 @@ pub const FAULTS: [&str; 33] = [
     "disconnected in mid-request",
     "log truncated at its start",
     "pause",
+    "panic after a skip",
     "panic in the loop",
     "process killed",
     "reader failed for good",

@@ -70,7 +70,11 @@ impl Operator {
         let Some(recovery) = recovery else { return };
         let pending: Vec<Value> = recovery["pending"].as_array().cloned().unwrap_or_default();
         let seen = seen.get(effect_partition(&recovery).index()).copied().unwrap_or_default();
-        for effect in pending.iter().filter(|effect| effect["class"] == "reconcile_required") {
+        for effect in &pending {
+            // Somebody may also decide what nobody has to.
+            if effect["class"] != "reconcile_required" && !dice.percent(5) {
+                continue;
+            }
             let Some(request) = effect["id"].as_str() else { continue };
             let Some(phoned) = self.stage.ledger().phone(request) else { continue };
             let choice = match dice.between(0, 99) {

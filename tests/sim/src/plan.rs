@@ -58,8 +58,8 @@ pub enum Event {
     Deposed { server: u32, at: u64, ms: u64 },
     /// A server's reader fails for good.
     ReaderFails { server: u32, at: u64 },
-    /// A server panics while it commits a record.
-    Panics { server: u32, at: u64 },
+    /// A server panics while it commits a record, or once it has voided the record that stopped a partition.
+    Panics { server: u32, at: u64, voided: bool },
     /// The queue to the log of a server, or of a life with a connection of its own, is full: it refuses every append.
     Full { server: u32, at: u64, ms: u64 },
     /// Two clients without a handle claim a run at the same time.
@@ -99,8 +99,8 @@ pub enum What {
     Misuse { of: u32 },
     /// A message of the conversation.
     Turn,
-    /// A record with an id of the agent's; every process writes the same one.
-    Record,
+    /// A record with an id of the agent's, its own or that of the step `of`; every process writes the same one.
+    Record { of: u32 },
     /// Two records that are applied together: one of its own, and the last record again, if there is one.
     Batch { again: Option<u32> },
     /// Checkpoints that cover less than what the process opened with are hidden.

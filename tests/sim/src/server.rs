@@ -15,10 +15,7 @@ use runlog_projector::{
 };
 use std::{
     path::PathBuf,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
@@ -42,7 +39,8 @@ pub(crate) struct Server {
     storage: Storage,
     running: Mutex<Option<Running>>,
     tasks: Arc<Mutex<Vec<JoinHandle<()>>>>,
-    panics: Arc<AtomicBool>,
+    /// Where it is to panic.
+    panics: Arc<Mutex<Vec<&'static str>>>,
 }
 
 struct Running {
@@ -71,9 +69,9 @@ impl Server {
         format!("server {}", self.id)
     }
 
-    /// It panics when it commits next.
-    pub(crate) fn panics(&self) {
-        self.panics.store(true, Ordering::Relaxed);
+    /// It panics when it comes to this failpoint next.
+    pub(crate) fn panics(&self, point: &'static str) {
+        locked(&self.panics).push(point);
     }
 
     /// Opens the folder and begins to read the log.
@@ -82,8 +80,13 @@ impl Server {
         let spawn = move |task| locked(&tasks).push(tokio::spawn(task));
         let (panics, stage) = (self.panics.clone(), self.stage.clone());
         let failpoints = Failpoints::new(move |point| {
-            if point == failpoint::BATCH_FOLDED && panics.swap(false, Ordering::Relaxed) {
-                stage.count("panic in the loop");
+            let due = {
+                let mut panics = locked(&panics);
+                let at = panics.iter().position(|panics| *panics == point);
+                at.map(|at| panics.swap_remove(at)).is_some()
+            };
+            if due {
+                stage.count(if point == failpoint::SKIP_VOIDED { "panic after a skip" } else { "panic in the loop" });
                 // Without the message of a panic that nobody expects.
                 std::panic::resume_unwind(Box::new("the plan says so"));
             }

@@ -16,7 +16,10 @@ use crate::{
 };
 use anyhow::Context;
 use axum::{body::Body, http::Request};
-use runlog_projector::index::store::{MemoryFolders, Storage};
+use runlog_projector::index::{
+    failpoint,
+    store::{MemoryFolders, Storage},
+};
 use serde_json::{Value, json};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::{
@@ -274,10 +277,11 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             stage.tell(|| format!("the reader of server {id} fails for good"));
             server(id)?.link().fail_reader();
         }
-        Event::Panics { server: id, at } => {
+        Event::Panics { server: id, at, voided } => {
             wait(at).await;
-            stage.tell(|| format!("server {id} is to panic while it commits"));
-            server(id)?.panics();
+            let point = if voided { failpoint::SKIP_VOIDED } else { failpoint::BATCH_FOLDED };
+            stage.tell(|| format!("server {id} is to panic at {point}"));
+            server(id)?.panics(point);
         }
         Event::Claims { run, at } => {
             wait(at).await;

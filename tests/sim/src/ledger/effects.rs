@@ -105,12 +105,14 @@ impl Ledger {
 
     /// The result of a keyed call, whose receiver runs it once; none where it did not run yet.
     pub(crate) fn known_result(&self, run: u32, step: u32) -> Option<String> {
-        self.calls.get(&(run, step)).and_then(|call| call.results.first().cloned())
+        self.calls.get(&(run, step)).and_then(|call| call.receipt.clone())
     }
 
     /// An effect is about to have this result.
     pub(crate) fn results_in(&mut self, run: u32, step: u32, result: &str) {
-        self.calls.entry((run, step)).or_default().results.push(result.to_owned());
+        let call = self.calls.entry((run, step)).or_default();
+        call.receipt.get_or_insert_with(|| result.to_owned());
+        call.results.push(result.to_owned());
     }
 
     /// An effect ended, and its process knows the result.

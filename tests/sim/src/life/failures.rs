@@ -49,6 +49,8 @@ impl Process {
                 None => {
                     self.stage.count("reopen cancelled");
                     self.tell(|| "the reopening is dropped".to_owned());
+                    // Meanwhile its other calls go on.
+                    sleep(Duration::from_millis(u64::from(step % 8) * 300)).await;
                 }
                 Some(Ok(done)) => {
                     self.holds(run);

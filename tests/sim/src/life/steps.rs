@@ -99,7 +99,7 @@ impl Process {
             match step.what {
                 What::Checkpoint => self.checkpoint(run).await.map(|position| vec![position]),
                 What::Turn => run.turn("user", &said).await.map(|position| vec![position]),
-                What::Record => run.record(known(run, id)?).await.map(|position| vec![position]),
+                What::Record { of } => run.record(known(run, of)?).await.map(|position| vec![position]),
                 What::Batch { again } => {
                     let again = again.map(|again| known(run, again)).transpose()?;
                     run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
@@ -128,8 +128,8 @@ impl Process {
                     self.stage.ledger().acknowledged((self.life.run, life), &what, &position, |record| {
                         match (&record.payload, step.what) {
                             (Payload::ConversationTurn(turn), What::Turn) => turn.content.to_value() == said,
-                            (Payload::ConversationTurn(turn), What::Record) => {
-                                turn.content.to_value() == json!({ "step": id })
+                            (Payload::ConversationTurn(turn), What::Record { of }) => {
+                                turn.content.to_value() == json!({ "step": of })
                             }
                             (Payload::ConversationTurn(turn), What::Batch { again }) => {
                                 let step = if nth == 0 { Some(id) } else { again };

@@ -8,23 +8,23 @@ use crate::dice::Dice;
 
 /// Steps of a run that are calls, at the least.
 const CALLS_MIN: u64 = 25;
+/// The same of a short run, which ends while faults begin.
+const CALLS_SHORT_MIN: u64 = 4;
 
 impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 1);
         let mut events = Vec::new();
-        for run in 0..RUNS {
-            steps(&mut dice, run, &mut events);
-        }
+        let lasts: Vec<u32> = (0..RUNS).map(|run| steps(&mut dice, run, &mut events)).collect();
         let mut lives = 0;
-        for run in 0..RUNS {
+        for (run, last) in (0..RUNS).zip(lasts) {
             for nth in 0..dice.between(2, 4) {
                 let at = if nth == 0 { dice.between(0, 500) } else { dice.between(1_000, FAULTS_END) };
                 let dies = dice.percent(30).then(|| at + dice.between(500, 40_000));
                 let life = life(&mut dice, lives, run, (at, dies));
                 events.push(Event::Life(life));
-                cuts(&mut dice, lives, &mut events);
+                cuts(&mut dice, lives, last, &mut events);
                 if life.via == Via::Log && dice.percent(30) {
                     let (at, ms) = (at + dice.between(0, 20_000), dice.between(200, 8_000));
                     events.push(Event::Full { server: LINK_OF_LIFE + lives, at, ms });
@@ -56,7 +56,8 @@ impl Plan {
             events.push(Event::ReaderFails { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
         }
         if dice.percent(20) {
-            events.push(Event::Panics { server: u32::from(dice.percent(50)), at: dice.between(0, FAULTS_END) });
+            let (server, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
+            events.push(Event::Panics { server, at, voided: false });
         }
         if dice.percent(15) {
             let (run, at) = (u32::from(dice.percent(50)), dice.between(0, FAULTS_END));
@@ -76,8 +77,10 @@ impl Plan {
     }
 }
 
-fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
-    let (calls, mut made, mut id) = (dice.between(CALLS_MIN, CALLS_MIN + 5), 0, 0);
+/// Draws the steps of a run. The number of the last one.
+fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) -> u32 {
+    let calls_min = if dice.percent(30) { CALLS_SHORT_MIN } else { CALLS_MIN };
+    let (calls, mut made, mut id) = (dice.between(calls_min, calls_min + 5), 0, 0);
     let mut again = None;
     // The last call with a key, and the last one without that nothing was under way with.
     let (mut keyed, mut alone) = (None, None);
@@ -92,8 +95,9 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
             1 if dice.percent(20) => step(&mut id, What::Prune, false, think),
             1 => step(&mut id, What::Checkpoint, false, think),
             2 => {
-                step(&mut id, What::Record, false, think);
-                again = Some(id);
+                let of = again.filter(|_| dice.percent(40)).unwrap_or(id + 1);
+                step(&mut id, What::Record { of }, false, think);
+                again = Some(of);
             }
             3 if dice.percent(40) => match keyed {
                 Some(of) => step(&mut id, What::Misuse { of }, false, think),
@@ -128,6 +132,7 @@ fn steps(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
         }
         step(&mut id, What::End, false, 0);
     }
+    id
 }
 
 fn life(dice: &mut Dice, id: u32, run: u32, (at, dies): (u64, Option<u64>)) -> Life {
@@ -144,6 +149,9 @@ fn troubles(dice: &mut Dice, events: &mut Vec<Event>) {
     let partition = |dice: &mut Dice| u32::from(dice.percent(50));
     if dice.percent(25) {
         events.push(Event::Poison { partition: partition(dice), at: dice.between(2_000, FAULTS_END) });
+        if dice.percent(40) {
+            events.push(Event::Panics { server: u32::from(dice.percent(50)), at: 0, voided: true });
+        }
     }
     if dice.percent(15) {
         events.push(Event::Garbage { partition: partition(dice), at: dice.between(2_000, FAULTS_END) });
@@ -159,11 +167,14 @@ fn troubles(dice: &mut Dice, events: &mut Vec<Event>) {
     }
 }
 
-fn cuts(dice: &mut Dice, life: u32, events: &mut Vec<Event>) {
+/// What happens to the operations of a life whose run has `last` steps.
+fn cuts(dice: &mut Dice, life: u32, last: u32, events: &mut Vec<Event>) {
     let step = |dice: &mut Dice| match dice.between(0, 9) {
         0 => OPEN,
         1..=2 => REOPEN + u32::try_from(dice.between(0, 3)).unwrap_or_default(),
-        _ => u32::try_from(dice.between(1, 40)).unwrap_or_default(),
+        // As a rule the end of the run.
+        3 => last,
+        _ => u32::try_from(dice.between(1, u64::from(last))).unwrap_or_default(),
     };
     for _ in 0..dice.between(0, 5) {
         let (step, polls) = (step(dice), u32::try_from(dice.between(1, 14)).unwrap_or_default());

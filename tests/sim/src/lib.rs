@@ -22,8 +22,9 @@
 //!   append through a server, some straight to the log, as `kafka:` does. Some may have only one call in flight, or hold
 //!   only one result.
 //! * Agents: some calls are equal to earlier ones, some keys are used with other arguments, some lives run new effects
-//!   while an older one is unresolved. Agents save which steps are done, also when a call was dropped, resume there, and
-//!   hide old checkpoints.
+//!   while an older one is unresolved. Agents write records while a call is in flight, and do not always ask what became of
+//!   one that they dropped. They save which steps are done, also when a call was dropped, resume there, and hide old
+//!   checkpoints.
 //! * A [`Writer`](runlog_producer::Writer) beside each of some processes, over the same connection, whose writes are
 //!   dropped at any time: single records, batches, checkpoints and prunes of another run.
 //! * Two clients without a handle that let the server number their records.

@@ -213,7 +213,12 @@ impl Process {
         let mut steps = left.into_iter().peekable();
         while let Some(step) = steps.next() {
             group.push(step);
-            let together = |next: &Step| matches!(next.what, What::Call { .. } | What::End);
+            let together = |next: &Step| {
+                matches!(
+                    next.what,
+                    What::Call { .. } | What::Turn | What::Record { .. } | What::Batch { .. } | What::End
+                )
+            };
             if step.with_next && steps.peek().is_some_and(together) {
                 continue;
             }

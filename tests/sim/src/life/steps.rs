@@ -117,7 +117,9 @@ impl Process {
             None => {
                 self.stage.count("write cancelled");
                 self.tell(|| format!("step {id}: the write is dropped"));
-                if step.what == What::Checkpoint { Next::Done } else { Next::Again }
+                // Some agents do not care what became of a record.
+                let careless = matches!(step.what, What::Turn | What::Record { .. }) && id.is_multiple_of(2);
+                if step.what == What::Checkpoint || careless { Next::Done } else { Next::Again }
             }
             Some(Ok(positions)) => {
                 let at: Vec<_> =

@@ -163,9 +163,10 @@ impl<S: Commit> Fold<S> {
         if !changes.is_empty() {
             self.failpoints.at(failpoint::BATCH_FOLDED);
             store.commit(changes.rows())?;
+            // Only after the commit, and at once: what panics from here on must not fold these records again.
+            self.next = next;
             self.failpoints.at(failpoint::BATCH_COMMITTED);
         }
-        self.next = next;
         Ok(step)
     }
 

@@ -17,7 +17,10 @@ use runlog_schemas::{
 };
 use runlog_tests::agent::{Agent, entry, run_in};
 use std::{
-    sync::{Arc, Condvar, Mutex},
+    sync::{
+        Arc, Condvar, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -241,6 +244,29 @@ async fn a_record_whose_fold_panics_stops_its_partition_there_until_it_is_skippe
     let skip = Skip { offset: defect, who: "w".into(), why: "y".into() };
     projector.skip(FIRST, skip, DEADLINE).await.unwrap();
     goes_on(&projector, FIRST, after).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_after_a_commit_folds_no_record_again() {
+    let (log, folded, panics) =
+        (MemoryLog::new(PARTITIONS), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, armed) = (folded.clone(), panics.clone());
+    let failpoints = Failpoints::new(move |point| match point {
+        failpoint::BATCH_FOLDED => drop(count.fetch_add(1, Ordering::SeqCst)),
+        failpoint::BATCH_COMMITTED => assert!(!armed.swap(false, Ordering::SeqCst), "a defect after the commit"),
+        _ => {}
+    });
+    let (_dir, projector) = start_with(Arc::new(log.clone()), failpoints).await;
+    for partition in PartitionId::all(PARTITIONS) {
+        latest(&projector, partition).await;
+    }
+    let before = folded.load(Ordering::SeqCst);
+    panics.store(true, Ordering::SeqCst);
+    let once = turn(&log, FIRST, "once").await;
+    goes_on(&projector, FIRST, once).await;
+    assert!(!panics.load(Ordering::SeqCst), "it panicked");
+    assert_eq!(folded.load(Ordering::SeqCst), before + 1, "batches folded for one record");
+    assert!(projector.verify().unwrap().equal);
 }
 
 #[tokio::test(flavor = "multi_thread")]

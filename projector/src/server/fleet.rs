@@ -9,6 +9,7 @@ use axum::{
     Json,
     extract::{Path, Query},
 };
+use futures_util::future::try_join_all;
 use runlog_schemas::{
     answer::{Anomalies, DeadLetters, Effects, ErrorKind, Verification},
     datum::hex,
@@ -72,17 +73,17 @@ impl App {
         Ok(Vec::new())
     }
 
+    /// Waits for all partitions at the same time, so that the deadline is for all of them together. Those that are stopped.
     pub(super) async fn all_fresh(&self, ask: &Ask) -> Result<Vec<PartitionId>, Error> {
         let consistency = ask.consistency(Consistency::Eventual)?;
-        let mut unavailable = Vec::new();
-        for partition in PartitionId::all(self.0.journal().partitions) {
+        let stopped = PartitionId::all(self.0.journal().partitions).map(async |partition| {
             match self.0.wait(partition, consistency, ask.deadline()).await {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::PartitionStopped => unavailable.push(partition),
-                Err(error) => return Err(error),
+                Ok(()) => Ok(None),
+                Err(error) if error.kind() == ErrorKind::PartitionStopped => Ok(Some(partition)),
+                Err(error) => Err(error),
             }
-        }
-        Ok(unavailable)
+        });
+        Ok(try_join_all(stopped).await?.into_iter().flatten().collect())
     }
 }
 

@@ -23,6 +23,7 @@ mod index_changes;
 mod interleaved_polls;
 mod isolation;
 mod linearizability;
+mod list_deadlines;
 mod log_contract;
 mod openapi_describes;
 mod paused_is_stale;

@@ -71,7 +71,7 @@ fn one_run(records: &[Value], acknowledged: &[Value]) -> anyhow::Result<Calls> {
         if what == "intent" {
             let known = line["id"].as_str().is_some_and(|id| calls.contains_key(id));
             ensure!(known, "acknowledged and not in the journal: {line}");
-        } else if line["position"].is_object() {
+        } else if what == "answer" || line["position"].is_object() {
             let record = at.get(&line["position"].to_string());
             let record = record.with_context(|| format!("acknowledged and not in the journal: {line}"))?;
             let name = if what == "turn" { "content" } else { "result" };

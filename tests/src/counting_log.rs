@@ -1,35 +1,96 @@
 //! A log in Kafka that counts its appends in flight.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    fs::File,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use anyhow::Context;
 use runlog_log::{Ack, BoundsAnswer, Entry, Error, Log, Offset, PartitionId, Reader, kafka::KafkaLog};
+
+/// How many appends there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appends {
+    /// That were sent.
+    pub sent: u64,
+    /// Of these, acknowledged or failed, or nobody waits for them any more.
+    pub ended: u64,
+}
+
+impl Appends {
+    /// Those that were sent and have not ended.
+    pub fn in_flight(self) -> u64 {
+        self.sent - self.ended
+    }
+
+    /// The counts that a process left in a file, which may be dead; none where it appended nothing.
+    pub fn left_in(path: &Path) -> anyhow::Result<Self> {
+        let mut bytes = [0; 16];
+        let read = File::open(path)?.read_at(&mut bytes, 0)?;
+        if read == 0 {
+            return Ok(Self::default());
+        }
+        let (sent, ended) = bytes.split_first_chunk().filter(|_| read == bytes.len()).context("two numbers")?;
+        let ended = ended.try_into().context("a number")?;
+        Ok(Self { sent: u64::from_le_bytes(*sent), ended: u64::from_le_bytes(ended) })
+    }
+}
+
+/// Counts appends, if asked to in a file, too: there the counts outlive a process that is killed, as they were when it died.
+#[derive(Debug, Default)]
+pub struct Counter {
+    appends: Mutex<Appends>,
+    file: Option<File>,
+}
+
+impl Counter {
+    /// Counts in a new file, too.
+    pub fn in_file(path: &Path) -> anyhow::Result<Self> {
+        Ok(Self { appends: Mutex::default(), file: Some(File::create(path)?) })
+    }
+
+    /// The counts now.
+    pub fn appends(&self) -> Appends {
+        *self.locked()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Appends> {
+        self.appends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Under the lock, so that the file has the counts in their order.
+    fn count(&self, change: impl FnOnce(&mut Appends)) {
+        let mut appends = self.locked();
+        change(&mut appends);
+        let bytes: Vec<u8> = [appends.sent, appends.ended].into_iter().flat_map(u64::to_le_bytes).collect();
+        let written = self.file.as_ref().map_or(Ok(()), |file| file.write_all_at(&bytes, 0));
+        drop(appends);
+        written.unwrap_or_else(|error| panic!("the counts of appends are not written: {error}"));
+    }
+}
 
 /// The log.
 #[derive(Debug)]
 pub struct CountingLog {
     log: KafkaLog,
-    in_flight: Arc<AtomicUsize>,
+    counter: Arc<Counter>,
 }
 
-struct InFlight(Arc<AtomicUsize>);
+struct InFlight(Arc<Counter>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        self.0.count(|appends| appends.ended += 1);
     }
 }
 
 impl CountingLog {
-    /// Counts the appends to `log` in `in_flight`: those that were sent and are not acknowledged, as far as somebody waits
-    /// for it.
-    pub fn new(log: KafkaLog, in_flight: Arc<AtomicUsize>) -> Self {
-        Self { log, in_flight }
+    /// Counts the appends to `log`: those that were sent and are not acknowledged, as far as somebody waits for it.
+    pub fn new(log: KafkaLog, counter: Arc<Counter>) -> Self {
+        Self { log, counter }
     }
 }
 
@@ -47,8 +108,8 @@ impl Log for CountingLog {
     }
 
     fn append(&self, partition: PartitionId, batch: Vec<Entry>) -> Ack {
-        self.in_flight.fetch_add(1, Ordering::SeqCst);
-        let counted = InFlight(self.in_flight.clone());
+        self.counter.count(|appends| appends.sent += 1);
+        let counted = InFlight(self.counter.clone());
         let ack = self.log.append(partition, batch);
         Box::pin(async move {
             let _counted = counted;

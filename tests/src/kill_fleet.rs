@@ -15,13 +15,13 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use runlog_log::{
     Log, PartitionId,
     kafka::{KafkaConfig, KafkaLog},
@@ -31,12 +31,22 @@ use runlog_projector::index::failpoint as projector;
 use serde_json::Value;
 
 use crate::{
-    agent::run_in, agreement::witness::Witness, audit, cluster::probes::Probe, counting_log::CountingLog,
-    deployment::lines, effect_desk::EffectDesk, kafka::Broker, random::Random,
+    agent::run_in,
+    agreement::witness::Witness,
+    audit,
+    cluster::probes::Probe,
+    counting_log::{Appends, Counter, CountingLog},
+    deployment::lines,
+    effect_desk::EffectDesk,
+    kafka::Broker,
+    random::Random,
 };
+
+pub use agents::appends_file;
 
 mod agents;
 mod process;
+pub mod process_log;
 mod servers;
 
 /// A kill at no failpoint.
@@ -53,6 +63,8 @@ const SERVERS: usize = 2;
 const SICK: u16 = 3;
 /// How long an append of ours may take to be in flight at the moment of a server's kill.
 const IN_FLIGHT_WAIT: Duration = Duration::from_secs(30);
+/// How often a kill is repeated if no append was in flight when it happened.
+const ATTEMPTS: usize = 20;
 const LOOK: Duration = Duration::from_micros(200);
 /// One kill in so many is told.
 const TELL_EVERY: usize = 20;
@@ -93,15 +105,30 @@ pub fn healthy_run(name: &str) -> String {
 }
 
 /// Who was killed, and at which point.
-type Kills = BTreeMap<(&'static str, &'static str), usize>;
+type Kills = BTreeMap<(&'static str, &'static str), Times>;
+
+/// How often.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    killed: usize,
+    /// While appends were in flight: only these are counted.
+    in_flight: usize,
+}
+
+/// A kill, which is done again if no append was in flight when it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    Counted,
+    Again,
+}
 
 /// What all threads share.
 struct Site<'a> {
     config: KafkaConfig,
     folder: &'a Path,
     ports: [u16; SERVERS],
-    /// Appends of this process's probes.
-    in_flight: Arc<AtomicUsize>,
+    /// Counts the appends of this process's probes.
+    counter: Arc<Counter>,
     /// Who makes the partition without agents sick.
     sick: Mutex<()>,
     kills: Mutex<Kills>,
@@ -115,30 +142,55 @@ impl Site<'_> {
         format!("http://127.0.0.1:{}", self.ports[server])
     }
 
-    /// Waits until an append of a probe is in flight.
-    fn await_in_flight(&self) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while self.in_flight.load(Ordering::SeqCst) == 0 {
+    /// Waits until a probe has begun an append that is in flight.
+    fn await_in_flight(&self) -> anyhow::Result<Appends> {
+        let (begun, before) = (Instant::now(), self.counter.appends());
+        loop {
+            let now = self.counter.appends();
+            if now.sent > before.sent && now.in_flight() > 0 {
+                return Ok(now);
+            }
             ensure!(begun.elapsed() < IN_FLIGHT_WAIT, "no append is in flight for {IN_FLIGHT_WAIT:?}");
             thread::sleep(LOOK);
         }
-        Ok(())
     }
 
-    fn count(&self, who: &'static str, point: &'static str) {
+    fn count(&self, who: &'static str, point: &'static str, in_flight: bool) -> Kill {
         let mut kills = self.kills.lock().unwrap_or_else(PoisonError::into_inner);
-        *kills.entry((who, point)).or_default() += 1;
-        let all: usize = kills.values().sum();
+        let times = kills.entry((who, point)).or_default();
+        times.killed += 1;
+        if !in_flight {
+            return Kill::Again;
+        }
+        times.in_flight += 1;
+        let all: usize = kills.values().map(|times| times.in_flight).sum();
         if all.is_multiple_of(TELL_EVERY) {
             (self.tell)(&format!("{all}/{} kills", self.wanted));
         }
+        Kill::Counted
     }
 
-    /// Runs a thread's work; where it fails, the others end, too.
-    fn guarded(&self, work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    /// Kills until a kill counts, or another thread has failed.
+    fn until_counted(&self, mut kill: impl FnMut() -> anyhow::Result<Kill>) -> anyhow::Result<()> {
+        for _ in 0..ATTEMPTS {
+            if self.is_failed() || kill()? == Kill::Counted {
+                return Ok(());
+            }
+        }
+        bail!("no append was in flight at any of {ATTEMPTS} kills")
+    }
+
+    /// Runs some of the work; where it fails, the others end, too, and what the processes logged is told.
+    fn guarded<T>(&self, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
         let done = work();
-        if done.is_err() {
-            self.failed.store(true, Ordering::SeqCst);
+        if let Err(error) = &done
+            && !self.failed.swap(true, Ordering::SeqCst)
+        {
+            (self.tell)(&format!("{error:?}"));
+            let servers = (0..SERVERS).map(servers::name);
+            for process in servers.chain((0..SLOTS).map(agents::name)) {
+                (self.tell)(&process_log::tail(self.folder, &process));
+            }
         }
         done
     }
@@ -177,12 +229,12 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
     let of_servers = kills * 2 / 5;
     let agents = plans(&OF_AGENTS, kills - of_servers, SLOTS, &mut random);
     let servers = plans(&OF_SERVERS, of_servers, SERVERS, &mut random);
-    let in_flight = Arc::<AtomicUsize>::default();
+    let counter = Arc::<Counter>::default();
     let site = Site {
         config: broker.topic(PARTITIONS)?,
         folder: folder.path(),
         ports: crate::cluster::free_ports(&mut random)?,
-        in_flight: in_flight.clone(),
+        counter: counter.clone(),
         sick: Mutex::default(),
         kills: Mutex::default(),
         wanted: kills,
@@ -190,7 +242,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
         tell,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let log: Arc<dyn Log> = Arc::new(CountingLog::new(KafkaLog::connect(site.config.clone())?, in_flight));
+    let log: Arc<dyn Log> = Arc::new(CountingLog::new(KafkaLog::connect(site.config.clone())?, counter));
     let (ending, ports) = (Arc::new(AtomicBool::new(false)), site.ports);
     let alive = (0..ports.len()).map(|server| site.start(server, None)).collect::<anyhow::Result<Vec<_>>>()?;
     let probes: Vec<_> =
@@ -209,7 +261,9 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
             .into_iter()
             .zip(alive)
             .enumerate()
-            .map(|(server, (plan, process))| scope.spawn(move || site.kill_servers(server, process, &plan)))
+            .map(|(server, (plan, process))| {
+                scope.spawn(move || site.guarded(|| site.kill_servers(server, process, &plan)))
+            })
             .collect();
         for slot in slots {
             slot.join().ok().context("a thread panicked")??;
@@ -218,7 +272,7 @@ pub fn run(broker: &Broker, kills: usize, seed: u64, tell: &(dyn Fn(&str) + Sync
     })?;
     ending.store(true, Ordering::SeqCst);
     probing.into_iter().try_for_each(|probe| runtime.block_on(probe)?)?;
-    let report = site.check(&probes, begun)?;
+    let report = site.guarded(|| site.check(&probes, begun))?;
     drop(alive);
     Ok(report)
 }
@@ -267,15 +321,15 @@ impl Site<'_> {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<10} {:<24} {:>5}", "KILLED", "AT", "TIMES")?;
-        for ((who, point), times) in &self.kills {
-            writeln!(f, "{who:<10} {point:<24} {times:>5}")?;
+        writeln!(f, "{:<10} {:<24} {:>5} {:>16}", "KILLED", "AT", "TIMES", "APPENDS IN FLIGHT")?;
+        for ((who, point), Times { killed, in_flight }) in &self.kills {
+            writeln!(f, "{who:<10} {point:<24} {killed:>5} {in_flight:>16}")?;
         }
-        let kills: usize = self.kills.values().sum();
+        let kills: usize = self.kills.values().map(|times| times.in_flight).sum();
         let Self { acknowledged, answers, calls, effects, met, lasted, .. } = self;
         write!(
             f,
-            "{kills} kills in {} s: {acknowledged} acknowledged records and {answers} answers, all found; {effects} effects \
+            "{kills} kills while appends were in flight, in {} s: {acknowledged} acknowledged records and {answers} answers, all found; {effects} effects \
              of {calls} calls agree with the journal, none without a key happened twice; pending when a run was taken over: \
              {met:?}; both servers verify equal",
             lasted.as_secs()

@@ -14,8 +14,8 @@ use std::{
     path::Path,
     process,
     sync::{
-        Arc, LazyLock, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -25,10 +25,10 @@ use anyhow::{Context, anyhow};
 use runlog_log::kafka::{KafkaConfig, KafkaLog};
 use runlog_producer::{Config, Journal, Runlog, failpoint};
 use runlog_tests::{
-    counting_log::CountingLog,
+    counting_log::{Counter, CountingLog},
     effect_desk::EffectDesk,
     gate_worker::{AckedList, GateWorker},
-    kill_fleet::{self, RUNS_AT_ONCE, content, healthy_run},
+    kill_fleet::{self, RUNS_AT_ONCE, appends_file, content, healthy_run, process_log},
 };
 use serde_json::json;
 
@@ -40,7 +40,8 @@ const READ_BACK: Duration = Duration::from_secs(10);
 
 /// The failpoint at which this process stops.
 static STOP_AT: Mutex<Option<String>> = Mutex::new(None);
-static IN_FLIGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+/// Counts the appends.
+static COUNTER: OnceLock<Arc<Counter>> = OnceLock::new();
 static ENDING: AtomicBool = AtomicBool::new(false);
 static LARGE: AtomicBool = AtomicBool::new(false);
 
@@ -51,10 +52,10 @@ fn say(what: &serde_json::Value) {
 }
 
 /// The appends in flight, once there are any.
-fn in_flight() -> Option<usize> {
+fn in_flight() -> Option<u64> {
     let begun = Instant::now();
     while begun.elapsed() < IN_FLIGHT_WAIT {
-        match IN_FLIGHT.load(Ordering::SeqCst) {
+        match COUNTER.get().map_or(0, |counter| counter.appends().in_flight()) {
             0 => thread::sleep(LOOK),
             count => return Some(count),
         }
@@ -98,10 +99,13 @@ fn listen() {
 }
 
 fn main() -> anyhow::Result<()> {
+    process_log::start();
     let [brokers, topic, server, folder, slot] = <[String; 5]>::try_from(std::env::args().skip(1).collect::<Vec<_>>())
         .map_err(|arguments| anyhow!("{arguments:?} are not BROKERS TOPIC SERVER FOLDER SLOT"))?;
     let folder = Path::new(&folder);
-    let log = CountingLog::new(KafkaLog::connect(KafkaConfig::new(&brokers, topic))?, IN_FLIGHT.clone());
+    let counter = Arc::new(Counter::in_file(&appends_file(folder, &slot))?);
+    let log = CountingLog::new(KafkaLog::connect(KafkaConfig::new(&brokers, topic))?, counter.clone());
+    COUNTER.get_or_init(|| counter);
     let journal = Journal::Kafka { brokers, server: server.clone() };
     let config = Config {
         read_back: READ_BACK,

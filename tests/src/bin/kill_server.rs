@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   kill_server BROKERS TOPIC FOLDER PORT [STOP_AT]
-//!   {"listening": true}; then {"at": NAME} where it stopped
+//!   {"listening": true}; then {"armed": NAME} for each line, and {"at": NAME} where it stopped
 //! ```
 
 use std::{
@@ -24,7 +24,7 @@ use runlog_projector::{
     open,
     server::{access::AllowedHosts, serve},
 };
-use runlog_tests::kill_fleet::{PARTITIONS, content};
+use runlog_tests::kill_fleet::{PARTITIONS, content, process_log};
 use serde_json::json;
 
 /// The failpoint at which this process stops.
@@ -40,6 +40,7 @@ fn reached(name: &'static str) {
     if stop_at.as_deref() != Some(name) {
         return;
     }
+    tracing::info!(name, "stops at its failpoint");
     *stop_at = None;
     drop(stop_at);
     say(&json!({ "at": name }));
@@ -59,13 +60,18 @@ fn id() -> String {
 }
 
 fn main() -> anyhow::Result<()> {
+    process_log::start();
     let mut arguments = std::env::args().skip(1);
     let mut next = || arguments.next().context("BROKERS TOPIC FOLDER PORT [STOP_AT]");
     let (brokers, topic, folder, port) = (next()?, next()?, next()?, next()?.parse::<u16>()?);
     *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = arguments.next();
     thread::spawn(|| {
         for line in io::stdin().lines().map_while(Result::ok) {
-            *STOP_AT.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+            // Said under the lock: before it stops there.
+            let mut stop_at = STOP_AT.lock().unwrap_or_else(PoisonError::into_inner);
+            tracing::info!(line, "is to stop");
+            say(&json!({ "armed": line }));
+            *stop_at = Some(line);
         }
         process::exit(0);
     });
@@ -80,6 +86,7 @@ fn main() -> anyhow::Result<()> {
     runtime.block_on(async {
         let projector = Arc::new(open::kafka(config, KafkaConfig::new(brokers, topic)).await?);
         let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+        tracing::info!(port, "listening");
         say(&json!({ "listening": true }));
         serve(listener, projector, AllowedHosts::default(), std::future::pending(), Duration::ZERO).await;
         Ok(())

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::Value;
 
 /// The process. Dropping it kills it.
@@ -40,6 +40,14 @@ impl Process {
         self.stdin.write_all(format!("{line}\n").as_bytes()).context("the process has ended")
     }
 
+    /// Names the next point to stop at; returns when the process knows it.
+    pub(super) fn arm(&mut self, point: &str, wait: Duration) -> anyhow::Result<()> {
+        self.send(point)?;
+        let said = self.said(wait)?;
+        ensure!(said["armed"] == point, "{said}, and not that {point} is known");
+        Ok(())
+    }
+
     /// The next line that it says, if it says one in time.
     pub(super) fn said(&self, wait: Duration) -> anyhow::Result<Value> {
         let line = self.said.recv_timeout(wait).map_err(|error| anyhow!("the process says nothing: {error}"))?;
@@ -47,11 +55,17 @@ impl Process {
     }
 
     /// SIGKILL; returns when it is gone. Fails if it had ended before.
-    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+    pub(super) fn kill(self) -> anyhow::Result<()> {
+        self.kill_then(|| ())
+    }
+
+    /// The same; calls `sent` as soon as the signal is sent.
+    pub(super) fn kill_then(mut self, sent: impl FnOnce()) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             bail!("the process had ended before: {status}");
         }
         self.child.kill()?;
+        sent();
         self.child.wait()?;
         Ok(())
     }
@@ -59,7 +73,7 @@ impl Process {
     /// Waits until it exits with status 0.
     pub(super) fn wait_for_exit(mut self, wait: Duration) -> anyhow::Result<()> {
         let code = crate::command::ended(&mut self.child, wait)?;
-        anyhow::ensure!(code == Some(0), "the process exited with {code:?}");
+        ensure!(code == Some(0), "the process exited with {code:?}");
         Ok(())
     }
 }

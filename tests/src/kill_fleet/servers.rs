@@ -1,7 +1,6 @@
 //! The life and death of servers, and what brings them to each failpoint.
 
 use std::{
-    fs::File,
     sync::PoisonError,
     thread,
     time::{Duration, Instant},
@@ -16,7 +15,7 @@ use runlog_schemas::{
 };
 use serde_json::Value;
 
-use super::{ANYWHERE, SERVERS, SICK, Site, process::Process};
+use super::{ANYWHERE, Kill, SERVERS, SICK, Site, process::Process, process_log};
 use crate::{
     agent::{Agent, entry, id},
     foreign::append_kafka,
@@ -28,6 +27,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server lives before it is told where to die: clients get to work.
 const LIFE: Duration = Duration::from_millis(300);
 
+/// A server, as its log is named.
+pub(super) fn name(server: usize) -> String {
+    format!("server-{server}")
+}
+
+/// The server that runs after one was killed, and whether that kill counts.
+type Next = (Process, Kill);
+
 impl Site<'_> {
     /// Starts a server. Waits until it listens, or where it is to stop before that, until it stops there.
     pub(super) fn start(&self, server: usize, stop_at: Option<&'static str>) -> anyhow::Result<Process> {
@@ -38,10 +45,8 @@ impl Site<'_> {
             self.ports[server].to_string(),
         ];
         arguments.extend(stop_at.map(str::to_owned));
-        let path = self.folder.join(format!("server-{server}.stderr"));
-        let log = File::options().create(true).append(true).open(&path)?;
-        let process = Process::start("kill_server", &arguments, log)?;
-        let said = process.said(WAIT).with_context(|| std::fs::read_to_string(path).unwrap_or_default())?;
+        let process = Process::start("kill_server", &arguments, process_log::file(self.folder, &name(server))?)?;
+        let said = process.said(WAIT).context("it starts")?;
         let expected = stop_at.map_or(said["listening"] == true, |point| said["at"] == point);
         ensure!(expected, "{said}, and not {stop_at:?}");
         Ok(process)
@@ -51,106 +56,106 @@ impl Site<'_> {
     pub(super) fn kill_servers(
         &self,
         server: usize,
-        mut process: Process,
+        process: Process,
         plan: &[&'static str],
     ) -> anyhow::Result<Process> {
+        let mut alive = Some(process);
         for point in plan.iter().copied() {
-            if self.is_failed() {
-                break;
-            }
-            thread::sleep(LIFE);
-            let mut next = None;
-            let killed = self.guarded(|| {
-                next = Some(self.kill_server(server, process, point).with_context(|| format!("server at {point}"))?);
-                Ok(())
+            let counted = self.until_counted(|| {
+                thread::sleep(LIFE);
+                let (next, kill) = self.kill_server(server, alive.take().context("a server")?, point)?;
+                alive = Some(next);
+                Ok(kill)
             });
-            killed?;
-            process = next.context("a server")?;
+            counted.with_context(|| format!("server {server} at {point}"))?;
         }
-        Ok(process)
+        alive.context("a server")
     }
 
-    fn kill_server(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Process> {
-        match point {
-            ANYWHERE => {
-                self.kill(process, point)?;
-                self.start(server, None)
-            }
+    fn kill_server(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
+        let kill = match point {
+            ANYWHERE => self.kill(process, point)?,
             failpoint::STORE_OPENED => {
                 // It dies twice: where it is, and when it starts.
                 self.kill(process, ANYWHERE)?;
-                self.kill(self.start(server, Some(point))?, point)?;
-                self.start(server, None)
+                self.kill(self.start(server, Some(point))?, point)?
             }
             failpoint::VERIFY_BUILT => {
-                process.send(point)?;
+                process.arm(point, WAIT)?;
                 let url = format!("{}/v1/verify", self.url(server));
                 // It gets no answer.
                 let asked = thread::spawn(move || post(&url));
-                self.kill_at(process, point)?;
+                let kill = self.kill_at(server, process, point)?;
                 drop(asked.join());
-                self.start(server, None)
+                kill
             }
-            failpoint::STOP_TOLD | failpoint::SKIP_VOIDED => self.kill_at_stop(server, process, point),
             failpoint::BATCH_FOLDED | failpoint::BATCH_COMMITTED => {
-                process.send(point)?;
-                self.kill_at(process, point)?;
-                self.start(server, None)
+                process.arm(point, WAIT)?;
+                self.kill_at(server, process, point)?
             }
-            _ => self.kill_at_rebuild(server, process, point),
-        }
+            failpoint::STOP_TOLD | failpoint::SKIP_VOIDED => return self.kill_at_stop(server, process, point),
+            _ => return self.kill_at_rebuild(server, process, point),
+        };
+        Ok((self.start(server, None)?, kill))
     }
 
     /// Waits until it stops at the point, and kills it there.
-    fn kill_at(&self, process: Process, point: &'static str) -> anyhow::Result<()> {
-        let said = process.said(WAIT)?;
+    fn kill_at(&self, server: usize, process: Process, point: &'static str) -> anyhow::Result<Kill> {
+        let said = process.said(WAIT).with_context(|| match get(&self.doctor(server)) {
+            Ok(doctor) => format!("{point} is not reached: {doctor}"),
+            Err(error) => format!("{point} is not reached, and the server does not answer: {error:#}"),
+        })?;
         ensure!(said["at"] == point, "{said}");
         self.kill(process, point)
     }
 
-    fn kill(&self, process: Process, point: &'static str) -> anyhow::Result<()> {
-        self.await_in_flight()?;
-        process.kill()?;
-        self.count("server", point);
-        Ok(())
+    fn kill(&self, process: Process, point: &'static str) -> anyhow::Result<Kill> {
+        let begun = self.await_in_flight()?;
+        let mut ended = begun;
+        process.kill_then(|| ended = self.counter.appends())?;
+        // Of those that had begun, one had not ended.
+        Ok(self.count("server", point, ended.ended < begun.sent))
+    }
+
+    fn doctor(&self, server: usize) -> String {
+        format!("{}/v1/doctor", self.url(server))
     }
 
     /// A record of an unknown schema stops the partition without agents; a skip continues it.
-    fn kill_at_stop(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Process> {
+    fn kill_at_stop(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let unknown = Entry { value: [&[0xC3, 0x01], &[0xAB; 8][..], b"newer"].concat(), ..Entry::default() };
         if point == failpoint::STOP_TOLD {
-            process.send(point)?;
+            process.arm(point, WAIT)?;
+            let offset = self.append(unknown)?;
+            let kill = self.kill_at(server, process, point)?;
+            process = self.start(server, None)?;
+            self.await_stop(server)?;
+            self.skip(offset)?;
+            self.await_health()?;
+            return Ok((process, kill));
         }
         let offset = self.append(unknown)?;
-        if point == failpoint::STOP_TOLD {
-            self.kill_at(process, point)?;
-            process = self.start(server, None)?;
-        }
-        self.await_partition(server, |health| health["state"] == "stopped")?;
-        if point == failpoint::SKIP_VOIDED {
-            process.send(point)?;
-        }
+        self.await_stop(server)?;
+        process.arm(point, WAIT)?;
         self.skip(offset)?;
-        if point == failpoint::SKIP_VOIDED {
-            self.kill_at(process, point)?;
-            process = self.start(server, None)?;
-        }
+        let kill = self.kill_at(server, process, point)?;
+        process = self.start(server, None)?;
         self.await_health()?;
-        Ok(process)
+        Ok((process, kill))
     }
 
     /// The skip of an applied record rebuilds the partition without agents.
-    fn kill_at_rebuild(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Process> {
+    fn kill_at_rebuild(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = self.append(entry(&Agent::new("voided").turn("voided")))?;
         self.await_partition(server, |health| health["applied"].as_u64() > Some(offset.get()))?;
-        process.send(point)?;
+        process.arm(point, WAIT)?;
         self.skip(offset)?;
-        self.kill_at(process, point)?;
+        let kill = self.kill_at(server, process, point)?;
         let process = self.start(server, None)?;
         self.await_health()?;
-        Ok(process)
+        Ok((process, kill))
     }
 
     fn append(&self, entry: Entry) -> anyhow::Result<Offset> {
@@ -165,7 +170,7 @@ impl Site<'_> {
 
     /// Waits until the partition without agents is as it should be on a server. The server may be down for a while.
     fn await_partition(&self, server: usize, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
-        let (begun, url) = (Instant::now(), format!("{}/v1/doctor", self.url(server)));
+        let (begun, url) = (Instant::now(), self.doctor(server));
         loop {
             let doctor = get(&url).unwrap_or_default();
             if holds(&doctor["partitions"][usize::from(SICK)]) {
@@ -174,6 +179,10 @@ impl Site<'_> {
             ensure!(begun.elapsed() < WAIT, "partition {SICK} of server {server} after {WAIT:?}: {doctor}");
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    fn await_stop(&self, server: usize) -> anyhow::Result<()> {
+        self.await_partition(server, |health| health["state"] == "stopped")
     }
 
     /// Waits until it runs on every server: the next sickness meets all of them sound.

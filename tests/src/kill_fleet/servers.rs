@@ -131,17 +131,17 @@ impl Site<'_> {
             let kill = self.kill_at(server, process, point)?;
             process = self.start(server, None)?;
             self.await_stop(server)?;
-            self.skip(offset)?;
-            self.await_health()?;
+            let skip = self.skip(offset)?;
+            self.await_health(skip)?;
             return Ok((process, kill));
         }
         let offset = self.append(unknown)?;
         self.await_stop(server)?;
         process.arm(point, WAIT)?;
-        self.skip(offset)?;
+        let skip = self.skip(offset)?;
         let kill = self.kill_at(server, process, point)?;
         process = self.start(server, None)?;
-        self.await_health()?;
+        self.await_health(skip)?;
         Ok((process, kill))
     }
 
@@ -149,12 +149,12 @@ impl Site<'_> {
     fn kill_at_rebuild(&self, server: usize, mut process: Process, point: &'static str) -> anyhow::Result<Next> {
         let _sick = self.sick.lock().unwrap_or_else(PoisonError::into_inner);
         let offset = self.append(entry(&Agent::new("voided").turn("voided")))?;
-        self.await_partition(server, |health| health["applied"].as_u64() > Some(offset.get()))?;
+        self.await_partition(server, |health| has_applied(health, offset))?;
         process.arm(point, WAIT)?;
-        self.skip(offset)?;
+        let skip = self.skip(offset)?;
         let kill = self.kill_at(server, process, point)?;
         let process = self.start(server, None)?;
-        self.await_health()?;
+        self.await_health(skip)?;
         Ok((process, kill))
     }
 
@@ -162,10 +162,11 @@ impl Site<'_> {
         append_kafka(&self.config, &[(SICK.into(), entry)])?.first().copied().context("an offset")
     }
 
-    fn skip(&self, offset: Offset) -> anyhow::Result<()> {
+    /// Appends the skip of a record. Where it is itself.
+    fn skip(&self, offset: Offset) -> anyhow::Result<Offset> {
         let skip = Skip { offset, who: "kills".into(), why: "to be killed at it".into() };
         let record = JournalRecord::of_partition(id(format!("skip-{offset}")), "kills", Payload::Skip(skip));
-        self.append(entry(&record)).map(drop)
+        self.append(entry(&record))
     }
 
     /// Waits until the partition without agents is as it should be on a server. The server may be down for a while.
@@ -185,10 +186,17 @@ impl Site<'_> {
         self.await_partition(server, |health| health["state"] == "stopped")
     }
 
-    /// Waits until it runs on every server: the next sickness meets all of them sound.
-    fn await_health(&self) -> anyhow::Result<()> {
-        (0..SERVERS).try_for_each(|server| self.await_partition(server, |health| health["state"] == "running"))
+    /// Waits until it runs on every server and has applied a skip, which it has not while it is rebuilt: the next sickness
+    /// meets all of them sound.
+    fn await_health(&self, skip: Offset) -> anyhow::Result<()> {
+        let is_sound = |health: &Value| health["state"] == "running" && has_applied(health, skip);
+        (0..SERVERS).try_for_each(|server| self.await_partition(server, is_sound))
     }
+}
+
+/// Whether a partition has applied the record at `offset`, as doctor says.
+fn has_applied(health: &Value, offset: Offset) -> bool {
+    health["applied"].as_u64() > Some(offset.get())
 }
 
 fn get(url: &str) -> anyhow::Result<Value> {

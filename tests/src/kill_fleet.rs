@@ -186,7 +186,7 @@ impl Site<'_> {
         if let Err(error) = &done
             && !self.failed.swap(true, Ordering::SeqCst)
         {
-            (self.tell)(&format!("{error:?}"));
+            (self.tell)(&format!("{error:#}"));
             let servers = (0..SERVERS).map(servers::name);
             for process in servers.chain((0..SLOTS).map(agents::name)) {
                 (self.tell)(&process_log::tail(self.folder, &process));

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use runlog_log::{Entry, Offset};
 use runlog_projector::index::failpoint;
 use runlog_schemas::{
@@ -173,11 +173,15 @@ impl Site<'_> {
     fn await_partition(&self, server: usize, holds: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
         let (begun, url) = (Instant::now(), self.doctor(server));
         loop {
-            let doctor = get(&url).unwrap_or_default();
-            if holds(&doctor["partitions"][usize::from(SICK)]) {
+            let doctor = get(&url);
+            if doctor.as_ref().is_ok_and(|doctor| holds(&doctor["partitions"][usize::from(SICK)])) {
                 return Ok(());
             }
-            ensure!(begun.elapsed() < WAIT, "partition {SICK} of server {server} after {WAIT:?}: {doctor}");
+            if begun.elapsed() > WAIT {
+                let late = format!("partition {SICK} of server {server} is not as it should be after {WAIT:?}");
+                let doctor = doctor.with_context(|| late.clone())?;
+                bail!("{late}: {doctor}");
+            }
             thread::sleep(POLL_INTERVAL);
         }
     }

@@ -61,6 +61,13 @@ def test_the_killed_agent_of_the_openai_agents_sdk_runs_no_tool_twice_that_ended
     assert "it was killed" in out and "You are booked. 6\nit ended with 0" in out
 
 
+def test_the_killed_agent_of_pydantic_ai_asks_nothing_and_runs_no_tool_twice_that_ended(url):
+    out = run(url, CLIENT / "examples" / "pydantic_ai_killed.py")
+    assert out.count("`find` runs") == 1 and out.count("`book` runs") == 2 and "it was killed" in out
+    assert [out.count(f"asked with {n} messages") for n in (1, 3, 5)] == [1, 1, 1]
+    assert "You are booked: B-1009.\nit ended with 0" in out
+
+
 def test_the_interrupted_payment_is_not_made_again(url):
     out = run(url, CLIENT / "examples" / "reconcile.py").split("\n")
     assert [line.split(":")[0] for line in out[:3]] == ["failed, for good", "unrecorded, operator", "nothing, operator"]

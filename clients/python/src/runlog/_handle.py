@@ -75,6 +75,11 @@ class BaseRun:
         return self._session.writer.epoch
 
     @property
+    def checkpoint_id(self) -> str | None:
+        """The id of the run's last checkpoint: the one that was resumed at, or that this handle took."""
+        return self._session.base.checkpoint_id
+
+    @property
     def pending(self) -> list[Object]:
         """Calls that may have happened, as of the claim."""
         return self.recovery.pending

@@ -1,0 +1,334 @@
+"""`RunlogDurability`: an agent of Pydantic AI whose tools go through the gate, and whose model is not asked again.
+
+    async with rl.run(id):
+        agent.run(…)  ─▶ model request ─▶ call `pydantic_ai.model`, keyed by agent run and number ─▶ the model
+                      ─▶ tool call     ─▶ call of the tool, told by the model's id for it         ─▶ the tool
+
+A process that goes on calls `agent.run` as the first one did. The journal answers the model requests and the tool calls
+that ended, so the same conversation comes back with the same ids of tool calls, and goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import json
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic_ai.capabilities.abstract import WrapRunHandler
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    CapabilityOperationId,
+    DurabilityEngineSpec,
+    DurableOperationId,
+    JournalCallableOperationBackend,
+    ModelCompactMessagesId,
+    ModelRequestId,
+    RoleBasedOperationConfig,
+    ToolsetCallToolId,
+    ToolsetValidateToolArgumentsId,
+    conversation_id_from_run_id,
+    record_durable_unit,
+    replay_scope,
+)
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from pydantic_ai.models import Model
+from pydantic_ai.run import AgentRunResult
+from pydantic_ai.tools import AgentDepsT, RunContext
+from pydantic_ai.toolsets import ToolsetTool
+from pydantic_core import to_jsonable_python
+
+from ._gate import Answer, Call, Ends
+from ._json import Json, canonical
+from ._tool import current_run
+from .aio import Run
+from .errors import Conflict, Error, Failed, Usage
+
+Key = Callable[[str, dict[str, Any]], str | None]
+Body = Callable[[], Awaitable[object]]
+
+MODEL = "pydantic_ai.model"
+_COMPACT = "pydantic_ai.compact"
+_VALIDATE = "pydantic_ai.validate"
+_inside: ContextVar[bool] = ContextVar("runlog_pydantic_ai_inside", default=False)
+"""Inside an effect. What an agent does that a tool runs belongs to the tool's call."""
+
+
+@dataclass(slots=True)
+class _AgentRun:
+    """A run of an agent, in this process. One that failed is made again under the same id, with what it has."""
+
+    owner: asyncio.Task[Any] | None = None
+    """The task that runs it; `None` while no task does."""
+    entered: bool = False
+    finished: bool = False
+    counts: Counter[str] = field(default_factory=Counter[str])
+    """Answered operations, by kind."""
+    answers: dict[str, Answer | Failed] = field(default_factory=dict[str, Answer | Failed])
+    """How calls without a key ended: the journal answers those of earlier processes only."""
+
+    def is_free(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether `task` may make it: it failed, or what was to make it never came to it."""
+        if self.finished:
+            return False
+        return self.owner is None or (not self.entered and (self.owner is task or self.owner.done()))
+
+
+@dataclass(slots=True)
+class _AgentRuns:
+    """The agent runs of a handle since its last checkpoint."""
+
+    checkpoint: str | None
+    runs: dict[str, _AgentRun] = field(default_factory=dict[str, _AgentRun])
+
+    def next_id(self, run_id: str) -> str:
+        """The first id that is free: numbers in the order in which agent runs begin."""
+        task = asyncio.current_task()
+        for number in itertools.count(1):
+            name = f"{run_id}:{self.checkpoint or 'start'}:{number}"
+            found = self.of(name)
+            if found.is_free(task):
+                found.owner, found.entered = task, False
+                return name
+        raise AssertionError("numbers do not end")
+
+    def of(self, name: str | None) -> _AgentRun:
+        """The agent run of an id, new or not."""
+        return self.runs.setdefault(name or "", _AgentRun())
+
+
+_agent_runs: weakref.WeakKeyDictionary[Run, _AgentRuns] = weakref.WeakKeyDictionary()
+
+
+def _runs_of(run: Run) -> _AgentRuns:
+    found = _agent_runs.get(run)
+    if found is None or found.checkpoint != run.checkpoint_id:
+        found = _agent_runs[run] = _AgentRuns(run.checkpoint_id)
+    return found
+
+
+class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
+    """Records what an agent does in a run: the one that is given, or that of the `async with rl.run(…)` around.
+
+    Without a run the agent is a plain one, unless `strict` is set.
+
+    * `key`: the idempotency key of a tool call, from its name and its arguments; `None` for a tool without one.
+    * `only`: the names of tools to record; others are called plainly, as are those with `metadata={"runlog": False}`.
+    * `failed_on`: exceptions of tools that mean that an effect did not happen, finally. Any other one means that it may
+      have. `ModelRetry` and other answers to the model are results.
+    * `models`, `name`: as of other durability capabilities of Pydantic AI.
+    """
+
+    engine_spec: ClassVar[DurabilityEngineSpec] = DurabilityEngineSpec(
+        engine_name="Runlog",
+        durable_unit_noun="call",
+        durable_container_noun="run",
+        codec=JSON_CODEC,
+        tool_config_key="runlog",
+    )
+
+    def __init__(
+        self,
+        run: Run | None = None,
+        *,
+        key: Key | None = None,
+        only: Collection[str] | None = None,
+        failed_on: tuple[type[BaseException], ...] = (),
+        strict: bool = False,
+        models: Mapping[str, Model] | None = None,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(models=models, name=name)
+        self._run, self._key, self._only, self._strict = run, key, only, strict
+        self._ends = Ends(failed_on)
+
+    def _find_run(self) -> Run | None:
+        run = self._run or current_run.get()
+        if run is not None and not run.is_async:
+            raise Usage("an agent of Pydantic AI needs a run of `runlog`, not of `runlog.sync`")
+        if run is None and self._strict:
+            raise Usage("an agent was run outside of a run: `async with rl.run(…)` around it")
+        return run
+
+    @property
+    def in_durable_context(self) -> bool:
+        """Whether there is a run, and no effect of it is running."""
+        return not _inside.get() and self._find_run() is not None
+
+    def get_default_run_id(self) -> str | None:
+        """Agent runs are counted since the run's last checkpoint, so that a process that goes on finds its own."""
+        if not self.in_durable_context:
+            return None
+        run = cast("Run", self._find_run())
+        return _runs_of(run).next_id(run.id)
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        """It follows from the agent run's id."""
+        return conversation_id_from_run_id(run_id) if self.in_durable_context else None
+
+    async def wrap_run(self, ctx: RunContext[AgentDepsT], *, handler: WrapRunHandler) -> AgentRunResult[Any]:
+        """Begins an agent run. One that fails may be made again, and what it has is not asked for again."""
+        if not self.in_durable_context:
+            return await super().wrap_run(ctx, handler=handler)
+        agent_run = _runs_of(cast("Run", self._find_run())).of(ctx.run_id)
+        agent_run.entered = True
+        agent_run.counts.clear()
+        try:
+            # What is answered from the journal is kept out of traces.
+            with replay_scope():
+                result = await super().wrap_run(ctx, handler=handler)
+            agent_run.finished = True
+            agent_run.answers.clear()
+            return result
+        finally:
+            agent_run.owner = None
+
+    def get_durable_operation_backend(self) -> _Backend:
+        """The gate, as Pydantic AI calls it."""
+
+        def tool_config(_: DurableOperationId, tool: object | None, name: str) -> Mapping[str, Any] | Literal[False]:
+            if self._only is not None and name and name not in self._only:
+                return False
+            return self._build_resolve_tool_config({})(cast("ToolsetTool[Any] | None", tool), name)
+
+        config = RoleBasedOperationConfig[Any](model={}, event={}, capability={}, tool={}, resolve_tool=tool_config)
+        return _Backend(self.name, self._find_run, self._key, self._ends, config)
+
+
+class _Backend(JournalCallableOperationBackend[Any]):
+    """Runs an operation through the gate of the current run."""
+
+    def __init__(
+        self, agent: str, find_run: Callable[[], Run | None], key: Key | None, ends: Ends, config: Any
+    ) -> None:
+        super().__init__(agent_name=agent, config=config)
+        self._agent, self._find_run, self._key, self._ends = agent, find_run, key, ends
+
+    async def execute(
+        self,
+        *,
+        operation_id: DurableOperationId,
+        name: str,
+        body: Body,
+        cache_key: tuple[object, ...],
+        config: Any,
+    ) -> object:
+        """Runs `body`, or returns what the journal has of it. Discovery, and handlers of events, are not recorded."""
+        run = self._find_run()
+        if run is None:
+            return await body()
+        parts = cast("tuple[Any, ...]", cache_key)
+        match operation_id:
+            case ModelRequestId():
+                return await self._numbered(run, MODEL, body, parts[-1], _last(parts[1]))
+            case ModelCompactMessagesId():
+                return await self._numbered(run, _COMPACT, body, parts[-1], _last(parts[1].messages))
+            case ToolsetValidateToolArgumentsId():
+                args = {"id": parts[2].tool_call_id, "tool": parts[0]}
+                key = f"{parts[2].run_id}/{parts[2].tool_call_id}"
+                return await self._repeatable(run, _VALIDATE, args, body, key)
+            case ToolsetCallToolId():
+                return await self._tool(run, parts[0], parts[1], parts[2], body)
+            case CapabilityOperationId():
+                # The last part is the context of the agent run, or its id for a call of a workspace.
+                agent_run = parts[-1] if isinstance(parts[-1], str) else str(parts[-1].run_id)
+                counts = _runs_of(run).of(agent_run).counts
+                counts[name] += 1
+                return await self._once(run, name, {"run": agent_run, "number": counts[name]}, body, agent_run)
+            case _:
+                return await body()
+
+    async def _tool(self, run: Run, tool: str, arguments: dict[str, Any], ctx: RunContext[Any], body: Body) -> object:
+        args = cast("dict[str, Any]", to_jsonable_python(arguments))
+        key = self._key(tool, args) if self._key is not None else None
+        if key is not None:
+            # A key identifies its call by itself.
+            return await self._call(run, tool, args, body, key, self._ends)
+        return await self._once(run, tool, {"id": ctx.tool_call_id, "args": args}, body, ctx.run_id)
+
+    async def _once(self, run: Run, tool: str, args: dict[str, Json], body: Body, agent_run: str | None) -> object:
+        """A call without a key, whose arguments tell it from all others of its agent run."""
+        answers, which = _runs_of(run).of(agent_run).answers, canonical([tool, args])
+        known = answers.get(which)
+        if isinstance(known, Failed):
+            raise known
+        if known is not None:
+            return known.result
+        try:
+            result = await self._call(run, tool, args, body, None, self._ends)
+        except Failed as failed:
+            answers[which] = failed
+            raise
+        answers[which] = Answer(result, True, "")
+        return result
+
+    async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
+        """A request is told by its number in its agent run, whichever model answers it. Were it told by its content, an
+        agent with a changed prompt would ask again, and run its tools again."""
+        counts = _runs_of(run).of(ctx.run_id).counts
+        number = counts[kind] + 1
+        args: Json = {"agent": self._agent, "run": ctx.run_id, "request": number, "last_message_sha256": last}
+        try:
+            answer = await self._repeatable(run, kind, args, body, f"{self._agent}/{ctx.run_id}/{number}")
+        except Conflict as error:
+            if error.record_id is None:
+                raise
+            message = (
+                f"request {number} of agent {self._agent} in run {run.id} is recorded with another message; make the same "
+                "call of the agent as the process before, or take a checkpoint after each"
+            )
+            raise error.copy(message=message) from error
+        counts[kind] = number
+        return answer
+
+    async def _repeatable(self, run: Run, kind: str, args: Json, body: Body, key: str) -> object:
+        """What may run again after a crash, and fails as it would without a run."""
+        failed: list[Exception] = []
+
+        async def attempt() -> object:
+            try:
+                return await body()
+            except Exception as error:
+                failed.append(error)
+                raise
+
+        try:
+            return await self._call(run, kind, args, attempt, key)
+        except Error:
+            if failed:
+                raise failed[0] from None
+            raise
+
+    async def _call(
+        self, run: Run, tool: str, args: Json, body: Body, key: str | None = None, ends: Ends | None = None
+    ) -> object:
+        async def effect(_: Call) -> object:
+            token = _inside.set(True)
+            try:
+                return await body()
+            finally:
+                _inside.reset(token)
+
+        answer: Answer = await run.call(tool, args, effect, key=key, ends=ends)
+        record_durable_unit(executed=not answer.recorded)
+        return answer.result
+
+
+def _last(messages: Sequence[ModelMessage]) -> str:
+    """The hash of what the latest message says, without what differs from process to process: prompts of the system,
+    times and ids."""
+    dumped = ModelMessagesTypeAdapter.dump_python(list(messages[-1:]), mode="json")
+    parts = [
+        {name: part.get(name) for name in ("part_kind", "content", "tool_name", "args")}
+        for message in dumped
+        for part in message["parts"]
+        if part["part_kind"] != "system-prompt"
+    ]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,255 @@
+"""An agent of Pydantic AI in a run: what it asked and did is not asked and done again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from pydantic_ai import Agent, FunctionToolset, ModelResponse, ModelRetry, TextPart, ToolCallPart
+from pydantic_ai.models.function import FunctionModel
+
+import runlog.sync
+from conftest import command
+from faults import AsyncFaults
+from runlog import Config
+from runlog.aio import Runlog
+from runlog.pydantic_ai import MODEL, RunlogDurability
+
+
+class Travel:
+    """An agent that finds, books two seats at once, and says so."""
+
+    def __init__(self, **options):
+        self.asked, self.effects = [], []
+        self.agent = Agent(FunctionModel(self.model), name="travel", capabilities=[RunlogDurability(**options)])
+        self.agent.tool_plain(self.find)
+        self.agent.tool_plain(self.book)
+
+    def model(self, messages, info):
+        self.asked.append(len(messages))
+        parts = {
+            0: [ToolCallPart("find", {"to": "LHR"})],
+            1: [ToolCallPart("book", {"seat": "1A"}), ToolCallPart("book", {"seat": "1B"})],
+            2: [TextPart("booked")],
+        }
+        return ModelResponse(parts=parts[len(messages) % 6 // 2])
+
+    async def find(self, to: str) -> str:
+        self.effects.append("find")
+        return "HAT136"
+
+    async def book(self, seat: str) -> str:
+        self.effects.append(seat)
+        return f"booked {seat}"
+
+
+ALL = ["1A", "1B", "find"]
+
+
+def calls(url, run_id):
+    shown = command(url, "show", run_id, "--raw", "--json").stdout
+    payloads = [json.loads(line)["payload"] for line in shown.splitlines()]
+    return [payload["tool_name"] for payload in payloads if payload["type"] == "tool_call_requested"]
+
+
+async def test_a_process_that_goes_on_asks_and_does_nothing_that_is_recorded(url, run_id):
+    first, second = Travel(), Travel()
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            said = await first.agent.run("to London")
+        async with rl.run(run_id):
+            again = await second.agent.run("to London")
+    assert (first.asked, sorted(first.effects)) == ([1, 3, 5], ALL)
+    assert (second.asked, second.effects) == ([], [])
+    assert again.output == said.output == "booked" and again.run_id == said.run_id
+    ids = [
+        [part.tool_call_id for m in r.all_messages() for part in m.parts if part.part_kind == "tool-call"]
+        for r in (said, again)
+    ]
+    assert ids[0] == ids[1] and len(set(ids[0])) == 3
+    assert sorted(calls(url, run_id)) == ["book", "book", "find", MODEL, MODEL, MODEL]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before a request", "after its answer"])
+async def test_an_agent_that_is_cancelled_at_any_request_goes_on_in_the_same_process_and_in_the_next(
+    url, run_id, after
+):
+    at = cancelled = 0
+    while True:
+        at += 1
+        travel, faults = Travel(), AsyncFaults(Config(url))
+        async with Runlog(Config(url), faults) as rl:
+            run = await rl.open(f"{run_id}-{at}")
+            travel.agent = Agent(FunctionModel(travel.model), name="travel", capabilities=[RunlogDurability(run)])
+            travel.agent.tool_plain(travel.find)
+            travel.agent.tool_plain(travel.book)
+            faults.arm(at, after)
+            task = asyncio.ensure_future(travel.agent.run("to London"))
+            try:
+                await task
+            except asyncio.CancelledError:
+                cancelled += 1
+                assert (await travel.agent.run("to London")).output == "booked"
+            requests, faults.at = faults.count, None
+            # The model may have answered a request whose answer was not recorded yet; an effect is not made twice.
+            assert sorted(travel.effects) == ALL and travel.asked[0] == 1 and travel.asked[-1] == 5
+            assert (await rl.recover(run.id)).pending == []
+            if requests < at:
+                break
+            next_one = Travel()
+            async with rl.run(run.id):
+                assert (await next_one.agent.run("to London")).output == "booked"
+            assert (next_one.asked, next_one.effects) == ([], [])
+    assert cancelled == at - 1 >= 15
+
+
+async def test_a_tool_that_may_have_happened_is_not_called_again_without_a_key(url, run_id):
+    class Breaks(Travel):
+        async def book(self, seat: str) -> str:
+            self.effects.append(seat)
+            raise TimeoutError("the airline did not answer")
+
+    broken = Breaks()
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            with pytest.raises(runlog.ReconcileRequired):
+                await broken.agent.run("to London")
+        before = list(broken.effects)
+        for travel in (Travel(), broken):
+            async with rl.run(run_id) as run:
+                assert run.pending
+                with pytest.raises(runlog.ReconcileRequired):
+                    await travel.agent.run("to London")
+                assert travel.effects == [] or travel.effects == before
+
+
+async def test_a_tool_that_failed_for_good_or_asks_the_model_to_retry_is_recorded(url, run_id):
+    class Refuses(Travel):
+        async def find(self, to: str) -> str:
+            self.effects.append("find")
+            raise ModelRetry("no such airport")
+
+        async def book(self, seat: str) -> str:
+            raise LookupError("sold out")
+
+    refusing = Refuses(failed_on=(LookupError,))
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            async with rl.run(run_id) as run:
+                assert run.pending == []
+                with pytest.raises(runlog.Failed, match="sold out"):
+                    await refusing.agent.run("to London")
+        assert refusing.asked == [1, 3] and refusing.effects == ["find"]
+
+
+async def test_a_model_that_fails_raises_its_own_error_and_is_asked_again(url, run_id):
+    class Unsteady(Travel):
+        def model(self, messages, info):
+            if not self.asked:
+                self.asked.append(0)
+                raise ConnectionError("try later")
+            return super().model(messages, info)
+
+    unsteady = Unsteady()
+    async with runlog.connect(url) as rl, rl.run(run_id):
+        with pytest.raises(ConnectionError):
+            await unsteady.agent.run("to London")
+        assert (await unsteady.agent.run("to London")).output == "booked"
+    assert unsteady.asked == [0, 1, 3, 5] and sorted(unsteady.effects) == ALL
+
+
+async def test_another_question_is_refused_until_a_checkpoint_and_then_a_new_one(url, run_id):
+    travel = Travel()
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id) as run:
+            first = await travel.agent.run("to London")
+        async with rl.run(run_id) as run:
+            with pytest.raises(runlog.Conflict, match="recorded with another message"):
+                await travel.agent.run("to Paris")
+            assert len(travel.effects) == 3
+            await run.checkpoint(json.loads(first.all_messages_json()))
+            second = await travel.agent.run("to London", message_history=first.all_messages())
+        assert len(travel.effects) == 6 and travel.asked == [1, 3, 5, 7, 9, 11]
+        async with rl.run(run_id):
+            again = await travel.agent.run("to London", message_history=first.all_messages())
+        assert again.run_id == second.run_id != first.run_id and len(travel.effects) == 6
+
+
+async def test_agents_that_run_at_once_and_agents_within_tools(url, run_id):
+    inner = Travel()
+    outer = Agent(
+        FunctionModel(
+            lambda messages, info: ModelResponse(
+                parts=[ToolCallPart("ask", {"to": "LHR"}) if len(messages) == 1 else TextPart("done")]
+            )
+        ),
+        name="outer",
+        capabilities=[RunlogDurability(strict=True)],
+    )
+
+    @outer.tool_plain
+    async def ask(to: str) -> str:
+        return (await inner.agent.run(f"to {to}")).output
+
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            async with rl.run(run_id):
+                answers = await asyncio.gather(outer.run("one"), outer.run("two"), inner.agent.run("three"))
+                assert [answer.output for answer in answers] == ["done", "done", "booked"]
+        async with rl.run(f"{run_id}-2"):
+            # One that came to nothing before it began leaves its number to the next.
+            durability = RunlogDurability()
+            assert durability.get_default_run_id() == durability.get_default_run_id() == f"{run_id}-2:start:1"
+    # The agent within the tool is its effect: twice, and once by itself.
+    assert len(inner.effects) == 9
+    assert sorted(calls(url, run_id)) == sorted([MODEL] * 7 + ["ask"] * 2 + ["find", "book", "book"])
+    with pytest.raises(runlog.Usage):
+        await outer.run("outside of a run")
+
+
+async def test_what_is_not_to_be_recorded_is_called_plainly(url, run_id):
+    toolset = FunctionToolset(id="clock")
+    ticks = []
+
+    @toolset.tool_plain(metadata={"runlog": False})
+    async def tick() -> int:
+        ticks.append(1)
+        return len(ticks)
+
+    def model(messages, info):
+        return ModelResponse(parts=[ToolCallPart("tick", {}) if len(messages) == 1 else TextPart("done")])
+
+    agent = Agent(FunctionModel(model), name="a", toolsets=[toolset], capabilities=[RunlogDurability()])
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id):
+            await agent.run("what time is it?")
+        assert calls(url, run_id) == [MODEL, MODEL] and len(ticks) == 1
+        # It is called again, and says something else: the conversation is another one.
+        async with rl.run(run_id):
+            with pytest.raises(runlog.Conflict):
+                await agent.run("what time is it?")
+
+
+async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):
+    travel = Travel()
+
+    async def streamed(messages, info):
+        yield "booked"
+
+    model = FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart("booked")]), stream_function=streamed)
+    agent = Agent(model, name="a", capabilities=[RunlogDurability()])
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id), agent.run_stream("to London") as stream:
+            assert await stream.get_output() == "booked"
+        async with rl.run(run_id):
+            assert (await agent.run("to London")).output == "booked"
+        async with rl.run(run_id), agent.run_stream("to London") as stream:
+            assert await stream.get_output() == "booked"
+    assert calls(url, run_id) == [MODEL] and travel.asked == []
+
+
+def test_a_run_of_the_sync_client_is_refused(url, run_id):
+    travel = Travel()
+    with runlog.sync.connect(url) as rl, rl.run(run_id), pytest.raises(runlog.Usage):
+        travel.agent.run_sync("to London")

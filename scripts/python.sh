@@ -2,6 +2,7 @@
 # python.sh test [ARGUMENT...]   runs the tests of the Python client with bin/runlog, or $RUNLOG_BIN; arguments are pytest's
 # python.sh lint                 checks its format, lints and types
 # python.sh run FILE [ARG...]    runs a program with the client, as an example
+# python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
 # python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
 set -euo pipefail
@@ -65,5 +66,6 @@ case $mode in
     PYTHONPATH=$installed timeout --kill-after=10 700 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
     ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
-  *) die "usage: $0 test|lint|run|lock" ;;
+  kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
+  *) die "usage: $0 test|lint|run|kills|lock" ;;
 esac

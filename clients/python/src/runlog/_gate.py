@@ -115,11 +115,16 @@ class Gate:
         try:
             self.session.check_process()
             call = Call(flight.call.id, attempt, self.key[1] if self.key else None)
-            flight.start()
+
+            def begin() -> Any:
+                # Not before: an interruption until here leaves a call that was never started.
+                flight.start()
+                return effect(call)
+
             failure: Failed | None = None
             result: Any = None
             try:
-                result = yield Perform(lambda: effect(call))
+                result = yield Perform(begin)
             except Exception as error:
                 failure = self.ends.failure(error)
                 if failure is None:

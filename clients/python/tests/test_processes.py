@@ -12,7 +12,19 @@ from pathlib import Path
 import pytest
 
 from conftest import command
-from runlog import Active, ClaimLost, Conflict, Error, Failed, Fenced, Forked, Happened, ReconcileRequired, sync
+from runlog import (
+    Active,
+    ClaimLost,
+    Conflict,
+    Error,
+    Failed,
+    Fenced,
+    Forked,
+    Happened,
+    Invalid,
+    ReconcileRequired,
+    sync,
+)
 
 AGENT = Path(__file__).with_name("agent.py")
 
@@ -247,6 +259,60 @@ def test_checkpoints_share_what_they_have_in_common_and_survive_edits(url, run_i
         assert rl.recover(run_id).messages == messages
     size = sum(len(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.split("\n"))
     assert size < 60_000
+
+
+def said(n):
+    return {"type": "conversation_turn", "message_id": f"m-{n}", "kind": "user", "content": f"message {n}"}
+
+
+def test_a_batch_is_applied_as_a_whole_or_not_at_all(url, run_id):
+    from runlog import Usage
+
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+        ids = run.batch([said(n) for n in range(3)])
+        shown = [json.loads(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.splitlines()]
+        assert [line["record_id"] for line in shown if line["payload_type"] == "conversation_turn"] == ids
+        assert len({line["position"]["offset"] for line in shown if line["record_id"] in ids}) == 1
+        # The numbers that it used are known: a checkpoint covers them.
+        run.checkpoint([{"n": 1}])
+        assert run.call("pay", {}, lambda call: 1).result == 1
+        message = {"type": "agent_message_sent", "message_id": "nobody knows it"}
+        with pytest.raises((Conflict, Invalid)):
+            run.batch([said(3), {"type": "write_back_committed", "txn": 7, "at": "2026-11-22T02:00:01Z"}, message])
+        assert "message 3" not in command(url, "show", run_id, "--json").stdout
+        for refused in ([], [{"type": "run_lifecycle", "status": "completed"}], ["text"], [said(1)] * 4097):
+            with pytest.raises(Usage):
+                run.batch(refused)
+        run.turn("user", "thanks")
+        assert rl.recover(run_id).messages == [{"n": 1}]
+
+
+def test_checkpoints_are_pruned_but_the_last_one_and_the_next_one_is_whole(url, run_id):
+    with sync.connect(url) as rl:
+        run = rl.open(run_id)
+        messages = []
+        for n in range(3):
+            messages.append({"n": n, "text": "x" * 500})
+            run.turn("user", f"turn {n}")
+            run.checkpoint(messages)
+        first = json.loads(command(url, "checkpoint", run_id, "--json").stdout)
+        run.prune_checkpoints()
+        assert rl.recover(run_id).messages == messages
+        api = rl._api
+        covers = first["covers_journal_seq"]
+        assert rl._driver.drive(api.checkpoint(run_id, covers - 1)) is None
+        run.checkpoint(messages[:1])
+        [*_, last] = [
+            line["payload"]
+            for line in map(json.loads, command(url, "show", run_id, "--raw", "--json").stdout.splitlines())
+            if line["payload_type"] == "loop_checkpoint"
+        ]
+        assert "base" not in last or last["base"] is None
+        again = rl.open(run_id)
+        assert again.recovery.messages == messages[:1]
+        again.prune_checkpoints(again._session.covered + 1)
+        assert rl.recover(run_id).messages == []
 
 
 def test_the_trace_context_goes_with_the_records(url, run_id):

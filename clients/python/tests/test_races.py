@@ -228,6 +228,10 @@ async def test_a_task_that_is_cancelled_at_any_await_leaves_a_handle_that_goes_o
                 functools.partial(run.call, "find", {"to": "LHR"}, effect),
                 functools.partial(run.checkpoint, [{"role": "user", "content": "hello"}], {"step": 1}),
                 functools.partial(run.call, "book", {"seats": 2}, effect, key="k"),
+                functools.partial(
+                    run.batch, [{"type": "conversation_turn", "message_id": "m", "kind": "user", "content": 1}]
+                ),
+                functools.partial(run.prune_checkpoints),
                 functools.partial(run.turn, "user", "thanks"),
             ):
                 cancelling = Cancelling(operation(), left, after)

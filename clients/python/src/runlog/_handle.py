@@ -8,12 +8,19 @@ from typing import Any
 
 from ._api import Api, Object
 from ._gate import Answer, Call, Ends, Gate
-from ._json import to_json
+from ._json import Json, to_json
 from ._records import new_id
-from ._session import Session
+from ._session import BATCH_RECORDS_MAX, Session
 from ._wire import Steps
 from .errors import Usage
 
+_OWN = frozenset(
+    (
+        "tool_call_requested", "tool_call_attempt", "tool_call_completed", "tool_call_failed", "loop_checkpoint",
+        "checkpoint_prune", "run_lifecycle", "run_claim", "batch", "stored_payload", "effect_resolution",
+    )
+)  # fmt: skip
+"""Payloads that other methods, servers and operators write."""
 _STATUSES = ("completed", "failed", "cancelled")
 
 
@@ -103,6 +110,26 @@ class BaseRun:
 
     def _checkpoint(self, messages: Sequence[object], state: object, turn: int) -> Steps[Object]:
         return self._session.checkpoint([to_json(message) for message in messages], to_json(state), turn)
+
+    def _batch(self, payloads: Sequence[object]) -> Steps[list[str]]:
+        if not 1 <= len(payloads) <= BATCH_RECORDS_MAX:
+            raise Usage(f"a batch has 1 to {BATCH_RECORDS_MAX} records, not {len(payloads)}")
+        records = [self._session.writer.records.make(self._checked(to_json(payload))) for payload in payloads]
+        yield from self._session.batch(records)
+        return [str(record["record_id"]) for record in records]
+
+    def _checked(self, payload: Json) -> Mapping[str, Json]:
+        if not isinstance(payload, Mapping) or not isinstance(payload.get("type"), str):
+            raise Usage("a payload is a JSON object with a `type`")
+        if payload["type"] in _OWN:
+            raise Usage(f"a {payload['type']} is not written by `batch`")
+        redaction = self._session.api.config.redaction
+        if redaction is None:
+            return payload
+        return {name: value if name == "type" else redaction.json(None, value) for name, value in payload.items()}
+
+    def _prune(self, before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
+        return self._session.prune(before, preserve_latest_terminal)
 
     def _end(self, status: str, reason: str) -> Steps[Object]:
         if status not in _STATUSES:

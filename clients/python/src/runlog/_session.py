@@ -24,6 +24,7 @@ from ._writer import Writer, took_effect
 from .errors import Action, Active, Conflict, Error, Fenced, Forked, Internal, Unavailable
 
 EVIDENCE_TRIES = 3
+BATCH_RECORDS_MAX = 4096
 _RESULTS = ("tool_call_completed", "tool_call_failed")
 
 
@@ -45,6 +46,8 @@ class Session:
         self.outbox = Outbox()
         self.replay = Replay({"completed": [], "pending": []}, ())
         self.base = MessageList()
+        self.covered: int = 0
+        """The number that the last checkpoint covers."""
         self.allow_unresolved = allow_unresolved
         self.lock, self.slots = lock, slots
         self.pid = os.getpid()
@@ -81,6 +84,8 @@ class Session:
             keyed = (yield from self._recovery(from_start=True, content=False))["completed"]
         self.replay = Replay(recovery, keyed)
         self.base = MessageList.of(recovery["checkpoint"])
+        checkpoint: Object = recovery["checkpoint"] or {}
+        self.covered = int(checkpoint.get("covers_journal_seq") or 0)
         if recovery["status"] != "open":
             writer.end(recovery["status"])
         elif recovery["next_journal_seq"] == 1:
@@ -137,9 +142,10 @@ class Session:
             if redaction is not None:
                 messages = [redaction.json(None, message) for message in messages]
                 state = redaction.json(None, state)
+            covered = writer.next_journal_seq - 1
             fields: dict[str, Json] = {
                 "checkpoint_seq": writer.next_checkpoint_seq,
-                "covers_journal_seq": writer.next_journal_seq - 1,
+                "covers_journal_seq": covered,
                 "unanswered": self.replay.unanswered(),
                 "turn": turn,
             }
@@ -151,7 +157,35 @@ class Session:
                 # The base may be wrong: the next one is written whole.
                 self.base = MessageList()
                 raise
-            self.base = following
+            self.base, self.covered = following, covered
+            return outcome
+        finally:
+            self.lock.release()
+
+    def prune(self, covered_before: int | None, preserve_latest_terminal: bool) -> Steps[Object]:
+        """Hides the checkpoints that cover less than a number; by default, than the last one does."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            payload: Object = {
+                "type": "checkpoint_prune",
+                "prune_covered_before": self.covered if covered_before is None else covered_before,
+                "preserve_latest_terminal": preserve_latest_terminal,
+            }
+            # The next checkpoint is written whole: its base may be among those.
+            self.base = MessageList()
+            [outcome] = yield from self.writer.append([self.writer.records.make(payload)])
+            return outcome
+        finally:
+            self.lock.release()
+
+    def batch(self, records: Sequence[Record]) -> Steps[Object]:
+        """Appends records that are applied together or not at all."""
+        yield from self.acquire()
+        try:
+            yield from self.make_ready()
+            batch: Object = {"type": "batch", "records": [self.writer.signed(record) for record in records]}
+            [outcome] = yield from self.writer.append([self.writer.records.make(batch)])
             return outcome
         finally:
             self.lock.release()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ._api import Api, Object
-from ._records import Record, Records, new_id
+from ._records import Record, Records, new_id, payload_type
 from ._wire import Steps
 from .errors import Action, ClaimLost, Conflict, Error, Fenced, Happened, Invalid, Stale, TooLarge
 
@@ -177,7 +177,8 @@ class Writer:
         return outcomes
 
     def _note(self, record: Record, outcome: Object) -> None:
-        if not took_effect(outcome):
+        if not took_effect(outcome) or payload_type(record) == "batch":
+            # A refusal may use numbers, and a batch uses as many as it has numbered records.
             self.numbers_unsure = True
             return
         self.next_journal_seq = max(self.next_journal_seq, (outcome.get("journal_seq") or 0) + 1)

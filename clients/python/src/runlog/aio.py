@@ -53,6 +53,20 @@ class Run(BaseRun):
         Let no call be answered between taking `messages` and `state` and the end of this method."""
         await self._driver.drive(self._checkpoint(messages, state, turn))
 
+    async def batch(self, payloads: Sequence[object]) -> list[str]:
+        """Appends 1 to 4096 records that are applied together or not at all. Returns their ids, in order.
+
+        Each is a payload as `GET /openapi.json` describes it, such as `{"type": "conversation_turn", …}`; calls, checkpoints
+        and the like have methods of their own. Raises `Conflict` if one was refused, and so all are."""
+        return await self._driver.drive(self._batch(payloads))
+
+    async def prune_checkpoints(self, before: int | None = None, *, preserve_latest_terminal: bool = False) -> None:
+        """Hides checkpoints that cover less than the number `before` from answers; by default all but the last one.
+
+        With `preserve_latest_terminal` the latest one that was taken after the run's end stays. Bytes stay in the log. The
+        next checkpoint is written whole."""
+        await self._driver.drive(self._prune(before, preserve_latest_terminal))
+
     async def end(self, status: str = "completed", reason: str = "") -> None:
         """Ends the run as `completed`, `failed` or `cancelled`. After that the handle is read-only."""
         await self._driver.drive(self._end(status, reason))

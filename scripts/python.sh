@@ -3,6 +3,8 @@
 # python.sh lint                 checks its format, lints and types
 # python.sh run FILE [ARG...]    runs a program with the client, as an example
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
+# python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
+# python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
 # python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
 set -euo pipefail
@@ -67,5 +69,7 @@ case $mode in
     ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
-  *) die "usage: $0 test|lint|run|kills|lock" ;;
+  graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
+  savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
+  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|lock" ;;
 esac

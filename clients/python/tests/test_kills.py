@@ -6,6 +6,7 @@ import random
 
 from kills.audit import audit
 from kills.fleet import Fleet, report
+from kills.graph import Kills
 
 
 def test_no_booking_is_made_twice_or_lost_whoever_is_killed(tmp_path, capsys):
@@ -21,3 +22,13 @@ def test_no_booking_is_made_twice_or_lost_whoever_is_killed(tmp_path, capsys):
         with capsys.disabled():
             print(f"\nseed {fleet.seed}: {fleet.killed} kills")
         fleet.stop()
+
+
+def test_a_graph_comes_to_the_same_end_whoever_is_killed(tmp_path):
+    kills = Kills(tmp_path, 10, random.randrange(1 << 32))
+    try:
+        kills.run()
+        assert not kills.differences, (kills.seed, kills.counts, kills.differences)
+        assert kills.counts["workers killed"] >= 8, (kills.seed, kills.counts)
+    finally:
+        kills.server.stop()

@@ -84,7 +84,7 @@ class Server:
         self._process.wait()
 
     def stop(self) -> None:
-        """Ends it in order."""
+        """Ends it in order; more than once is as good as once."""
         assert self._process is not None
         self._process.terminate()
         self._process.wait(STUCK_AFTER)

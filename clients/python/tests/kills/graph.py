@@ -1,0 +1,232 @@
+"""A LangGraph graph with tools and interrupts, killed at random, and its server; each thread must come to the same end.
+
+    question ─▶ model ─▶ approve (an interrupt before bookings) ─▶ tools (through the gate) ─▶ model ─▶ … ─▶ answer
+
+`scripts/python.sh graph-kills 200` kills 200 times. A worker invokes the graph until its thread is done: with the question,
+with the approval, or with nothing, whatever the thread's state asks for. It is forked, killed, and forked again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+
+import runlog
+from runlog import Fenced
+from runlog.langgraph import RunlogSaver
+
+from .fleet import STEP, STUCK_AFTER, Server
+
+LEGS = ("LHR", "OSL", "LIS")
+LIFE_MAX = 0.35
+RECEIVER_ANSWERS_AFTER = 0.01
+SERVER_EVERY = (6, 14)
+DONE, FENCED, BROKEN = 0, 3, 4
+
+
+def model(state: MessagesState) -> dict[str, Any]:
+    """For each leg: looks for a flight and its weather at once, books it; then answers."""
+    said = sum(isinstance(message, AIMessage) for message in state["messages"])
+    leg, booking = divmod(said, 2)
+    if leg == len(LEGS):
+        return {"messages": [AIMessage("You are booked.", id=f"ai-{said}")]}
+    to = LEGS[leg]
+    names = ("book",) if booking else ("find", "weather")
+    calls = [{"name": name, "args": {"to": to}, "id": f"{name}-{to}", "type": "tool_call"} for name in names]
+    return {"messages": [AIMessage(f"To {to}.", id=f"ai-{said}", tool_calls=calls)]}
+
+
+def approve(state: MessagesState) -> dict[str, Any]:
+    """Asks before it books."""
+    call = state["messages"][-1].tool_calls[0]
+    if call["name"] == "book" and interrupt({"book": call["args"]}) != "yes":
+        raise AssertionError("it is always approved")
+    return {}
+
+
+def tools(ledger: Path):
+    """The node that runs the tools of the last message, all at once."""
+
+    async def effect(call: runlog.Call, name: str, to: str) -> str:
+        note(ledger, {"key": call.idempotency_key, "attempt": call.attempt})
+        # A receiver takes its time, in which its caller can die.
+        await asyncio.sleep(RECEIVER_ANSWERS_AFTER)
+        return f"{name} {to}: done"
+
+    async def run_tools(state: MessagesState) -> dict[str, Any]:
+        run = runlog.current_run.get()
+
+        async def one(call: dict[str, Any]) -> ToolMessage:
+            name, to = call["name"], call["args"]["to"]
+            answer = await run.call(
+                name, call["args"], lambda made: effect(made, name, to), key=f"{run.id}/{call['id']}"
+            )
+            return ToolMessage(answer.result, tool_call_id=call["id"], id=f"tool-{call['id']}")
+
+        return {"messages": await asyncio.gather(*map(one, state["messages"][-1].tool_calls))}
+
+    return run_tools
+
+
+def compiled(saver: Any, ledger: Path) -> Any:
+    """The graph."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("model", model)
+    graph.add_node("approve", approve)
+    graph.add_node("tools", tools(ledger))
+    graph.add_edge(START, "model")
+    graph.add_conditional_edges("model", lambda state: "approve" if state["messages"][-1].tool_calls else END)
+    graph.add_edge("approve", "tools")
+    graph.add_edge("tools", "model")
+    return graph.compile(checkpointer=saver)
+
+
+def note(ledger: Path, line: dict[str, Any]) -> None:
+    """Adds a line in one write."""
+    file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(file, json.dumps(line).encode() + b"\n")
+    finally:
+        os.close(file)
+
+
+async def work(url: str, thread: str, ledger: Path) -> None:
+    """Invokes the graph until the thread is done."""
+    config: Any = {"configurable": {"thread_id": thread}}
+    async with RunlogSaver.connect(url, prefix="chat/") as saver, runlog.connect(url) as rl:
+        graph = compiled(saver, ledger)
+        async with rl.run(f"effects/{thread}"):
+            while True:
+                state = await graph.aget_state(config)
+                if not state.values:
+                    asked: Any = {"messages": [HumanMessage("three legs, please", id="question")]}
+                elif state.interrupts:
+                    asked = Command(resume="yes")
+                elif state.tasks:
+                    # Not `state.next`: it lacks a task whose writes are stored, and whose checkpoint is not.
+                    asked = None
+                else:
+                    return
+                await graph.ainvoke(asked, config, durability="sync")
+
+
+async def final(url: str, thread: str) -> list[Any]:
+    """What the thread came to: all that its messages say, and that nothing is left to do."""
+    async with RunlogSaver.connect(url, prefix="chat/") as saver:
+        state = await compiled(saver, Path(os.devnull)).aget_state({"configurable": {"thread_id": thread}})
+        return [len(state.tasks), [message.model_dump() for message in state.values.get("messages", [])]]
+
+
+def forked(url: str, thread: str, ledger: Path, complaints: Path) -> int:
+    """A worker's process."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = BROKEN
+    try:
+        asyncio.run(work(url, thread, ledger))
+        code = DONE
+    except Fenced:
+        # What a dead worker sent has arrived after the thread was read.
+        code = FENCED
+    except BaseException:
+        with complaints.open("a") as file:
+            traceback.print_exc(file=file)
+    finally:
+        os._exit(code)
+
+
+class Kills:
+    """Kills workers of one thread after the other, and the server."""
+
+    def __init__(self, folder: Path, kills: int, seed: int) -> None:
+        self._folder, self._kills, self._random = folder, kills, random.Random(seed)
+        self.seed, self.counts, self.server = seed, Counter[str](), Server(folder)
+        self._server_dies_after = self._random.randint(*SERVER_EVERY)
+        self.differences: list[str] = []
+
+    def run(self) -> None:
+        """Kills as often as it is to; the last thread ends in peace."""
+        reference = self._thread("reference", False)
+        while self.counts["workers killed"] + self.counts["servers killed"] < self._kills:
+            self.counts["threads"] += 1
+            thread = f"thread-{self.counts['threads']}"
+            came_to = self._thread(thread, True)
+            if came_to != reference:
+                self.differences.append(f"{thread} came to {came_to}, and not to what a thread in peace comes to")
+            effects = Counter(line["key"] for line in self._lines(thread))
+            wanted = {f"effects/{thread}/{name}-{to}" for to in LEGS for name in ("find", "weather", "book")}
+            if set(effects) != wanted:
+                self.differences.append(f"{thread}: effects {effects}")
+            self.counts["effects"] += len(effects)
+            self.counts["effects that were repeated under their key"] += sum(count > 1 for count in effects.values())
+
+    def _lines(self, thread: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self._folder / thread).read_text().splitlines()]
+
+    def _thread(self, thread: str, killing: bool) -> list[Any]:
+        ledger, complaints = self._folder / thread, self._folder / "complaints"
+        while True:
+            pid = forked(self.server.url, thread, ledger, complaints)
+            code = self._watch(pid, killing)
+            if code == DONE:
+                return asyncio.run(final(self.server.url, thread))
+            if code == FENCED:
+                self.counts["workers fenced by a late write of a dead one"] += 1
+            elif code != -9:
+                raise AssertionError(complaints.read_text()[-3000:])
+
+    def _watch(self, pid: int, killing: bool) -> int:
+        """Waits until a worker ends, or kills it. Returns how it ended."""
+        now = time.monotonic()
+        dies_at = now + (self._random.uniform(0, LIFE_MAX) if killing else STUCK_AFTER)
+        server_dies_at = now + self._random.uniform(0, LIFE_MAX) if killing and self._server_dies_after <= 0 else None
+        while True:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            if server_dies_at is not None and time.monotonic() >= server_dies_at:
+                self.server.kill()
+                self.counts["servers killed"] += 1
+                self.server.start()
+                self.server.wait()
+                server_dies_at, self._server_dies_after = None, self._random.randint(*SERVER_EVERY)
+            if time.monotonic() >= dies_at:
+                os.kill(pid, 9)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                assert killing or code != -9, "a worker did nothing for a minute"
+                self.counts["workers killed"] += code == -9
+                self._server_dies_after -= 1
+                return code
+            time.sleep(STEP)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="scripts/python.sh graph-kills")
+    parser.add_argument("kills", nargs="?", type=int, default=200, help="how many processes to kill [200]")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of chance [random]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="runlog-kills-") as folder:
+        begun = time.monotonic()
+        kills = Kills(Path(folder), options.kills, options.seed)
+        try:
+            kills.run()
+        finally:
+            print(f"seed {kills.seed}, {time.monotonic() - begun:.0f} s")
+            print("\n".join(f"{count:6}  {what}" for what, count in sorted(kills.counts.items())))
+            kills.server.stop()
+    print("\n".join(kills.differences[:20]) or "each thread came to the same end, and each effect happened")
+    raise SystemExit(bool(kills.differences))

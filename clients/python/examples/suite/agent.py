@@ -1,0 +1,38 @@
+"""The agent under test: it books a flight at AIRLINE. `agent.py RUN FLIGHT`."""
+
+import json
+import os
+import sys
+import urllib.request
+
+import runlog
+from runlog import sync
+
+
+@runlog.tool(key=lambda args: f"{args['trip']}-{args['flight']}")
+def book_flight(call: runlog.Call, args: dict[str, str]) -> dict[str, str]:
+    return ask("book", {"flight": args["flight"], "key": call.idempotency_key})
+
+
+@runlog.tool
+def pay(call: runlog.Call, args: dict[str, str]) -> dict[str, str]:
+    return ask("pay", {"booking": args["booking"]})
+
+
+def ask(what: str, body: dict[str, str | None]) -> dict[str, str]:
+    request = urllib.request.Request(f"{os.environ['AIRLINE']}/{what}", json.dumps(body).encode(), method="POST")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read())
+
+
+def main(trip: str, flight: str) -> None:
+    with sync.connect(os.environ["RUNLOG_SERVER"], agent="travel-agent") as rl, rl.run(trip) as run:
+        booking = book_flight({"trip": trip, "flight": flight})["booking"]
+        run.checkpoint([{"role": "assistant", "content": f"booked {booking}"}])
+        pay({"booking": booking})
+        run.end()
+        print(booking)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Journals for the tests of others."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import BINARY, TOP
+from runlog import Usage, sync
+from runlog.testing import Journals, find_binary
+
+
+def test_the_example_suite_passes():
+    suite = TOP / "clients" / "python" / "examples" / "suite"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(suite)]
+    ended = subprocess.run(
+        command, env={**os.environ, "RUNLOG_BIN": str(BINARY)}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0 and "5 passed" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_the_next_journal_is_ready_when_one_ends_and_empty():
+    journals = Journals(str(BINARY))
+    try:
+        seen = set()
+        for _ in range(3):
+            with journals.journal() as journal, sync.connect(journal.url) as rl:
+                assert rl.recover("run") is None
+                seen.add(rl.open("run").id + journal.url)
+                ready = journals._next
+                assert ready is not None and ready.url != journal.url
+                folder = journal._folder
+            assert not folder.exists()
+            # It listens already: what is left is to be handed out.
+            begun = time.perf_counter()
+            with journals.journal():
+                assert time.perf_counter() - begun < 0.2
+        assert len(seen) == 3
+    finally:
+        journals.close()
+
+
+def test_a_binary_that_is_missing_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("RUNLOG_BIN", str(tmp_path / "runlog"))
+    with pytest.raises(Usage, match="RUNLOG_BIN"):
+        find_binary()
+    monkeypatch.delenv("RUNLOG_BIN")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Usage, match="make build"):
+        find_binary()

@@ -252,4 +252,4 @@ async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):
 def test_a_run_of_the_sync_client_is_refused(url, run_id):
     travel = Travel()
     with runlog.sync.connect(url) as rl, rl.run(run_id), pytest.raises(runlog.Usage):
-        travel.agent.run_sync("to London")
+        asyncio.run(travel.agent.run("to London"))

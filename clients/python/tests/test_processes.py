@@ -274,8 +274,9 @@ def test_a_batch_is_applied_as_a_whole_or_not_at_all(url, run_id):
         shown = [json.loads(line) for line in command(url, "show", run_id, "--raw", "--json").stdout.splitlines()]
         assert [line["record_id"] for line in shown if line["payload_type"] == "conversation_turn"] == ids
         assert len({line["position"]["offset"] for line in shown if line["record_id"] in ids}) == 1
-        # The numbers that it used are known: a checkpoint covers them.
+        # The numbers that it used are known: a checkpoint covers them, after that of the run's start.
         run.checkpoint([{"n": 1}])
+        assert json.loads(command(url, "checkpoint", run_id, "--json").stdout)["covers_journal_seq"] == 4
         assert run.call("pay", {}, lambda call: 1).result == 1
         message = {"type": "agent_message_sent", "message_id": "nobody knows it"}
         with pytest.raises((Conflict, Invalid)):

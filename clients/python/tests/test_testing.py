@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import BINARY, TOP
+from conftest import BINARY, ENVIRONMENT, TOP
 from runlog import Usage, sync
 from runlog.testing import Journals, find_binary
 
@@ -18,12 +18,13 @@ def test_the_example_suite_passes():
     suite = TOP / "clients" / "python" / "examples" / "suite"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(suite)]
     ended = subprocess.run(
-        command, env={**os.environ, "RUNLOG_BIN": str(BINARY)}, capture_output=True, text=True, timeout=120, check=False
+        command, env={**ENVIRONMENT, "RUNLOG_BIN": str(BINARY)}, capture_output=True, text=True, timeout=120, check=False
     )
     assert ended.returncode == 0 and "5 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
-def test_the_next_journal_is_ready_when_one_ends_and_empty():
+def test_the_next_journal_is_ready_when_one_ends_and_empty(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", ENVIRONMENT["LD_LIBRARY_PATH"])
     journals = Journals(str(BINARY))
     try:
         seen = set()

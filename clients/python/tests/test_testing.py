@@ -18,7 +18,12 @@ def test_the_example_suite_passes():
     suite = TOP / "clients" / "python" / "examples" / "suite"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(suite)]
     ended = subprocess.run(
-        command, env={**ENVIRONMENT, "RUNLOG_BIN": str(BINARY)}, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env={**ENVIRONMENT, "RUNLOG_BIN": str(BINARY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ended.returncode == 0 and "5 passed" in ended.stdout, ended.stdout + ended.stderr
 

@@ -6,8 +6,9 @@ import asyncio
 import json
 
 import pytest
-from pydantic_ai import Agent, FunctionToolset, ModelResponse, ModelRetry, TextPart, ToolCallPart
+from pydantic_ai import Agent, FunctionToolset, ModelResponse, ModelRetry, RunContext, TextPart, Tool, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.toolsets import DynamicToolset
 
 import runlog.sync
 from conftest import command
@@ -229,6 +230,43 @@ async def test_what_is_not_to_be_recorded_is_called_plainly(url, run_id):
         async with rl.run(run_id):
             with pytest.raises(runlog.Conflict):
                 await agent.run("what time is it?")
+
+
+async def test_tools_of_a_dynamic_toolset_and_validators_of_arguments_run_once(url, run_id):
+    ran, validated = [], []
+
+    def clock(ctx):
+        toolset = FunctionToolset(id="clock")
+
+        @toolset.tool_plain
+        def tick() -> int:
+            ran.append("tick")
+            return 1
+
+        return toolset
+
+    async def negate(a: int) -> int:
+        ran.append(a)
+        return -a
+
+    def check(ctx: RunContext, a: int) -> None:
+        validated.append(a)
+        if a < 0:
+            raise ModelRetry("a negative number")
+
+    def model(messages, info):
+        steps = [("tick", {}), ("negate", {"a": -5}), ("negate", {"a": 5})]
+        at = len(messages) // 2
+        return ModelResponse(parts=[ToolCallPart(*steps[at]) if at < 3 else TextPart("done")])
+
+    numbers = FunctionToolset([Tool(negate, args_validator=check)], id="numbers")
+    toolsets = [DynamicToolset(clock, id="dynamic"), numbers]
+    agent = Agent(FunctionModel(model), name="a", toolsets=toolsets, capabilities=[RunlogDurability()])
+    async with runlog.connect(url) as rl:
+        for _ in range(2):
+            async with rl.run(run_id):
+                assert (await agent.run("count")).output == "done"
+            assert ran == ["tick", 5] and validated == [-5, 5]
 
 
 async def test_a_streamed_answer_is_the_same_as_one_that_is_not(url, run_id):

@@ -245,3 +245,39 @@ async def test_a_task_that_is_cancelled_at_any_await_leaves_a_handle_that_goes_o
             if left > 0:
                 break
     assert cancelled == at - 1 >= 9, cancelled
+
+
+async def test_a_result_that_an_interrupted_call_holds_is_recorded_when_the_block_is_left(url, run_id):
+    """A task is cancelled while it waits for another one's request, after its effect ran."""
+    ran = asyncio.Event()
+
+    async def effect(call):
+        ran.set()
+        return "paid"
+
+    async with runlog.connect(url) as rl:
+        async with rl.run(run_id) as run:
+            task = asyncio.ensure_future(run.call("pay", {}, effect))
+            await ran.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert run.held[0] == 1
+        assert run.held == (0, 0) and (await rl.recover(run_id)).pending == []
+
+
+def test_a_unique_call_is_answered_again_by_the_same_process_and_another_one_is_made_again(url, run_id):
+    with sync.connect(url) as rl:
+        run, made = rl.open(run_id), []
+        for unique in (True, True, False):
+            answer = run.call("pay", {"id": 7}, lambda call: made.append(call.id), unique=unique)
+        assert len(made) == 2 and answer.call_id == made[1]
+        with pytest.raises(runlog.Failed):
+            run.call("book", {"id": 8}, sold_out, unique=True)
+        with pytest.raises(runlog.Failed) as failed:
+            run.call("book", {"id": 8}, lambda call: pytest.fail("ran"), unique=True)
+        assert failed.value.recorded
+
+
+def sold_out(call):
+    raise runlog.Failed("sold_out")

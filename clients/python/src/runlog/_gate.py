@@ -88,8 +88,11 @@ class Ends:
 class Gate:
     """One call of a tool."""
 
-    def __init__(self, session: Session, tool: str, arguments: object, key: str | None, ends: Ends) -> None:
+    def __init__(
+        self, session: Session, tool: str, arguments: object, key: str | None, ends: Ends, *, unique: bool = False
+    ) -> None:
         self.session, self.tool, self.ends = session, tool, ends
+        self.unique = unique and key is None
         self.config = session.api.config
         value = to_json(arguments)
         try:
@@ -155,7 +158,7 @@ class Gate:
             yield from session.make_ready()
             if session.replay.unresolved() is not None:
                 yield from session.refresh()
-            found = session.replay.take(self.key, self.fingerprint)
+            found = session.replay.take(self.key, self.fingerprint, unique=self.unique)
             if isinstance(found, KeyConflict):
                 message = f"the idempotency key belongs to call {found.id} of {self.tool}, which has other arguments"
                 raise Conflict(message, action=Action.FIX_THE_INPUT, run_id=session.run_id, record_id=found.id)
@@ -164,6 +167,8 @@ class Gate:
                 attempt = 1
             else:
                 flight, attempt, acked = yield from self._again(found, slot)
+            if self.unique:
+                session.replay.mark_unique(flight.call if flight is not None else acked["call"])
         finally:
             session.lock.release()
         if flight is None:

@@ -66,6 +66,8 @@ class Replay:
     def __init__(self, recovery: Object, ended: Iterable[Object]) -> None:
         self._keyless: defaultdict[str, deque[RecordedCall]] = defaultdict(deque)
         self._keyed: dict[tuple[str, str], RecordedCall] = {}
+        self._unique: dict[str, str] = {}
+        """Requests of unique calls that this process made or took, by fingerprint."""
         self._unanswered: dict[str, int] = {}
         self._unresolved: set[str] = set()
         found: list[tuple[int, CallKey, RecordedCall]] = [
@@ -87,13 +89,21 @@ class Replay:
             else:
                 self._keyless[call.fingerprint].append(call)
 
-    def take(self, key: CallKey, fingerprint: str) -> RecordedCall | KeyConflict | None:
-        """The recorded call that answers a call; `None` for a new one. One without a key is removed: it answers once."""
+    def mark_unique(self, call: RecordedCall) -> None:
+        """From now on the request answers every call with its fingerprint that says that it is unique."""
+        self._unique[call.fingerprint] = call.id
+
+    def take(self, key: CallKey, fingerprint: str, *, unique: bool = False) -> RecordedCall | KeyConflict | None:
+        """The recorded call that answers a call; `None` for a new one. One without a key is removed: it answers once, unless
+        the call is the only one with its fingerprint."""
         if key is not None:
             found = self._keyed.get(key)
             return KeyConflict(found.id) if found and found.fingerprint != fingerprint else found
         queue = self._keyless.get(fingerprint)
-        return queue.popleft() if queue else None
+        if queue:
+            return queue.popleft()
+        known = self._unique.get(fingerprint) if unique else None
+        return RecordedCall(known, fingerprint) if known is not None else None
 
     def put_back(self, key: CallKey, call: RecordedCall) -> None:
         """Puts back a request whose answer did not reach the agent, so that it answers the next call."""
@@ -116,6 +126,7 @@ class Replay:
         self._unanswered.pop(call_id, None)
         self._unresolved.discard(call_id)
         self._keyed = {key: call for key, call in self._keyed.items() if call.id != call_id}
+        self._unique = {found: known for found, known in self._unique.items() if known != call_id}
         for fingerprint in list(self._keyless):
             self._remove(call_id, fingerprint)
 

@@ -198,6 +198,12 @@ class Session:
         finally:
             self.lock.release()
 
+    def leave(self) -> Steps[None]:
+        """Records what interrupted operations know and the journal does not, as far as that is possible now."""
+        if self.outbox.results or self.outbox.never_started:
+            with suppress(Error):
+                yield from self.settle()
+
     def reopen(self) -> Steps[None]:
         """Settles what earlier operations left behind, and checks that this handle still writes the run."""
         yield from self.acquire()

@@ -35,13 +35,17 @@ class Run(BaseRun):
         *,
         key: str | None = None,
         ends: Ends | None = None,
+        unique: bool = False,
     ) -> Answer:
         """Runs `effect` unless the journal has the answer of this call, and records how it ended.
+
+        A call without a key that is made again with the same arguments is another call. With `unique` it is the same one: the
+        arguments have an id, for example.
 
         The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
         `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
         the recorded failure of the effect."""
-        return await self._driver.drive(self._call(tool, args, effect, key, ends))
+        return await self._driver.drive(self._call(tool, args, effect, key, ends, unique))
 
     async def turn(self, kind: str, content: object) -> None:
         """Records a message of the conversation; `kind` is `user`, `assistant`, …"""
@@ -70,6 +74,10 @@ class Run(BaseRun):
     async def end(self, status: str = "completed", reason: str = "") -> None:
         """Ends the run as `completed`, `failed` or `cancelled`. After that the handle is read-only."""
         await self._driver.drive(self._end(status, reason))
+
+    async def leave(self) -> None:
+        """Records the results that interrupted calls hold, if there are any and the server answers. Raises no `Error`."""
+        await self._driver.drive(self._session.leave())
 
     async def reopen(self) -> None:
         """Settles what failed or cancelled operations left behind, as the next operation would.
@@ -114,7 +122,8 @@ class Runlog:
         from_start: bool = False,
         allow_unresolved: bool = False,
     ) -> AsyncGenerator[Run, None]:
-        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run."""
+        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
+        but records the results that interrupted calls hold, if the server answers."""
         run = await self.open(
             run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved
         )
@@ -123,6 +132,7 @@ class Runlog:
             yield run
         finally:
             current_run.reset(token)
+            await run.leave()
 
     async def recover(self, run_id: str) -> Recovery | None:
         """The state of a run, without claiming it; `None` if there is none."""

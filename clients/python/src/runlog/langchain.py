@@ -1,8 +1,8 @@
 """`RunlogMiddleware`: the tools of a LangChain agent go through the gate.
 
 A call is told from others by the id that the model gave it, and by its arguments, so that a graph that runs its tools again
-after a crash gets what is recorded. Run the agent with `durability="sync"`: the model's message is in its checkpoint then
-before a tool runs.
+after a crash, or an interruption in the same process, gets what is recorded. Run the agent with `durability="sync"`: the
+model's message is in its checkpoint then before a tool runs.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         def effect(_: Call) -> Json:
             return _recorded(handler(request))
 
-        answer: Answer = self._find_run(False).call(name, args, effect, key=key, ends=self._ends)
+        answer: Answer = self._find_run(False).call(name, args, effect, key=key, ends=self._ends, unique=True)
         return _answer(answer.result, request)
 
     async def awrap_tool_call(
@@ -85,7 +85,7 @@ class RunlogMiddleware(AgentMiddleware[AgentState[Any], Any]):
         async def effect(_: Call) -> Json:
             return _recorded(await handler(request))
 
-        answer: Answer = await self._find_run(True).call(name, args, effect, key=key, ends=self._ends)
+        answer: Answer = await self._find_run(True).call(name, args, effect, key=key, ends=self._ends, unique=True)
         return _answer(answer.result, request)
 
 

@@ -46,10 +46,10 @@ from pydantic_ai.toolsets import ToolsetTool
 from pydantic_core import to_jsonable_python
 
 from ._gate import Answer, Call, Ends
-from ._json import Json, canonical
+from ._json import Json
 from ._tool import current_run
 from .aio import Run
-from .errors import Conflict, Error, Failed, Usage
+from .errors import Conflict, Error, Usage
 
 Key = Callable[[str, dict[str, Any]], str | None]
 Body = Callable[[], Awaitable[object]]
@@ -71,8 +71,6 @@ class _AgentRun:
     finished: bool = False
     counts: Counter[str] = field(default_factory=Counter[str])
     """Answered operations, by kind."""
-    answers: dict[str, Answer | Failed] = field(default_factory=dict[str, Answer | Failed])
-    """How calls without a key ended: the journal answers those of earlier processes only."""
 
     def is_free(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether `task` may make it: it failed, or what was to make it never came to it."""
@@ -185,7 +183,6 @@ class RunlogDurability(BaseDurabilityCapability[AgentDepsT]):
             with replay_scope():
                 result = await super().wrap_run(ctx, handler=handler)
             agent_run.finished = True
-            agent_run.answers.clear()
             return result
         finally:
             agent_run.owner = None
@@ -241,33 +238,16 @@ class _Backend(JournalCallableOperationBackend[Any]):
                 agent_run = parts[-1] if isinstance(parts[-1], str) else str(parts[-1].run_id)
                 counts = _runs_of(run).of(agent_run).counts
                 counts[name] += 1
-                return await self._once(run, name, {"run": agent_run, "number": counts[name]}, body, agent_run)
+                return await self._call(run, name, {"run": agent_run, "number": counts[name]}, body)
             case _:
                 return await body()
 
     async def _tool(self, run: Run, tool: str, arguments: dict[str, Any], ctx: RunContext[Any], body: Body) -> object:
         args = cast("dict[str, Any]", to_jsonable_python(arguments))
         key = self._key(tool, args) if self._key is not None else None
-        if key is not None:
-            # A key identifies its call by itself.
-            return await self._call(run, tool, args, body, key, self._ends)
-        return await self._once(run, tool, {"id": ctx.tool_call_id, "args": args}, body, ctx.run_id)
-
-    async def _once(self, run: Run, tool: str, args: dict[str, Json], body: Body, agent_run: str | None) -> object:
-        """A call without a key, whose arguments tell it from all others of its agent run."""
-        answers, which = _runs_of(run).of(agent_run).answers, canonical([tool, args])
-        known = answers.get(which)
-        if isinstance(known, Failed):
-            raise known
-        if known is not None:
-            return known.result
-        try:
-            result = await self._call(run, tool, args, body, None, self._ends)
-        except Failed as failed:
-            answers[which] = failed
-            raise
-        answers[which] = Answer(result, True, "")
-        return result
+        # A key identifies its call by itself.
+        recorded: Json = args if key is not None else {"id": ctx.tool_call_id, "args": args}
+        return await self._call(run, tool, recorded, body, key, self._ends)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
         """A request is told by its number in its agent run, whichever model answers it. Were it told by its content, an
@@ -316,7 +296,8 @@ class _Backend(JournalCallableOperationBackend[Any]):
             finally:
                 _inside.reset(token)
 
-        answer: Answer = await run.call(tool, args, effect, key=key, ends=ends)
+        # The arguments have an id, or a number: an agent run that is made again makes the same calls.
+        answer: Answer = await run.call(tool, args, effect, key=key, ends=ends, unique=True)
         record_durable_unit(executed=not answer.recorded)
         return answer.result
 

@@ -33,13 +33,17 @@ class Run(BaseRun):
         *,
         key: str | None = None,
         ends: Ends | None = None,
+        unique: bool = False,
     ) -> Answer:
         """Runs `effect` unless the journal has the answer of this call, and records how it ended.
+
+        A call without a key that is made again with the same arguments is another call. With `unique` it is the same one: the
+        arguments have an id, for example.
 
         The effect did not run if it raises `ReconcileRequired`, `Fenced`, `MissingContent`, `Unavailable`, `Stale` or
         `Conflict` with `happened` `nothing` or `unknown`. Otherwise `happened` says what became of its result. `Failed` is
         the recorded failure of the effect."""
-        return self._driver.drive(self._call(tool, args, effect, key, ends))
+        return self._driver.drive(self._call(tool, args, effect, key, ends, unique))
 
     def turn(self, kind: str, content: object) -> None:
         """Records a message of the conversation; `kind` is `user`, `assistant`, …"""
@@ -68,6 +72,10 @@ class Run(BaseRun):
     def end(self, status: str = "completed", reason: str = "") -> None:
         """Ends the run as `completed`, `failed` or `cancelled`. After that the handle is read-only."""
         self._driver.drive(self._end(status, reason))
+
+    def leave(self) -> None:
+        """Records the results that interrupted calls hold, if there are any and the server answers. Raises no `Error`."""
+        self._driver.drive(self._session.leave())
 
     def reopen(self) -> None:
         """Settles what failed or cancelled operations left behind, as the next operation would.
@@ -112,13 +120,15 @@ class Runlog:
         from_start: bool = False,
         allow_unresolved: bool = False,
     ) -> Generator[Run, None, None]:
-        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run."""
+        """As `open`; inside, tools find the run by themselves. Leaving it never ends the run,
+        but records the results that interrupted calls hold, if the server answers."""
         run = self.open(run_id, unless_active=unless_active, from_start=from_start, allow_unresolved=allow_unresolved)
         token = current_run.set(run)
         try:
             yield run
         finally:
             current_run.reset(token)
+            run.leave()
 
     def recover(self, run_id: str) -> Recovery | None:
         """The state of a run, without claiming it; `None` if there is none."""

@@ -1,0 +1,65 @@
+"""The tools of a LangChain agent in a run."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+
+import runlog
+from runlog.langchain import RunlogMiddleware
+from runlog.langgraph import RunlogSaver
+
+
+class Scripted(BaseChatModel):
+    """Calls two tools at once, then answers."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def bind_tools(self, tools, **_):
+        return self
+
+    def _generate(self, messages, stop=None, run_manager=None, **_):
+        if len(messages) > 1:
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("done"))])
+        calls = [{"name": "book", "args": {"seat": seat}, "id": f"call-{seat}"} for seat in ("1A", "1B")]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage("", tool_calls=calls))])
+
+
+async def test_a_tool_that_ended_is_not_called_again_if_its_message_was_not_stored(url, run_id):
+    """The graph is interrupted between the gate's answer and LangGraph's record of it, and goes on in the same process."""
+    booked = []
+
+    async def book(seat: str) -> str:
+        """Books a seat."""
+        booked.append(seat)
+        return f"booked {seat}"
+
+    async with RunlogSaver.connect(url, prefix=f"{uuid.uuid4()}/") as saver, runlog.connect(url) as rl:
+        put_writes, running = saver.aput_writes, []
+
+        async def aput_writes(config, writes, task_id, task_path=""):
+            if booked and len(running) == 1:
+                running[0].cancel()
+                await asyncio.sleep(60)
+            await put_writes(config, writes, task_id, task_path)
+
+        saver.aput_writes = aput_writes
+        agent = create_agent(Scripted(), [book], middleware=[RunlogMiddleware()], checkpointer=saver)
+        config = {"configurable": {"thread_id": "t"}}
+        asked = {"messages": [{"role": "user", "content": "two seats"}]}
+        async with rl.run(run_id):
+            running.append(asyncio.ensure_future(agent.ainvoke(asked, config, durability="sync")))
+            with pytest.raises(asyncio.CancelledError):
+                await running[0]
+            running.append(asyncio.ensure_future(agent.ainvoke(None, config, durability="sync")))
+            result = await running[1]
+        assert sorted(booked) == ["1A", "1B"]
+        assert [message.content for message in result["messages"]][1:] == ["", "booked 1A", "booked 1B", "done"]

@@ -91,18 +91,6 @@ def test_a_process_that_was_taken_over_leaves_its_result_as_evidence(url, run_id
         assert evidence["status"] == "completed" and evidence["reason"] == "fenced"
 
 
-def test_of_processes_that_race_for_a_run_one_makes_each_call(url, run_id, tmp_path):
-    ledger = tmp_path / "ledger"
-    racers = [start(url, run_id, ledger, "race") for _ in range(3)]
-    outs = [racer.communicate(timeout=60)[0] for racer in racers]
-    assert any("done" in out for out in outs) or any(
-        name in out for out in outs for name in ("ClaimLost", "Fenced", "ReconcileRequired")
-    )
-    final = run_agent(url, run_id, ledger, "go")[1]
-    effects = ledger.read_text().split("\n")[:-1]
-    assert effects.count("pay") <= 1, (effects, outs, final)
-
-
 def test_a_handle_that_is_used_after_a_fork_raises(url, run_id):
     with sync.connect(url) as rl:
         run = rl.open(run_id)

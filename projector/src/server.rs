@@ -9,9 +9,8 @@ use crate::index::{
     query::{LIMIT, LIMIT_MAX, TopicPartition, timeline::Show},
     store::Store,
 };
-use access::AllowedHosts;
-use audit::{Action, Audit};
-use auth::{Access, Authentication, Caller, token_file::Scope};
+use audit::Action;
+use auth::{Access, Caller, token_file::Scope};
 use axum::{
     Extension, Json, Router,
     extract::{Query, Request},
@@ -52,8 +51,10 @@ mod connections;
 mod events;
 mod facts;
 mod fleet;
+mod handshake;
 mod health;
 mod horizons;
+mod listeners;
 mod metrics;
 mod moment;
 mod openapi;
@@ -64,6 +65,9 @@ mod shutdown;
 mod skips;
 mod standing;
 mod tail;
+pub mod tls;
+
+pub use listeners::{Options, serve};
 
 /// How long a query waits when it does not say.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -80,24 +84,6 @@ const PASTS_MAX: usize = 2;
 /// that of the request's caller; the router's own is nobody's.
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
-
-/// How a server lets requests in. Default: as on a machine that nobody else uses.
-#[derive(Debug, Default)]
-#[non_exhaustive]
-pub struct Options {
-    /// Names of this server.
-    pub hosts: AllowedHosts,
-    /// The tokens that are taken. Default none: whoever reaches the server may do everything.
-    pub authentication: Option<Arc<Authentication>>,
-    /// Where it is written down what operators do, and which content is read unmasked. Default: nowhere.
-    pub audit: Option<Arc<Audit>>,
-}
-
-impl From<AllowedHosts> for Options {
-    fn from(hosts: AllowedHosts) -> Self {
-        Self { hosts, ..Self::default() }
-    }
-}
 
 /// Room for what takes memory.
 #[derive(Debug)]
@@ -204,24 +190,48 @@ pub fn router(projector: Arc<Projector>) -> Router {
 
 /// The routes over `projector`, which answer in time once `shutdown` begins, for whoever `options` lets in.
 fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Router {
-    let hosts = options.hosts.clone();
-    let options = Arc::new(options);
-    let room = Arc::new(Room::new());
-    let app = App(projector, room, shutdown, Arc::new(Metrics::new()), Caller::Nobody, options.clone());
-    let add = |router: Router<App>, route: Route| router.route(route.path, route.guarded());
-    let router = routes().into_iter().fold(Router::new(), add);
-    router
-        .fallback(unknown)
-        .method_not_allowed_fallback(not_so)
-        .layer(middleware::map_response(reshape))
-        .layer(middleware::from_fn(legible))
-        .layer(middleware::from_fn_with_state(app.1.clone(), requests::admit))
-        .layer(middleware::from_fn_with_state(app.2.clone(), shutdown::answer_in_time))
-        .layer(middleware::from_fn_with_state(options, auth::authenticate))
-        .layer(middleware::from_fn_with_state(hosts, access::guard))
-        .layer(middleware::map_response(requests::not_stored))
-        .layer(middleware::from_fn_with_state(app.clone(), requests::observe))
-        .with_state(app)
+    App::new(projector, options, shutdown).router()
+}
+
+impl App {
+    fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
+        let (room, metrics) = (Arc::new(Room::new()), Arc::new(Metrics::new()));
+        Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
+    }
+
+    /// All routes, for whoever the options let in.
+    fn router(self) -> Router {
+        let add = |router: Router<Self>, route: Route| router.route(route.path, route.guarded());
+        let router = routes().into_iter().fold(Router::new(), add);
+        router
+            .fallback(unknown)
+            .method_not_allowed_fallback(not_so)
+            .layer(middleware::map_response(reshape))
+            .layer(middleware::from_fn(legible))
+            .layer(middleware::from_fn_with_state(self.1.clone(), requests::admit))
+            .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
+            .layer(middleware::from_fn_with_state(self.5.clone(), auth::authenticate))
+            .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
+            .layer(middleware::map_response(requests::not_stored))
+            .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
+            .with_state(self)
+    }
+
+    /// Health, readiness and metrics, for anyone. None of them names a run.
+    fn admin_router(self) -> Router {
+        let probes = routes().into_iter().filter(|route| requests::PROBES.contains(&route.path));
+        let add = |router: Router<Self>, route: Route| router.route(route.path, route.handler);
+        probes
+            .fold(Router::new(), add)
+            .fallback(unknown_to_admin)
+            .method_not_allowed_fallback(not_so)
+            .layer(middleware::map_response(reshape))
+            .layer(middleware::from_fn_with_state(self.2.clone(), shutdown::answer_in_time))
+            .layer(middleware::from_fn_with_state(self.5.hosts.clone(), access::guard))
+            .layer(middleware::map_response(requests::not_stored))
+            .layer(middleware::from_fn_with_state(self.clone(), requests::observe))
+            .with_state(self)
+    }
 }
 
 /// Any error as a response: `application/problem+json` with the kind that callers act on.
@@ -294,6 +304,12 @@ async fn unknown(uri: Uri, request: Request) -> Response {
         return index();
     }
     let message = format!("no such resource: {} {}; GET / lists the paths", request.method(), uri.path());
+    let problem = Error::new(ErrorKind::Usage, message).problem();
+    respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
+}
+
+async fn unknown_to_admin(uri: Uri) -> Response {
+    let message = format!("no such resource: {}; this address serves {}", uri.path(), requests::PROBES.join(", "));
     let problem = Error::new(ErrorKind::Usage, message).problem();
     respond(Problem { status: StatusCode::NOT_FOUND.as_u16(), ..problem })
 }
@@ -371,6 +387,11 @@ impl App {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
+    }
+
+    /// Why the certificates are not those that their files have now.
+    fn certificates_failure(&self) -> Option<String> {
+        self.5.tls.as_ref()?.failure()
     }
 
     /// Why the tokens are not those that their file has now.
@@ -463,35 +484,4 @@ pub(crate) fn limit(asked: Option<usize>) -> Result<usize, Error> {
         return Ok(limit);
     }
     Err(Error::new(ErrorKind::Usage, format!("limit is from 1 to {LIMIT_MAX}, not {limit}")))
-}
-
-/// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
-/// their answer.
-pub async fn serve(
-    listener: tokio::net::TcpListener,
-    projector: Arc<Projector>,
-    options: impl Into<Options>,
-    end: impl Future<Output = ()> + Send + 'static,
-    grace: Duration,
-) {
-    let options = options.into();
-    let (authentication, executor) = (options.authentication.clone(), projector.shared.config.executor.clone());
-    let follow = async {
-        if let Some(authentication) = authentication {
-            authentication.follow(executor).await;
-        }
-        std::future::pending().await
-    };
-    let (begin, shutdown) = Shutdown::new(grace);
-    let ending = shutdown.clone();
-    let signal = async move {
-        end.await;
-        begin.send(true).ok();
-    };
-    tokio::select! {
-        () = connections::serve(listener, router_until(projector, options, shutdown), signal) => {}
-        () = follow => {}
-        // A client that does not read its answer must not delay the end.
-        () = ending.over() => {}
-    }
 }

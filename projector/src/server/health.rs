@@ -199,6 +199,13 @@ pub(super) async fn doctor(app: App, _: Query<Nothing>) -> Result<Json<Doctor>, 
             fix: "correct the file; it is read again every 2 s. To revoke all tokens, leave `tokens` empty".into(),
         });
     }
+    if let Some(why) = app.certificates_failure() {
+        findings.push(Finding {
+            severity: Severity::Error.into(),
+            what: format!("the TLS certificates are those of before, since their files cannot be used: {why}"),
+            fix: "correct the files of --tls-cert, --tls-key and --tls-client-ca; they are read again every 2 s".into(),
+        });
+    }
     if app.0.paused() {
         findings.push(Finding {
             severity: Severity::Warning.into(),

@@ -44,6 +44,17 @@ type Counters<const N: usize> = Family<Labels<N>, Counter>;
 type Gauges<const N: usize> = Family<Labels<N>, Gauge>;
 type Histograms<const N: usize> = Family<Labels<N>, Histogram, fn() -> Histogram>;
 
+/// Counts TLS connections that were not made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HandshakeFailures(Counters<1>);
+
+impl HandshakeFailures {
+    /// One more, for this reason.
+    pub(super) fn count(&self, reason: &str) {
+        count(&self.0, [("reason", reason.to_owned())]);
+    }
+}
+
 /// All metrics of a server.
 pub(super) struct Metrics {
     registry: Registry,
@@ -61,6 +72,9 @@ pub(super) struct Metrics {
     rocksdb_memory: Gauges<1>,
     process_memory: Gauge,
     token_failures: Gauge,
+    certificate_failures: Gauge,
+    /// Shared with the listener.
+    pub(super) handshake_failures: HandshakeFailures,
     counts: Mutex<Option<(Instant, Counts)>>,
 }
 
@@ -114,6 +128,16 @@ impl Metrics {
             rocksdb_memory: add_bytes(all, "runlog_rocksdb_memory", "Memory of RocksDB: block cache, memtables in it"),
             process_memory: add_bytes(all, "process_resident_memory", "Resident memory of the process"),
             token_failures: add(all, "runlog_tokens_unusable", "1 where the token file cannot be used as it is now"),
+            certificate_failures: add(
+                all,
+                "runlog_certificates_unusable",
+                "1 where the files of certificate and key cannot be used as they are now",
+            ),
+            handshake_failures: HandshakeFailures(add(
+                all,
+                "runlog_tls_handshake_failures",
+                "TLS connections that were not made, by reason",
+            )),
             counts: Mutex::default(),
             registry,
         }
@@ -201,6 +225,7 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
         Err(error) => tracing::warn!("the indices cannot be counted for /metrics: {}", error.problem().detail),
     }
     metrics.token_failures.set(i64::from(app.tokens_failure().is_some()));
+    metrics.certificate_failures.set(i64::from(app.certificates_failure().is_some()));
     let (cache, memtables) = app.0.shared.budget.in_use();
     set(&metrics.rocksdb_memory, [("part", "cache".to_owned())], cache as u64);
     set(&metrics.rocksdb_memory, [("part", "memtables".to_owned())], memtables as u64);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 /// What is asked every few seconds by whoever watches the server.
-const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Where records are appended.
 const APPENDS: &str = "/v1/runs/{run}/records";

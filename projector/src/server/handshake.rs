@@ -1,0 +1,183 @@
+//! TLS handshakes: each within a time limit, and no more than a bound at the same time, so that clients that do not go on with
+//! theirs take no connections from others.
+
+use super::{metrics::HandshakeFailures, tls::Tls};
+use crate::Error;
+use runlog_schemas::answer::ErrorKind;
+use std::{
+    collections::BTreeMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    time::timeout,
+};
+use tokio_io_timeout::TimeoutStream;
+use tokio_rustls::server::TlsStream;
+
+/// How long a handshake may take.
+const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// Handshakes at the same time. A further one ends the oldest: whoever means it has done with theirs in milliseconds.
+const HANDSHAKES_MAX: usize = 1024;
+/// How long, and for how many bytes, a client is listened to that has been refused: closing earlier would take the answer back.
+const LINGER_WAIT: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: u64 = 64 << 10;
+
+/// The first byte of a TLS connection: the record type of a handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+
+/// A connection, with a limit on the time for which its client reads nothing.
+pub(super) type Limited = Pin<Box<TimeoutStream<TcpStream>>>;
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The client and the server do not agree, or do not trust each other.
+    Refused,
+    /// It took too long.
+    TimedOut,
+    /// Too many others came after it.
+    CrowdedOut,
+    /// The client does not speak TLS.
+    NotTls,
+}
+
+impl Failure {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::TimedOut => "timed_out",
+            Self::CrowdedOut => "crowded_out",
+            Self::NotTls => "not_tls",
+        }
+    }
+}
+
+/// The handshakes in progress.
+#[derive(Debug, Default)]
+pub(super) struct Handshakes(Mutex<Pending>);
+
+#[derive(Debug, Default)]
+struct Pending {
+    next: u64,
+    /// By age. What is dropped ends.
+    live: BTreeMap<u64, oneshot::Sender<()>>,
+}
+
+/// One of them; it is in progress until this is dropped.
+#[derive(Debug)]
+pub(super) struct Handshake {
+    number: u64,
+    ended: oneshot::Receiver<()>,
+    all: Arc<Handshakes>,
+}
+
+impl Handshakes {
+    /// Begins one; ends the oldest if there are too many.
+    pub(super) fn begin(self: &Arc<Self>) -> Handshake {
+        let (end, ended) = oneshot::channel();
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = pending.next;
+        pending.next += 1;
+        pending.live.insert(number, end);
+        if pending.live.len() > HANDSHAKES_MAX {
+            pending.live.pop_first();
+        }
+        Handshake { number, ended, all: Arc::clone(self) }
+    }
+
+    /// Ends all of them.
+    pub(super) fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).live.clear();
+    }
+}
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).live.remove(&self.number);
+    }
+}
+
+impl Handshake {
+    /// Makes the connection. A client that does not speak TLS is told so, if it speaks HTTP.
+    pub(super) async fn accept(
+        mut self,
+        stream: Limited,
+        tls: &Tls,
+        failures: &HandshakeFailures,
+    ) -> Option<TlsStream<Limited>> {
+        let accepted = tokio::select! {
+            accepted = timeout(HANDSHAKE_WAIT, accept(stream, tls)) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
+            _ = &mut self.ended => Err((Failure::CrowdedOut, None)),
+        };
+        match accepted {
+            Ok(stream) => stream,
+            Err((failure, why)) => {
+                failures.count(failure.as_str());
+                let why = why.map(|why| why.to_string());
+                tracing::info!(failure = failure.as_str(), why, "no TLS connection was made");
+                None
+            }
+        }
+    }
+}
+
+/// The connection; none where the client closed it without a word, as a probe does that only connects.
+async fn accept(stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>, (Failure, Option<io::Error>)> {
+    let refused = |error| (Failure::Refused, Some(error));
+    let mut first = [0];
+    if stream.get_ref().peek(&mut first).await.map_err(refused)? == 0 {
+        return Ok(None);
+    }
+    if first != [TLS_HANDSHAKE] {
+        if first[0].is_ascii_uppercase() {
+            refuse_http(stream).await.ok();
+        }
+        return Err((Failure::NotTls, None));
+    }
+    tls.acceptor().accept(stream).await.map(Some).map_err(refused)
+}
+
+/// Tells a client that speaks HTTP what is wrong.
+async fn refuse_http(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+    let message = "this server speaks TLS: ask it with https:// instead of http://";
+    let body = serde_json::to_string(&Error::new(ErrorKind::Usage, message).problem())?;
+    let length = body.len();
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\n\
+         connection: close\r\n\r\n{body}"
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    stream.shutdown().await?;
+    let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };
+    timeout(LINGER_WAIT, rest).await.ok();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handshake_that_is_one_too_many_ends_the_oldest() {
+        let all = Arc::new(Handshakes::default());
+        let mut first = all.begin();
+        let mut second = all.begin();
+        let others: Vec<_> = (2..HANDSHAKES_MAX).map(|_| all.begin()).collect();
+        assert!(first.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        // One that ended makes room.
+        drop(others);
+        let _more = [all.begin(), all.begin()];
+        let crowd: Vec<_> = (0..HANDSHAKES_MAX - 3).map(|_| all.begin()).collect();
+        assert!((&mut first.ended).await.is_err(), "the oldest was ended");
+        assert!(second.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        drop(crowd);
+        all.end();
+        assert!(second.ended.await.is_err());
+    }
+}

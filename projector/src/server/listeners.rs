@@ -1,0 +1,92 @@
+//! A server from its start to its end: the listener for all requests, and another one for whoever watches it.
+
+use super::{
+    App,
+    access::AllowedHosts,
+    audit::Audit,
+    auth::Authentication,
+    connections::{self, Accept},
+    shutdown::Shutdown,
+    tls::Tls,
+};
+use crate::index::{Projector, executor::Executor};
+use futures_util::future::{OptionFuture, join, pending};
+use std::{sync::Arc, time::Duration};
+use tokio::net::TcpListener;
+
+/// Connections for requests at the same time.
+const CONNECTIONS_MAX: usize = 4096;
+/// Connections of whoever watches the server.
+const ADMIN_CONNECTIONS_MAX: usize = 64;
+
+/// How a server lets requests in. Default: as on a machine that nobody else uses.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Names of this server.
+    pub hosts: AllowedHosts,
+    /// The tokens that are taken. Default none: whoever reaches the server may do everything.
+    pub authentication: Option<Arc<Authentication>>,
+    /// Where it is written down what operators do, and which content is read unmasked. Default: nowhere.
+    pub audit: Option<Arc<Audit>>,
+    /// The certificates. Default none: connections are not encrypted.
+    pub tls: Option<Arc<Tls>>,
+    /// Where `/healthz`, `/readyz` and `/metrics` are answered without TLS and tokens. Default: nowhere but among all other
+    /// requests.
+    pub admin: Option<TcpListener>,
+}
+
+impl From<AllowedHosts> for Options {
+    fn from(hosts: AllowedHosts) -> Self {
+        Self { hosts, ..Self::default() }
+    }
+}
+
+/// Serves until `end` resolves, then ends within `grace`: streams and reads are closed at once, requests that write get
+/// their answer.
+pub async fn serve(
+    listener: TcpListener,
+    projector: Arc<Projector>,
+    options: impl Into<Options>,
+    end: impl Future<Output = ()> + Send + 'static,
+    grace: Duration,
+) {
+    let mut options = options.into();
+    let (admin, tls) = (options.admin.take(), options.tls.clone());
+    let follow = follow(options.authentication.clone(), tls.clone(), projector.shared.config.executor.clone());
+    let (begin, shutdown) = Shutdown::new(grace);
+    let app = App::new(projector, options, shutdown.clone());
+    let failures = app.metrics().handshake_failures.clone();
+    let admin = admin.map(|listener| Accept {
+        listener,
+        router: app.clone().admin_router(),
+        tls: None,
+        connections_max: ADMIN_CONNECTIONS_MAX,
+        failures: failures.clone(),
+    });
+    let all = Accept { listener, router: app.router(), tls, connections_max: CONNECTIONS_MAX, failures };
+    let served = join(
+        connections::serve(all, shutdown.begins()),
+        OptionFuture::from(admin.map(|admin| connections::serve(admin, shutdown.begins()))),
+    );
+    let signal = async {
+        end.await;
+        begin.send(true).ok();
+        pending::<()>().await
+    };
+    tokio::select! {
+        _ = served => {}
+        () = follow => {}
+        () = signal => {}
+        // A client that does not read its answer must not delay the end.
+        () = shutdown.over() => {}
+    }
+}
+
+/// Follows the files of tokens and certificates, and never resolves.
+async fn follow(authentication: Option<Arc<Authentication>>, tls: Option<Arc<Tls>>, executor: Executor) {
+    let tokens = authentication.map(|authentication| authentication.follow(executor.clone()));
+    let certificates = tls.map(|tls| tls.follow(executor));
+    join(OptionFuture::from(tokens), OptionFuture::from(certificates)).await;
+    pending().await
+}

@@ -1,0 +1,261 @@
+//! The server's certificate, as its files have it now.
+//!
+//! ```text
+//!   cert, key, client CA ──every 2 s──▶ ServerConfig ──▶ the next handshakes
+//! ```
+//!
+//! Connections that exist keep what they were made with. Files that cannot be used change nothing.
+
+use crate::index::executor::Executor;
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+    server::{VerifierBuilderError, WebPkiClientVerifier},
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    fmt, fs,
+    io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+/// How often the files are read.
+const RELOAD_EVERY: Duration = Duration::from_secs(2);
+/// The largest file, bytes.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+/// What the server speaks inside TLS.
+const ALPN: &[u8] = b"http/1.1";
+
+/// Where certificates and keys are, as PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The server's certificate, and after it the intermediate ones.
+    pub cert: PathBuf,
+    /// Its private key, which only its owner may read.
+    pub key: PathBuf,
+    /// The authorities of clients. With it, a client without a certificate of theirs is refused. Default none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Why certificates are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others than its owner can read or write the key.
+    #[error("other users may use the private key {} (mode {mode:o}); take that away with chmod 600", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file is too long.
+    #[error("{} is longer than {FILE_BYTES_MAX} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file has not what it should have.
+    #[error("{} has no {what} in PEM", path.display())]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+        /// Why, unless there simply is none.
+        source: Option<pem::Error>,
+    },
+    /// Certificate and key do not go together, or one of them is damaged.
+    #[error("certificate {} and key {} cannot be used together", cert.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The authorities of clients cannot be used.
+    #[error("the client authorities of {} cannot be used", path.display())]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+struct State {
+    /// Of the files' content.
+    sha256: [u8; 32],
+    /// Why the files are not used as they are now.
+    failure: Option<String>,
+}
+
+/// TLS for a server's connections: 1.2 and 1.3.
+pub struct Tls {
+    files: Files,
+    config: watch::Sender<Arc<ServerConfig>>,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("files", &self.files).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Reads the files. Blocking.
+    ///
+    /// Errors: whatever makes them unusable.
+    pub fn open(files: Files) -> Result<Arc<Self>, Error> {
+        let content = Content::read(&files)?;
+        let config = watch::Sender::new(Arc::new(content.config(&files)?));
+        let state = Mutex::new(State { sha256: content.sha256(), failure: None });
+        Ok(Arc::new(Self { files, config, state }))
+    }
+
+    /// Reads the files again; where they cannot be used, the certificates stay as they were, and the log says so. Blocking.
+    pub fn reload(&self) {
+        let read = Content::read(&self.files);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = match read {
+            Ok(content) if content.sha256() == state.sha256 => {
+                // As long as the files are those that are used, there is nothing to complain of.
+                state.failure = None;
+                return;
+            }
+            Ok(content) => content.config(&self.files).map(|config| (content.sha256(), config)),
+            Err(error) => Err(error),
+        };
+        match read {
+            Ok((sha256, config)) => {
+                tracing::info!(cert = %self.files.cert.display(), "the certificates were read again");
+                *state = State { sha256, failure: None };
+                self.config.send_replace(Arc::new(config));
+            }
+            Err(error) => {
+                let why = runlog_schemas::answer::with_causes(&error);
+                if state.failure.as_ref() != Some(&why) {
+                    tracing::error!("the certificates stay as they were, since their files cannot be used: {why}");
+                    state.failure = Some(why);
+                }
+            }
+        }
+    }
+
+    /// Why the files are not used as they are now; none if they are.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+    }
+
+    /// Reads the files every 2 s, until it is dropped.
+    pub(super) async fn follow(self: Arc<Self>, executor: Executor) {
+        loop {
+            tokio::time::sleep(RELOAD_EVERY).await;
+            let again = Arc::clone(&self);
+            if executor.run(move || again.reload()).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Makes the next handshake.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.config.borrow()))
+    }
+}
+
+/// The files' content.
+struct Content {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Content {
+    fn read(files: &Files) -> Result<Self, Error> {
+        Ok(Self {
+            cert: read(&files.cert, false)?,
+            key: read(&files.key, true)?,
+            client_ca: files.client_ca.as_deref().map(|path| read(path, false)).transpose()?,
+        })
+    }
+
+    fn sha256(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for part in [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten() {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+
+    fn config(&self, files: &Files) -> Result<ServerConfig, Error> {
+        let key = PrivateKeyDer::from_pem_slice(&self.key);
+        let key = key.map_err(|source| no(&files.key, "private key", Some(source)))?;
+        let pair = |source| Error::Pair { cert: files.cert.clone(), key: files.key.clone(), source };
+        let provider = Arc::new(ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().map_err(pair)?;
+        let builder = match files.client_ca.as_deref().zip(self.client_ca.as_deref()) {
+            None => builder.with_no_client_auth(),
+            Some((path, pem)) => {
+                let refused = |source: Box<dyn std::error::Error + Send + Sync>| Error::ClientCa {
+                    path: path.to_owned(),
+                    source,
+                };
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path, pem)? {
+                    roots.add(authority).map_err(|error| refused(error.into()))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder
+                    .with_client_cert_verifier(verifier.map_err(|error: VerifierBuilderError| refused(error.into()))?)
+            }
+        };
+        let mut config = builder.with_single_cert(certificates(&files.cert, &self.cert)?, key).map_err(pair)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(config)
+    }
+}
+
+/// The certificates of a file, at least one.
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|source| no(path, "certificate", Some(source)))?;
+    if found.is_empty() { Err(no(path, "certificate", None)) } else { Ok(found) }
+}
+
+fn no(path: &Path, what: &'static str, source: Option<pem::Error>) -> Error {
+    Error::Pem { path: path.to_owned(), what, source }
+}
+
+/// Reads a file; a private one only where nobody but its owner may use it.
+fn read(path: &Path, private: bool) -> Result<Vec<u8>, Error> {
+    let failed = |source| Error::Io { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+    if private && mode & 0o077 != 0 {
+        return Err(Error::Exposed { path: path.to_owned(), mode });
+    }
+    let mut content = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;
+    if content.len() as u64 > FILE_BYTES_MAX { Err(Error::TooLarge { path: path.to_owned() }) } else { Ok(content) }
+}

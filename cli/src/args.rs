@@ -78,6 +78,19 @@ pub(crate) struct Global {
     /// [default: no token]
     #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_TOKEN_FILE", value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// PEM file with the authorities that an https:// server's certificate is checked against [default: the system's]
+    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// PEM file with the certificate that the server asks for, then the intermediate ones [default: none]
+    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CLIENT_CERT", value_name = "FILE")]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// PEM file with its private key, readable by its owner alone [default: the file of --client-cert]
+    #[arg(long, help_heading = "Global options", global = true, env = "RUNLOG_CLIENT_KEY", value_name = "FILE")]
+    pub(crate) client_key: Option<PathBuf>,
+    /// Do without TLS to and from other machines: `serve` takes connections that are not encrypted, and every other command
+    /// sends its token over http://
+    #[arg(long, help_heading = "Global options", global = true)]
+    pub(crate) insecure_no_tls: bool,
     /// JSON file with settings; flags and environment variables take precedence. `runlog --help` lists its members
     #[arg(long, help_heading = "Global options", global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

@@ -1,8 +1,7 @@
 //! Requests to a server over HTTP, each with a time limit; errors keep the server's kind.
 
 use crate::Error;
-use reqwest::header::{self, HeaderMap, HeaderValue};
-use runlog_producer::Token;
+use runlog_producer::{Security, tls_failure};
 use runlog_schemas::{
     answer::{ErrorKind, Problem},
     id::{self, Illegal},
@@ -32,35 +31,14 @@ pub(crate) struct Client {
     base: String,
 }
 
-/// The token as a header; no header without a token.
-fn authorization(token: Option<&Token>) -> Result<HeaderMap, Error> {
-    let mut headers = HeaderMap::new();
-    if let Some(token) = token {
-        let value = HeaderValue::try_from(token.header());
-        let mut value = value.map_err(|error| Error::usage("the token cannot be sent").because(error))?;
-        value.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, value);
-    }
-    Ok(headers)
-}
-
 impl Client {
     /// Does not connect yet.
-    pub(crate) fn new(server: &str, token: Option<&Token>) -> Result<Self, Error> {
-        let refused = |why: &str| Error::usage(format!("invalid server URL {server:?}: {why}"));
-        let url = reqwest::Url::parse(server).map_err(|error| refused(&error.to_string()))?;
-        if url.scheme() != "http" {
-            return Err(refused("it must start with http://"));
-        }
-        if url.query().is_some() || url.fragment().is_some() {
-            return Err(refused("it must have no query and no fragment"));
-        }
-        // A proxy from the environment would be asked for this machine's own address too.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE);
-        let http = http.default_headers(authorization(token)?).build();
+    pub(crate) fn new(server: &str, security: &Security) -> Result<Self, Error> {
+        let http = security.client(server).map_err(|error| Error::new(error.kind(), error.to_string()))?;
+        let http = http.connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
         let http =
             http.map_err(|error| Error::new(ErrorKind::Internal, "cannot create the HTTP client").because(error))?;
-        Ok(Self { http, base: url.as_str().trim_end_matches('/').to_owned() })
+        Ok(Self { http, base: server.trim_end_matches('/').to_owned() })
     }
 
     /// The server's URL.
@@ -130,6 +108,9 @@ impl Client {
     }
 
     fn failed(&self, error: reqwest::Error, wait: Duration) -> Error {
+        if let Some(what) = tls_failure(&error) {
+            return Error::new(ErrorKind::Unavailable, format!("no TLS connection to {}: {what}", self.base));
+        }
         if error.is_connect() {
             let what = format!(
                 "no server at {}; start one with `runlog serve`, or name another with --server or RUNLOG_SERVER",
@@ -195,19 +176,19 @@ mod tests {
 
     #[test]
     fn a_url_that_cannot_be_asked_is_a_usage_error() {
-        for url in ["", "127.0.0.1:7070", "https://x", "http://", "http://x/?a=b"] {
-            let error = Client::new(url, None).unwrap_err();
+        for url in ["", "127.0.0.1:7070", "ftp://x", "http://", "http://x/?a=b"] {
+            let error = Client::new(url, &Security::default()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Usage, "{url}: {error}");
         }
         assert_eq!(
-            Client::new("http://h:1/prefix/", None).unwrap().url(&Target::new("/v1/runs")).unwrap(),
+            Client::new("http://h:1/prefix/", &Security::default()).unwrap().url(&Target::new("/v1/runs")).unwrap(),
             "http://h:1/prefix/v1/runs"
         );
     }
 
     #[test]
     fn a_run_that_no_url_can_name_is_asked_for_by_none() {
-        let client = Client::new("http://h", None).unwrap();
+        let client = Client::new("http://h", &Security::default()).unwrap();
         for run in [".", ".."] {
             let error = client.url(&Target::run(run).path("/recovery").with("cursor", "a/../b")).unwrap_err();
             assert_eq!(error.kind().exit_code(), 3, "{error}");
@@ -218,7 +199,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_there_is_unavailable_and_says_what_to_do() {
         // Port 9 (discard) is not served on this machine.
-        let client = Client::new("http://127.0.0.1:9", None).unwrap();
+        let client = Client::new("http://127.0.0.1:9", &Security::default()).unwrap();
         let asked = client.get::<serde_json::Value>(Target::new("/v1/runs"), Duration::from_secs(1)).await;
         let error = asked.unwrap_err();
         assert_eq!(error.kind().exit_code(), 4);

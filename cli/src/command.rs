@@ -48,7 +48,7 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
         // Its log format may be in the file.
         let config = Config::read(cli.global.config.as_deref())?;
         logging::start_of_server(&cli.global, args.log_format.or(config.serve.log_format).unwrap_or_default());
-        return serve::run(args, config);
+        return serve::run(args, cli.global.insecure_no_tls, config);
     }
     logging::start(&cli.global);
     match cli.command {
@@ -63,18 +63,12 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
     }
     let config = Config::read(cli.global.config.as_deref())?;
     let server = config.server(cli.global.server.as_deref());
-    let token = config.token(cli.global.token_file.as_deref())?;
+    let security = config.security(&cli.global)?;
     if let Command::Conformance(args) = cli.command {
         let named = cli.global.server_typed;
-        return conformance::run(
-            &args,
-            &server,
-            named,
-            token.as_ref(),
-            &Output::new(cli.global.json, cli.global.quiet),
-        );
+        return conformance::run(&args, &server, named, &security, &Output::new(cli.global.json, cli.global.quiet));
     }
-    let client = Client::new(&server, token.as_ref())?;
+    let client = Client::new(&server, &security)?;
     let output = Output::new(cli.global.json, cli.global.quiet);
     let session = Session { client, output, config, verbose: cli.global.verbose };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

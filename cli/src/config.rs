@@ -15,11 +15,11 @@
 
 use crate::{
     Error,
-    args::ReadOptions,
+    args::{Global, ReadOptions},
     logging,
     value::{self, Consistency},
 };
-use runlog_producer::{Token, content};
+use runlog_producer::{Security, Tls, Token, content};
 use runlog_schemas::answer::ErrorKind;
 use serde::Deserialize;
 use std::{
@@ -41,6 +41,14 @@ pub(crate) struct Config {
     server: Option<String>,
     /// File with the token that the server asks for; default none.
     pub(crate) token_file: Option<PathBuf>,
+    /// Authorities of https:// servers; default the system's.
+    ca: Option<PathBuf>,
+    /// The client's certificate; default none.
+    client_cert: Option<PathBuf>,
+    /// Its private key; default in the file of the certificate.
+    client_key: Option<PathBuf>,
+    /// Send the token over http:// to another machine too; default false.
+    insecure_no_tls: bool,
     /// Freshness of answers; default by query.
     consistency: Option<String>,
     /// Time limit of answers; default by command.
@@ -93,6 +101,14 @@ pub(crate) struct Serve {
     pub(crate) tokens: Option<PathBuf>,
     /// The audit log; default `DIR/audit.jsonl` with tokens, otherwise none.
     pub(crate) audit_log: Option<PathBuf>,
+    /// The certificate; default none: the server speaks HTTP.
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key.
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities of clients; default none: clients need no certificate.
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Another address for health and metrics; default none.
+    pub(crate) admin_listen: Option<String>,
     /// As `--insecure-no-tls`; default false.
     pub(crate) insecure_no_tls: bool,
     /// As `--insecure-no-auth`; default false.
@@ -146,7 +162,7 @@ impl Config {
     }
 
     /// The token for the server: flag or environment, then the file, each of which names a file; none if nothing does.
-    pub(crate) fn token(&self, given: Option<&Path>) -> Result<Option<Token>, Error> {
+    fn token(&self, given: Option<&Path>) -> Result<Option<Token>, Error> {
         let given = given.filter(|given| !given.as_os_str().is_empty());
         let token = match given {
             Some(file) => Token::from_file(file).map(Some),
@@ -156,6 +172,20 @@ impl Config {
             },
         };
         token.map_err(|error| Error::usage(error.to_string()))
+    }
+
+    /// What the connection to the server is protected with: flag or environment, then the file.
+    pub(crate) fn security(&self, given: &Global) -> Result<Security, Error> {
+        let named = |given: &Option<PathBuf>, file: &Option<PathBuf>| {
+            given.as_ref().filter(|given| !given.as_os_str().is_empty()).or(file.as_ref()).cloned()
+        };
+        let tls = Tls {
+            ca: named(&given.ca, &self.ca),
+            client_cert: named(&given.client_cert, &self.client_cert),
+            client_key: named(&given.client_key, &self.client_key),
+        };
+        let token = self.token(given.token_file.as_deref())?;
+        Ok(Security { token, tls, insecure_no_tls: given.insecure_no_tls || self.insecure_no_tls })
     }
 
     /// The server's URL: flag or environment, then the file, then the default.

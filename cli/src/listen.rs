@@ -18,7 +18,16 @@ pub(crate) async fn bind(address: &str) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| unusable(address, &error))
 }
 
-/// What protects a server, or what an operator accepted instead where other machines reach it.
+/// What protects a server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protected {
+    /// Connections are encrypted.
+    pub(crate) tls: bool,
+    /// Requests need tokens.
+    pub(crate) tokens: bool,
+}
+
+/// What an operator accepted where other machines reach a server without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Accepted {
     /// Whoever is on the way can read and change requests.
@@ -29,24 +38,22 @@ pub(crate) struct Accepted {
 
 /// Refuses to serve where other machines may ask without TLS or without tokens, unless that is accepted.
 ///
-/// Errors: `Usage`.
-pub(crate) fn check(address: SocketAddr, accepted: Accepted, asks_for_tokens: bool) -> Result<(), Error> {
-    if address.ip().is_loopback() {
+/// Errors: `Usage` that says all that is missing.
+pub(crate) fn check(address: SocketAddr, protected: Protected, accepted: Accepted) -> Result<(), Error> {
+    let mut missing = Vec::new();
+    if !protected.tls && !accepted.no_tls {
+        missing.push(
+            "encrypt connections with --tls-cert FILE --tls-key FILE (or accept that they are not: --insecure-no-tls)",
+        );
+    }
+    if !protected.tokens && !accepted.no_auth {
+        missing.push("ask for tokens with --tokens FILE (or let everyone do everything: --insecure-no-auth)");
+    }
+    if missing.is_empty() || address.ip().is_loopback() {
         return Ok(());
     }
-    if !asks_for_tokens && !accepted.no_auth {
-        return Err(Error::usage(format!(
-            "other machines reach {address}, and whoever does may do everything: ask for tokens with --tokens FILE, listen at a \
-             loopback address, or accept it with --insecure-no-auth"
-        )));
-    }
-    if !accepted.no_tls {
-        return Err(Error::usage(format!(
-            "other machines reach {address}, and this version has no TLS: listen at a loopback address and put a proxy before \
-             it that has, or accept it with --insecure-no-tls"
-        )));
-    }
-    Ok(())
+    let missing = missing.join("; ");
+    Err(Error::usage(format!("other machines reach {address}: {missing}; or listen at a loopback address")))
 }
 
 pub(crate) fn unusable(address: &str, error: &io::Error) -> Error {
@@ -86,19 +93,23 @@ mod tests {
     }
 
     #[test]
-    fn other_machines_are_served_only_where_both_risks_are_accepted() {
-        let checked =
-            |address: &str, no_tls, no_auth| check(address.parse().unwrap(), Accepted { no_tls, no_auth }, false);
+    fn other_machines_are_served_only_where_each_risk_is_ruled_out_or_accepted() {
+        let checked = |address: &str, tls, tokens, no_tls, no_auth| {
+            check(address.parse().unwrap(), Protected { tls, tokens }, Accepted { no_tls, no_auth })
+        };
         for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1"] {
-            assert!(checked(address, false, false).is_ok(), "{address}");
+            assert!(checked(address, false, false, false, false).is_ok(), "{address}");
         }
         for address in ["0.0.0.0:1", "[::]:1", "10.0.0.1:1"] {
-            for (no_tls, no_auth) in [(false, false), (true, false), (false, true)] {
-                assert_eq!(checked(address, no_tls, no_auth).unwrap_err().kind(), ErrorKind::Usage, "{address}");
+            for tls in [0, 1, 2] {
+                for auth in [0, 1, 2] {
+                    // Missing, ruled out, accepted.
+                    let answer = checked(address, tls == 1, auth == 1, tls == 2, auth == 2);
+                    let told = answer.map_or_else(|error| error.to_string(), |()| String::new());
+                    assert_eq!(told.contains("--tls-cert"), tls == 0, "{told}");
+                    assert_eq!(told.contains("--tokens"), auth == 0, "{told}");
+                }
             }
-            assert!(checked(address, true, true).is_ok(), "{address}");
-            let with_tokens = |no_tls| check(address.parse().unwrap(), Accepted { no_tls, no_auth: false }, true);
-            assert!(with_tokens(true).is_ok() && with_tokens(false).is_err(), "{address}");
         }
     }
 

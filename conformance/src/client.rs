@@ -3,7 +3,6 @@
 use eventsource_stream::Eventsource;
 use futures_util::{StreamExt, stream::BoxStream};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use std::{fmt::Display, time::Duration};
 use tokio::{runtime::Runtime, time::timeout};
 
@@ -103,32 +102,25 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `http://HOST:PORT`, with or without a path, which has answered once.
+    /// A client of the server at `http://HOST:PORT`, with or without a path, which has answered once. For TLS and tokens see
+    /// [`Client::connect_by`].
     ///
     /// Errors: a URL that is none, and a server that does not answer within 10 s.
     pub fn connect(server: &str) -> Result<Self, Error> {
-        Self::connect_as(server, None)
+        Self::connect_by(server, reqwest::Client::builder())
     }
 
-    /// The same with the value of the `Authorization` header of every request, if the server asks for one.
+    /// The same by an HTTP client of the caller's, which has certificates and a token, at `http://` or `https://`.
     ///
-    /// Errors: those of [`Client::connect`], and `Client` for a value that no header can carry.
-    pub fn connect_as(server: &str, authorization: Option<&str>) -> Result<Self, Error> {
+    /// Errors: those of [`Client::connect`], and `Client` if it cannot be built.
+    pub fn connect_by(server: &str, http: reqwest::ClientBuilder) -> Result<Self, Error> {
         let invalid = |why: String| Error::Url { url: server.to_owned(), why };
         let url = reqwest::Url::parse(server).map_err(|error| invalid(error.to_string()))?;
-        if url.scheme() != "http" || url.query().is_some() || url.fragment().is_some() {
-            return Err(invalid("it must start with http:// and have neither query nor fragment".into()));
+        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || url.fragment().is_some() {
+            return Err(invalid("it must start with http:// or https:// and have neither query nor fragment".into()));
         }
         // A proxy from the environment would be asked for this machine's own address too.
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(FIRST_WAIT);
-        let mut headers = HeaderMap::new();
-        if let Some(authorization) = authorization {
-            let value = HeaderValue::try_from(authorization);
-            let mut value = value.map_err(|_| Error::Client("the token cannot be sent".to_owned()))?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
-        let http = http.default_headers(headers).build();
+        let http = http.no_proxy().connect_timeout(FIRST_WAIT).build();
         let http = http.map_err(|error| Error::Client(error.to_string()))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| Error::Client(error.to_string()))?;

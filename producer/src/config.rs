@@ -5,6 +5,7 @@ use crate::{
     http_sender::HttpSender,
     metrics::Meter,
     redact::Redaction,
+    security::{Security, Tls},
     token::Token,
 };
 use runlog_content::Store;
@@ -21,7 +22,7 @@ use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Journal {
-    /// `http://HOST:PORT`: append and query through a server.
+    /// `https://HOST:PORT` or `http://HOST:PORT`: append and query through a server.
     Http(String),
     /// `kafka:BROKERS` for appends, a server for queries.
     Kafka {
@@ -35,9 +36,9 @@ pub enum Journal {
 }
 
 impl Journal {
-    /// Parses `http://…`, `local:DIR`, or `kafka:BROKERS` with the URL of its query server. `None` for other text.
+    /// Parses `https://…`, `http://…`, `local:DIR`, or `kafka:BROKERS` with the URL of its query server. `None` for other text.
     pub fn parse(url: &str, server: Option<&str>) -> Option<Self> {
-        if url.starts_with("http://") {
+        if url.starts_with("https://") || url.starts_with("http://") {
             return Some(Self::Http(url.trim_end_matches('/').to_owned()));
         }
         if let Some(dir) = url.strip_prefix("local:") {
@@ -72,6 +73,11 @@ pub struct Config {
     pub content: Option<runlog_content::Config>,
     /// The token that the server asks for. Default: that of the environment, see [`Token::from_env`].
     pub token: Option<Token>,
+    /// The certificates of an `https://` server. Default: those of the environment, see [`Tls::from_env`].
+    pub tls: Option<Tls>,
+    /// Send the token over `http://` to another machine too, where whoever is on the way can read it. Default false: it is sent
+    /// over `https://` and to this machine only.
+    pub insecure_no_tls: bool,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
     /// How long the gate waits for its intent to be read back as applied. After that the effect does not run. Default 10 s.
@@ -143,6 +149,17 @@ impl Config {
         }
     }
 
+    /// What the connection to a server is protected with. Blocking.
+    ///
+    /// Errors: `Usage` for a token that cannot be read.
+    pub(crate) fn security(&self) -> Result<Security, Error> {
+        Ok(Security {
+            token: self.token.clone().map_or_else(Token::from_env, |token| Ok(Some(token)))?,
+            tls: self.tls.clone().unwrap_or_else(Tls::from_env),
+            insecure_no_tls: self.insecure_no_tls,
+        })
+    }
+
     /// The content store that the producer writes to itself, if one is configured.
     pub(crate) fn content_store(&self) -> Result<Option<Store>, Error> {
         Ok(self.content.as_ref().map(Store::open).transpose()?)
@@ -193,6 +210,8 @@ impl Config {
             claimed_by: format!("process {}", std::process::id()),
             content: None,
             token: None,
+            tls: None,
+            insecure_no_tls: false,
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             calls_max: 256,

@@ -1,5 +1,6 @@
 //! How requests reach a server: over TCP, or by a function in this process.
 
+use crate::security::tls_failure;
 use std::{fmt, pin::Pin, sync::Arc};
 
 /// A response, or why there is none.
@@ -49,6 +50,7 @@ pub struct NoResponse {
 
 impl From<reqwest::Error> for NoResponse {
     fn from(error: reqwest::Error) -> Self {
-        Self { sent: !error.is_connect(), why: format!("{error:#}") }
+        let why = tls_failure(&error).unwrap_or_else(|| format!("{error:#}; is `runlog serve` running there?"));
+        Self { sent: !error.is_connect(), why }
     }
 }

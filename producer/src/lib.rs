@@ -25,7 +25,7 @@
 //!     appender  checkpoint  outbox    number and send, build on the last checkpoint, results still to be recorded
 //!     claim  read_back  replay        who writes, what was applied, which recorded call answers a call
 //!   transport                       http, kafka, local
-//!   config  redact  metrics  http_sender  error
+//!   config  redact  metrics  security  http_sender  error
 //! ```
 
 #![deny(missing_docs)]
@@ -38,6 +38,7 @@ mod metrics;
 mod read;
 mod redact;
 mod run;
+mod security;
 mod session;
 mod token;
 mod tool_call;
@@ -58,6 +59,7 @@ pub use runlog_schemas::{
     answer, draft, id, json, json::Json, original, payload, record, record::JournalRecord, refs, scalar,
     subject::Subject,
 };
+pub use security::{Security, Tls, tls_failure};
 pub use session::{OpenOptions, checkpoint::LoopState, reopen::Reopened};
 pub use token::Token;
 pub use tool_call::{Answer, Call, Ended, Failure, Tool};

@@ -31,22 +31,8 @@ impl Token {
     ///
     /// Errors: `Usage` where it cannot be read, or where other users may read or write it.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let named = path.display();
-        let failed = |error: std::io::Error| usage(format!("cannot read the token file {named}: {error}"));
-        let file = fs::File::open(path).map_err(failed)?;
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-            if mode & 0o077 != 0 {
-                return Err(usage(format!(
-                    "other users may use the token file {named} (mode {mode:o}); take that away with chmod 600"
-                )));
-            }
-        }
-        let mut text = String::new();
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
-        Self::new(&text).map_err(|error| usage(format!("{error}, in {named}")))
+        let text = read_private(path, "token file", FILE_BYTES_MAX)?;
+        Self::new(&text).map_err(|error| usage(format!("{error}, in {}", path.display())))
     }
 
     /// The token of `RUNLOG_TOKEN`, or that in the file that `RUNLOG_TOKEN_FILE` names; none without either. Blocking.
@@ -65,6 +51,26 @@ impl Token {
     pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
+}
+
+/// Reads a file of secrets that only its owner may use, up to a length; `what` names it in errors.
+pub(crate) fn read_private(path: &Path, what: &str, bytes_max: u64) -> Result<String, Error> {
+    let named = path.display();
+    let failed = |error: std::io::Error| usage(format!("cannot read the {what} {named}: {error}"));
+    let file = fs::File::open(path).map_err(failed)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(usage(format!(
+                "other users may use the {what} {named} (mode {mode:o}); take that away with chmod 600"
+            )));
+        }
+    }
+    let mut text = String::new();
+    file.take(bytes_max).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
 }
 
 fn usage(message: String) -> Error {

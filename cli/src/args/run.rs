@@ -77,9 +77,19 @@ pub(crate) struct Serve {
     /// --tokens, otherwise none]
     #[arg(long, env = "RUNLOG_AUDIT_LOG", value_name = "FILE")]
     pub(crate) audit_log: Option<PathBuf>,
-    /// Allow connections from other machines without TLS: on a private network, or behind a proxy that terminates TLS
-    #[arg(long)]
-    pub(crate) insecure_no_tls: bool,
+    /// PEM file with the server's certificate, then the intermediate ones: serve HTTPS. Read again when it changes
+    #[arg(long, env = "RUNLOG_TLS_CERT", value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// PEM file with the certificate's private key, readable by its owner alone
+    #[arg(long, env = "RUNLOG_TLS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// PEM file with the authorities of clients; a client without a certificate of theirs is refused [default: clients need
+    /// no certificate]
+    #[arg(long, env = "RUNLOG_TLS_CLIENT_CA", value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Another address that serves /healthz, /readyz and /metrics, without TLS and tokens [default: none]
+    #[arg(long, env = "RUNLOG_ADMIN_LISTEN", value_name = "ADDR")]
+    pub(crate) admin_listen: Option<String>,
     /// Allow connections from other machines without authentication: every client may read and write everything
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,

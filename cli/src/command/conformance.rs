@@ -7,7 +7,7 @@ use crate::{
     text::{Cell, Text},
 };
 use runlog_conformance::{Client, Line, Outcome, Plan, Report, Rule, rules};
-use runlog_producer::Token;
+use runlog_producer::Security;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(super) fn run(
     args: &args::Conformance,
     server: &str,
     server_typed: bool,
-    token: Option<&Token>,
+    security: &Security,
     output: &Output,
 ) -> Result<Answer, Error> {
     if let Some(unknown) = args.rule.iter().find(|name| !rules().any(|rule| rule.name == **name)) {
@@ -43,7 +43,8 @@ pub(super) fn run(
         return Err(Error::usage(message));
     }
     // Whatever it answers; where nobody does, there is nothing to report on.
-    let client = Client::connect_as(server, token.map(Token::header).as_deref())?;
+    let http = security.client(server).map_err(|error| Error::new(error.kind(), error.to_string()))?;
+    let client = Client::connect_by(server, http)?;
     let plan = Plan {
         only: args.rule.clone(),
         prefix: prefix(args, &client)?,

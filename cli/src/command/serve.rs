@@ -5,7 +5,14 @@ use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{
     Projector, open,
-    server::{Options, access::AllowedHosts, audit::Audit, auth::Authentication, serve},
+    server::{
+        Options,
+        access::AllowedHosts,
+        audit::Audit,
+        auth::Authentication,
+        serve,
+        tls::{Files, Tls},
+    },
 };
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
@@ -43,6 +50,10 @@ pub(crate) struct Settings {
     pub(crate) listen: String,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) accepted: listen::Accepted,
+    /// The files of the certificate.
+    pub(crate) tls: Option<Files>,
+    /// Where health and metrics are served besides.
+    pub(crate) admin_listen: Option<String>,
     /// The file of tokens.
     pub(crate) tokens: Option<PathBuf>,
     /// The audit log.
@@ -60,8 +71,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Flag before environment before file. `brokers` is what the environment says of them.
-    fn new(args: args::Serve, brokers: Option<String>, config: Config) -> Result<Self, Error> {
+    /// Flag before environment before file. `brokers` is what the environment says of them, `no_tls` the global flag.
+    fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
         let data = args.data.clone().or_else(|| config.serve.data.clone());
         let beside = data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
@@ -85,10 +96,16 @@ impl Settings {
             log,
             registry: registry::settings(args.registry.registry.as_deref(), &config.registry, &topic, Some(kept))?,
             data,
+            tls: files(
+                args.tls_cert.or(file.tls_cert),
+                args.tls_key.or(file.tls_key),
+                args.tls_client_ca.or(file.tls_client_ca),
+            )?,
+            admin_listen: args.admin_listen.or(file.admin_listen),
             listen: args.listen.or(file.listen).unwrap_or_else(|| listen::DEFAULT.to_owned()),
             allowed_hosts: if args.allow_hosts.is_empty() { file.allow_hosts } else { args.allow_hosts },
             accepted: listen::Accepted {
-                no_tls: args.insecure_no_tls || file.insecure_no_tls,
+                no_tls: no_tls || file.insecure_no_tls,
                 no_auth: args.insecure_no_auth || file.insecure_no_auth,
             },
             audit_log: args.audit_log.or(file.audit_log).or(beside_data),
@@ -103,14 +120,26 @@ impl Settings {
     }
 }
 
+/// The files of a certificate. An empty value, as of a variable that is not set, is none.
+///
+/// Errors: `Usage` where only some of them are named.
+fn files(cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>) -> Result<Option<Files>, Error> {
+    let named = |file: Option<PathBuf>| file.filter(|file| !file.as_os_str().is_empty());
+    match (named(cert), named(key), named(client_ca)) {
+        (Some(cert), Some(key), client_ca) => Ok(Some(Files { cert, key, client_ca })),
+        (None, None, None) => Ok(None),
+        _ => Err(Error::usage("TLS needs a certificate and its key: name both with --tls-cert FILE --tls-key FILE")),
+    }
+}
+
 fn file_url(folder: &str) -> String {
     format!("file:{folder}")
 }
 
 /// Serves until it is told to end.
-pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
+pub(super) fn run(args: args::Serve, no_tls: bool, config: Config) -> Result<Answer, Error> {
     let brokers = std::env::var("RUNLOG_BROKERS").ok().filter(|brokers| !brokers.is_empty());
-    let settings = Settings::new(args, brokers, config)?;
+    let settings = Settings::new(args, brokers, no_tls, config)?;
     // Nobody else on this machine has a use for what a server writes.
     rustix::process::umask(rustix::fs::Mode::from_bits_retain(0o077));
     let _lock = data_folder::claim(&settings.data, settings.log == Log::Local)?;
@@ -125,8 +154,11 @@ pub(super) fn run(args: args::Serve, config: Config) -> Result<Answer, Error> {
     served.map(|()| Answer::Yes)
 }
 
+fn unheard(error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Internal, "cannot listen for signals").because(error)
+}
+
 async fn until_ended(settings: Settings) -> Result<(), Error> {
-    let unheard = |error| Error::new(ErrorKind::Internal, "cannot listen for signals").because(error);
     let mut terminate = signal(SignalKind::terminate()).map_err(unheard)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(unheard)?;
     let (end, ended) = watch::channel(false);
@@ -154,20 +186,32 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     // First, since an address that is taken is the mistake that is made most.
     let listener = listen::bind(&settings.listen).await?;
     let address = listener.local_addr().map_err(|error| listen::unusable(&settings.listen, &error))?;
-    listen::check(address, settings.accepted, settings.tokens.is_some())?;
-    let options = options(&settings)?;
+    let protected = listen::Protected { tls: settings.tls.is_some(), tokens: settings.tokens.is_some() };
+    listen::check(address, protected, settings.accepted)?;
+    let mut options = options(&settings)?;
+    let mut addresses = listening(address, options.tls.is_some());
+    if let Some(admin_listen) = &settings.admin_listen {
+        let admin = listen::bind(admin_listen).await?;
+        let address = admin.local_addr().map_err(|error| listen::unusable(admin_listen, &error))?;
+        addresses["admin"] = format!("http://{}", listen::reachable(address)).into();
+        options.admin = Some(admin);
+    }
+    let reload = reload_on_hangup(&options)?;
     let data = settings.data.clone();
     let projector = Arc::new(projector(settings).await?);
     let (journal, topic) = (projector.journal().clone(), projector.log().topic().to_owned());
     let (version, journal_id, partitions) = (env!("CARGO_PKG_VERSION"), journal.journal_id, journal.partitions);
     tracing::info!(version, journal_id, topic, partitions, %address, data = %data.display(), "started");
-    let listening = format!("http://{}", listen::reachable(address));
-    output::unless_closed(output::document(&serde_json::json!({ "listening": listening, "partitions": partitions })))?;
+    addresses["partitions"] = partitions.into();
+    output::unless_closed(output::document(&addresses))?;
     let end = async move {
         // An error means that nobody can say so any more.
         let _ = ended.wait_for(|ended| *ended).await;
     };
-    serve(listener, Arc::clone(&projector), options, end, GRACE).await;
+    tokio::select! {
+        () = serve(listener, Arc::clone(&projector), options, end, GRACE) => {}
+        () = reload => {}
+    }
     // Waits for the loop's commit and for the log's clients, on a thread that may block.
     let closed = tokio::task::spawn_blocking(move || {
         projector.end();
@@ -182,6 +226,38 @@ async fn service(settings: Settings, mut ended: watch::Receiver<bool>) -> Result
     Ok(())
 }
 
+/// The first line of the output, as far as it is about addresses.
+fn listening(address: std::net::SocketAddr, tls: bool) -> serde_json::Value {
+    let scheme = if tls { "https" } else { "http" };
+    serde_json::json!({ "listening": format!("{scheme}://{}", listen::reachable(address)) })
+}
+
+/// Reads certificates and tokens again whenever the process gets SIGHUP; never resolves. A server without either ends by that
+/// signal, as when its terminal is closed.
+fn reload_on_hangup(options: &Options) -> Result<impl Future<Output = ()> + use<>, Error> {
+    let (tls, authentication) = (options.tls.clone(), options.authentication.clone());
+    let hangup = (tls.is_some() || authentication.is_some()).then(|| signal(SignalKind::hangup()));
+    let mut hangup = hangup.transpose().map_err(unheard)?;
+    Ok(async move {
+        while let Some(hangup) = &mut hangup {
+            if hangup.recv().await.is_none() {
+                break;
+            }
+            let (tls, authentication) = (tls.clone(), authentication.clone());
+            let read = tokio::task::spawn_blocking(move || {
+                if let Some(tls) = tls {
+                    tls.reload();
+                }
+                if let Some(authentication) = authentication {
+                    authentication.reload();
+                }
+            });
+            read.await.ok();
+        }
+        std::future::pending().await
+    })
+}
+
 /// Whom the server lets in.
 fn options(settings: &Settings) -> Result<Options, Error> {
     let mut options = Options::from(AllowedHosts::new(settings.allowed_hosts.iter().cloned()));
@@ -189,6 +265,11 @@ fn options(settings: &Settings) -> Result<Options, Error> {
         let opened = Authentication::open(tokens, crate::now_millis);
         let opened = opened.map_err(|error| Error::new(ErrorKind::Invalid, "cannot use the tokens").because(error))?;
         options.authentication = Some(opened);
+    }
+    if let Some(files) = &settings.tls {
+        let opened = Tls::open(files.clone());
+        let refused = |error| Error::new(ErrorKind::Invalid, "cannot use the TLS certificate").because(error);
+        options.tls = Some(opened.map_err(refused)?);
     }
     if let Some(audit_log) = &settings.audit_log {
         let named = audit_log.display();
@@ -229,7 +310,7 @@ mod tests {
 
     fn settings(line: &str, brokers: Option<&str>, config: Config) -> Result<Settings, Error> {
         let Command::Serve(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else { panic!("{line}") };
-        Settings::new(args, brokers.map(str::to_owned), config)
+        Settings::new(args, brokers.map(str::to_owned), false, config)
     }
 
     #[test]
@@ -245,7 +326,12 @@ mod tests {
 
     #[test]
     fn a_server_without_log_or_folder_is_a_usage_error() {
-        for line in ["runlog serve --data d", "runlog serve --local"] {
+        for line in [
+            "runlog serve --data d",
+            "runlog serve --local",
+            "runlog serve --local --data d --tls-cert c",
+            "runlog serve --local --data d --tls-client-ca c",
+        ] {
             assert_eq!(settings(line, None, Config::default()).unwrap_err().kind(), ErrorKind::Usage, "{line}");
         }
     }

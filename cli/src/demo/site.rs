@@ -5,6 +5,7 @@ use crate::{
     Error,
     client::{Client, Target},
 };
+use runlog_producer::Security;
 use runlog_schemas::{
     answer::{Effect, Effects, Lookup, Outcome, Pending, Recovery},
     id::RecordId,
@@ -26,7 +27,7 @@ pub(super) struct Site {
 
 impl Site {
     pub(super) fn new(seed: u64, url: String, desk: Desk) -> Result<Self, Error> {
-        Ok(Self { seed, client: Client::new(&url, None)?, url, desk })
+        Ok(Self { seed, client: Client::new(&url, &Security::default())?, url, desk })
     }
 
     /// Starts an agent in a process of its own.

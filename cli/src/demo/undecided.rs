@@ -6,6 +6,7 @@ use crate::{
     client::{Client, Target},
     exit::Answer,
 };
+use runlog_producer::Security;
 use runlog_schemas::answer::{ErrorKind, Outcome};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,7 +33,8 @@ pub(super) async fn leave(url: &str) -> Result<Undecided, Error> {
         ),
     ]);
     let target = Target::run(LEFT.run_id).path("/records");
-    let outcomes: Vec<Outcome> = Client::new(url, None)?.post(target, records.to_string(), WAIT).await?;
+    let outcomes: Vec<Outcome> =
+        Client::new(url, &Security::default())?.post(target, records.to_string(), WAIT).await?;
     match outcomes.iter().find(|outcome| Answer::of(outcome) != Answer::Yes) {
         None => Ok(LEFT),
         Some(refused) => {

@@ -5,12 +5,11 @@ use crate::{
     config::Config,
     error::{Action, Error},
     http_sender::{HttpSender, NoResponse},
-    token::Token,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::{
     RequestBuilder, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, RETRY_AFTER},
 };
 use runlog_content::Store;
 use runlog_schemas::{
@@ -61,31 +60,16 @@ fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
     utf8_percent_encode(text.as_ref(), UNRESERVED)
 }
 
-/// The token as a header of every request; no header without a token.
-fn authorization(config: &Config) -> Result<HeaderMap, Error> {
-    let token = config.token.clone().map_or_else(Token::from_env, |token| Ok(Some(token)))?;
-    let mut headers = HeaderMap::new();
-    if let Some(token) = token {
-        let mut value = HeaderValue::try_from(token.header()).map_err(|error| {
-            let what = format!("the token cannot be sent: {error}");
-            Error::new(ErrorKind::Usage, Action::FixTheInput, what)
-        })?;
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
-    }
-    Ok(headers)
-}
-
 impl Http {
     pub(crate) async fn connect(server: &str, config: &Config) -> Result<Self, Error> {
         let (deadline, sender, content) = (config.deadline, config.http.clone(), config.content_store()?);
         let client = match &sender {
             Some(sender) => sender.client(),
-            None => reqwest::Client::builder()
-                .default_headers(authorization(config)?)
+            None => config
+                .security()?
+                .client(server)?
                 .connect_timeout(deadline)
                 .pool_idle_timeout(IDLE_MAX)
-                .no_proxy()
                 .build()
                 .map_err(|error| {
                     Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
@@ -113,8 +97,7 @@ impl Http {
     }
 
     fn unreachable(&self, error: &NoResponse) -> Error {
-        let why = &error.why;
-        let message = format!("no answer from {}: {why}; is `runlog serve` running there?", self.server);
+        let message = format!("no answer from {}: {}", self.server, error.why);
         Error::new(ErrorKind::Unavailable, Action::Retry, message)
     }
 

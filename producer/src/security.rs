@@ -1,0 +1,273 @@
+//! What protects the connection to a server: its certificate, this client's own, and the token.
+
+use crate::{
+    error::{Action, Error},
+    token::{Token, read_private},
+};
+use reqwest::{
+    ClientBuilder, Url,
+    header::{AUTHORIZATION, HeaderMap, HeaderValue},
+    redirect,
+};
+use runlog_schemas::answer::ErrorKind;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use std::{
+    error, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The longest file of a private key, bytes.
+const KEY_BYTES_MAX: u64 = 1 << 20;
+
+/// The certificates of `https://` connections, in PEM files that are read when a client connects. Default: the system's
+/// authorities, and no client certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Authorities to trust in place of the system's.
+    pub ca: Option<PathBuf>,
+    /// The certificate that a server may ask for, and after it the intermediate ones.
+    pub client_cert: Option<PathBuf>,
+    /// Its private key, which only its owner may read. Default: in the file of the certificate.
+    pub client_key: Option<PathBuf>,
+}
+
+impl Tls {
+    /// The files that `RUNLOG_CA`, `RUNLOG_CLIENT_CERT` and `RUNLOG_CLIENT_KEY` name.
+    pub fn from_env() -> Self {
+        let of = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self { ca: of("RUNLOG_CA"), client_cert: of("RUNLOG_CLIENT_CERT"), client_key: of("RUNLOG_CLIENT_KEY") }
+    }
+
+    /// Errors: `Usage` for a file that cannot be used.
+    fn config(&self) -> Result<ClientConfig, Error> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| usage(format!("TLS cannot be used: {error}")))?;
+        let builder = builder.with_root_certificates(self.authorities()?);
+        let config = match (&self.client_cert, &self.client_key) {
+            (None, None) => Ok(builder.with_no_client_auth()),
+            (Some(cert), key) => {
+                let key = key.as_ref().unwrap_or(cert);
+                builder.with_client_auth_cert(certificates(cert)?, private_key(key)?).map_err(|error| {
+                    let (cert, key) = (cert.display(), key.display());
+                    usage(format!("client certificate {cert} and key {key} cannot be used together: {error}"))
+                })
+            }
+            (None, Some(key)) => {
+                Err(usage(format!("the client key {} has no certificate: name its file too", key.display())))
+            }
+        };
+        let mut config = config?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    fn authorities(&self) -> Result<RootCertStore, Error> {
+        let mut roots = RootCertStore::empty();
+        if let Some(ca) = &self.ca {
+            for authority in certificates(ca)? {
+                let refused = |error| usage(format!("an authority of {} cannot be used: {error}", ca.display()));
+                roots.add(authority).map_err(refused)?;
+            }
+            return Ok(roots);
+        }
+        // The system's may have one that this library does not take.
+        let found = rustls_native_certs::load_native_certs();
+        let (taken, _) = roots.add_parsable_certificates(found.certs);
+        if taken == 0 {
+            return Err(usage(
+                "this system has no certificate authorities: name a file of them with --ca or RUNLOG_CA".to_owned(),
+            ));
+        }
+        Ok(roots)
+    }
+}
+
+/// What a client sends to a server, and what it asks of it.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    /// Sent with every request. Default none.
+    pub token: Option<Token>,
+    /// For `https://` servers.
+    pub tls: Tls,
+    /// Send the token over `http://` to another machine too, where whoever is on the way can read it. Default false.
+    pub insecure_no_tls: bool,
+}
+
+impl Security {
+    /// A client for the server at `http://…` or `https://…`: it uses no proxy and follows no redirect.
+    ///
+    /// Errors: `Usage` for another URL, for a token that would be sent unencrypted to another machine, and for files that
+    /// cannot be used.
+    pub fn client(&self, server: &str) -> Result<ClientBuilder, Error> {
+        let refused = |why: String| usage(format!("invalid server URL {server:?}: {why}"));
+        let url = Url::parse(server).map_err(|error| refused(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(refused("it must start with https:// or http://".to_owned()));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(refused("it must have no query and no fragment".to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            let why = "credentials do not belong in a URL: name a file with --token-file or RUNLOG_TOKEN_FILE";
+            return Err(usage(format!("invalid server URL: {why}")));
+        }
+        let encrypted = url.scheme() == "https";
+        if self.token.is_some() && !encrypted && !self.insecure_no_tls && !url.host_str().is_some_and(is_loopback) {
+            return Err(usage(format!(
+                "the token is not sent to {server}, since whoever is on the way could read it: use https://, or accept that \
+                 with --insecure-no-tls (Config::insecure_no_tls)"
+            )));
+        }
+        // A redirect could lead to http://, and a proxy of the environment would be asked for this machine's own address too.
+        let builder =
+            ClientBuilder::new().no_proxy().redirect(redirect::Policy::none()).default_headers(self.headers()?);
+        Ok(if encrypted { builder.tls_backend_preconfigured(self.tls.config()?) } else { builder })
+    }
+
+    fn headers(&self) -> Result<HeaderMap, Error> {
+        let mut headers = HeaderMap::new();
+        if let Some(token) = &self.token {
+            let value = HeaderValue::try_from(token.header());
+            let mut value = value.map_err(|error| usage(format!("the token cannot be sent: {error}")))?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(headers)
+    }
+}
+
+/// Whether a URL's host is this machine, whatever the resolver says.
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
+    let by_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    by_address || host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost")
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let named = path.display();
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(usage(format!("{named} has no certificate in PEM"))),
+        Ok(found) => Ok(found),
+        Err(error) => Err(usage(format!("cannot read the certificates of {named}: {error}"))),
+    }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    let pem = read_private(path, "private key", KEY_BYTES_MAX)?;
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|error| usage(format!("{} has no private key in PEM: {error}", path.display())))
+}
+
+fn usage(message: String) -> Error {
+    Error::new(ErrorKind::Usage, Action::FixTheInput, message)
+}
+
+/// What is wrong with a TLS connection, and what to do; none where an error has another cause.
+pub fn tls_failure(error: &(dyn error::Error + 'static)) -> Option<String> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<rustls::Error>() {
+            return Some(explained(found));
+        }
+        // The source of such an error is that of the one inside.
+        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(inside) => Some(inside),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+fn explained(error: &rustls::Error) -> String {
+    use CertificateError as Certificate;
+    let what = match error {
+        rustls::Error::InvalidCertificate(Certificate::UnknownIssuer) => {
+            "the server's certificate is of an authority that is not trusted here: name the authority's file with --ca or \
+             RUNLOG_CA"
+        }
+        rustls::Error::InvalidCertificate(Certificate::Expired | Certificate::ExpiredContext { .. }) => {
+            "the server's certificate has expired: renew it, and check this machine's clock"
+        }
+        rustls::Error::InvalidCertificate(Certificate::NotValidYet | Certificate::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet: check this machine's clock"
+        }
+        rustls::Error::InvalidCertificate(
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. },
+        ) => "the server's certificate is for another name: ask the server by a name of its certificate",
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "the server asks for a client certificate: name its files with --client-cert and --client-key, or \
+             RUNLOG_CLIENT_CERT and RUNLOG_CLIENT_KEY"
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::DecryptError,
+        ) => "the server does not accept this client's certificate",
+        rustls::Error::InvalidMessage(_) => "the server does not speak TLS: ask it with http://",
+        _ => "no TLS connection can be made",
+    };
+    format!("{what} ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(server: &str, security: &Security) -> String {
+        security.client(server).map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn a_token_goes_over_tls_or_to_this_machine_unless_that_is_accepted() {
+        let token = Some(Token::new("secret").unwrap());
+        let mut security = Security { token, ..Security::default() };
+        for server in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost", "http://a.LOCALHOST.:1/x"] {
+            assert_eq!(refused(server, &security), "", "{server}");
+        }
+        for server in ["http://h", "http://10.0.0.1:7070", "http://localhost.example", "http://127.0.0.1.example"] {
+            let told = refused(server, &security);
+            assert!(
+                told.contains("https://") && told.contains("--insecure-no-tls") && !told.contains("secret"),
+                "{told}"
+            );
+            assert_eq!(refused(server, &Security::default()), "", "without a token: {server}");
+        }
+        security.insecure_no_tls = true;
+        assert_eq!(refused("http://h", &security), "");
+    }
+
+    #[test]
+    fn a_url_that_is_no_servers_is_refused_without_its_password() {
+        for url in ["", "h:7070", "ftp://h", "http://", "http://h/?a=b", "http://h/#a", "https://me:hunter2@h"] {
+            let told = refused(url, &Security::default());
+            assert!(told.contains("invalid server URL") && !told.contains("hunter2"), "{url}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_client_key_without_certificate_and_a_file_without_certificates_are_refused_by_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = || Some(file.path().to_owned());
+        for tls in [
+            Tls { ca: path(), ..Tls::default() },
+            Tls { client_key: path(), ca: None, client_cert: None },
+            Tls { ca: Some("/nowhere".into()), ..Tls::default() },
+        ] {
+            let named = tls.ca.clone().or(tls.client_key.clone()).unwrap();
+            let told = refused("https://h", &Security { tls, ..Security::default() });
+            // Without authorities of the system it complains of those first.
+            assert!(told.contains(named.to_str().unwrap()) || told.contains("--ca"), "{told}");
+        }
+    }
+}

@@ -3,13 +3,15 @@
 //! ```json
 //! {
 //!   "server": "http://127.0.0.1:7070", "token_file": "/etc/runlog/token", "consistency": "latest",
-//!   "deadline": "10s",
+//!   "deadline": "10s", "ca": "/etc/runlog/ca.pem", "client_cert": "/etc/runlog/me.pem",
+//!   "client_key": "/etc/runlog/me.key",
 //!   "serve": {"brokers": "a:9092,b:9092", "data": "/data", "listen": "127.0.0.1:7070", "topic": "runlog.journal",
-//!             "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json"},
+//!             "partitions": 16, "log_format": "text", "tokens": "/etc/runlog/tokens.json",
+//!             "tls_cert": "/etc/runlog/server.pem", "tls_key": "/etc/runlog/server.key"},
 //!   "content": {"url": "s3://bucket/prefix", "inline_bytes_max": 262144, "deadline": "30s",
 //!               "options": {"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}},
 //!   "registry": {"url": "https://host:8081", "subject": "runlog.journal-value", "user": "key", "password": "secret"},
-//!   "kafka": {"security.protocol": "ssl"}
+//!   "kafka": {"security.protocol": "ssl"}, "kafka_properties": "/etc/runlog/kafka.properties"
 //! }
 //! ```
 
@@ -19,6 +21,7 @@ use crate::{
     logging,
     value::{self, Consistency},
 };
+use runlog_log::kafka::KafkaConfig;
 use runlog_producer::{Security, Tls, Token, content};
 use runlog_schemas::answer::ErrorKind;
 use serde::Deserialize;
@@ -60,7 +63,9 @@ pub(crate) struct Config {
     /// The schema registry of the journal; default none.
     pub(crate) registry: Registry,
     /// Properties of librdkafka for every client: security, mostly; default none.
-    pub(crate) kafka: BTreeMap<String, String>,
+    kafka: BTreeMap<String, String>,
+    /// A file of such properties, which replace those above; default none.
+    kafka_properties: Option<PathBuf>,
 }
 
 /// The schema registry.
@@ -204,6 +209,19 @@ impl Config {
             deadline: deadline.as_deref().and_then(|text| value::duration(text).ok()).unwrap_or(of.deadline),
             ..of
         })
+    }
+
+    /// A topic of Kafka, with the properties of this file; `given` is the file that flag or environment name, which comes
+    /// before the one that this file names.
+    ///
+    /// Errors: `Invalid` for a file that cannot be used.
+    pub(crate) fn kafka(&self, brokers: &str, topic: String, given: Option<&Path>) -> Result<KafkaConfig, Error> {
+        let mut kafka = KafkaConfig { properties: self.kafka.clone(), ..KafkaConfig::new(brokers, topic) };
+        let given = given.filter(|given| !given.as_os_str().is_empty());
+        if let Some(file) = given.or(self.kafka_properties.as_deref()) {
+            kafka.read_properties(file)?;
+        }
+        Ok(kafka)
     }
 
     /// The topic, in the same order.

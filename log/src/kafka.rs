@@ -24,6 +24,7 @@ mod config;
 mod context;
 mod identity;
 mod producer;
+mod properties;
 mod reader;
 
 pub use config::KafkaConfig;

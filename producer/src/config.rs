@@ -16,7 +16,7 @@ use runlog_schemas::{
     json::Json,
     record::JournalRecord,
 };
-use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// How a journal is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +59,16 @@ impl fmt::Display for Journal {
     }
 }
 
+/// Properties of librdkafka. `Debug` shows their names only, since they hold passwords.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct KafkaProperties(pub BTreeMap<String, String>);
+
+impl fmt::Debug for KafkaProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
 /// The configuration of a producer.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -78,6 +88,10 @@ pub struct Config {
     /// Send the token over `http://` to another machine too, where whoever is on the way can read it. Default false: it is sent
     /// over `https://` and to this machine only.
     pub insecure_no_tls: bool,
+    /// librdkafka's properties for a [`Journal::Kafka`], such as `security.protocol`; `sasl.password_file` names a file of the
+    /// owner's with the `sasl.password`, and so for any other. Default: those of the file that `RUNLOG_KAFKA_PROPERTIES` names,
+    /// `name=value` a line.
+    pub kafka: Option<KafkaProperties>,
     /// How long an append waits for its acknowledgement, and a query for its answer. Default 30 s.
     pub deadline: Duration,
     /// How long the gate waits for its intent to be read back as applied. After that the effect does not run. Default 10 s.
@@ -212,6 +226,7 @@ impl Config {
             token: None,
             tls: None,
             insecure_no_tls: false,
+            kafka: None,
             deadline: Duration::from_secs(30),
             read_back: Duration::from_secs(10),
             calls_max: 256,

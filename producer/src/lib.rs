@@ -45,7 +45,7 @@ mod tool_call;
 mod transport;
 mod writer;
 
-pub use config::{Config, Journal, failpoint};
+pub use config::{Config, Journal, KafkaProperties, failpoint};
 pub use connection::Runlog;
 pub use error::{Action, ActiveWriter, Error, SideEffect};
 #[doc(hidden)]

@@ -93,6 +93,9 @@ pub(crate) struct Serve {
     /// Allow connections from other machines without authentication: every client may read and write everything
     #[arg(long)]
     pub(crate) insecure_no_auth: bool,
+    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: NAME=VALUE a line [default: none]
+    #[arg(long, env = "RUNLOG_KAFKA_PROPERTIES", value_name = "FILE")]
+    pub(crate) kafka_properties: Option<PathBuf>,
     /// Kafka topic of the journal [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,
@@ -127,6 +130,9 @@ pub(crate) struct Import {
     /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas
     #[arg(long, value_name = "LIST", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) brokers: Option<String>,
+    /// File of librdkafka's properties, such as security.protocol and sasl.password_file: NAME=VALUE a line [default: none]
+    #[arg(long, env = "RUNLOG_KAFKA_PROPERTIES", value_name = "FILE")]
+    pub(crate) kafka_properties: Option<PathBuf>,
     /// Kafka topic of the journal, with --brokers [default: runlog.journal]
     #[arg(long, env = "RUNLOG_TOPIC", value_name = "NAME")]
     pub(crate) topic: Option<String>,

@@ -10,7 +10,6 @@ use crate::{
     session::{APPEND_WAIT, Session},
     text::Text,
 };
-use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_schemas::{
     answer::{ErrorKind, Journal},
@@ -46,8 +45,8 @@ pub(super) async fn run(session: &Session, args: args::Import) -> Result<Answer,
     let written = Written::default();
     let tally = match &args.brokers {
         Some(brokers) => {
-            let mut kafka = KafkaConfig::new(brokers, session.config.topic(args.topic.as_deref()));
-            kafka.properties.clone_from(&session.config.kafka);
+            let topic = session.config.topic(args.topic.as_deref());
+            let kafka = session.config.kafka(brokers, topic, args.kafka_properties.as_deref())?;
             let registry =
                 registry::settings(args.registry.registry.as_deref(), &session.config.registry, &kafka.topic, None)?;
             let named = session.config.content(args.content, None);

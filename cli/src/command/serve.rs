@@ -15,7 +15,7 @@ use runlog_projector::{
     },
 };
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -38,8 +38,8 @@ const CLOSE_WAIT: Duration = Duration::from_millis(200);
 pub(crate) enum Log {
     /// In this process, under the data folder.
     Local,
-    /// In Kafka: `HOST:PORT`, several separated by commas.
-    Brokers(String),
+    /// In Kafka.
+    Brokers(KafkaConfig),
 }
 
 /// All that a server is told.
@@ -58,29 +58,26 @@ pub(crate) struct Settings {
     pub(crate) tokens: Option<PathBuf>,
     /// The audit log.
     pub(crate) audit_log: Option<PathBuf>,
-    pub(crate) topic: String,
     pub(crate) partitions: Option<u32>,
     pub(crate) paused: bool,
     pub(crate) accept_lossy_topic: bool,
     /// The schema registry.
     pub(crate) registry: Option<runlog_registry::Config>,
-    /// Properties of librdkafka.
-    pub(crate) kafka: BTreeMap<String, String>,
     /// Where payloads go that are too large for a record.
     pub(crate) content: Option<content::Config>,
 }
 
 impl Settings {
     /// Flag before environment before file. `brokers` is what the environment says of them, `no_tls` the global flag.
-    fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, config: Config) -> Result<Self, Error> {
+    fn new(args: args::Serve, brokers: Option<String>, no_tls: bool, mut config: Config) -> Result<Self, Error> {
         let topic = config.topic(args.topic.as_deref());
         let data = args.data.clone().or_else(|| config.serve.data.clone());
         let beside = data.as_ref().filter(|_| args.local).and_then(|data| data.join("content").to_str().map(file_url));
         let content = config.content(args.content, beside);
-        let file = config.serve;
+        let file = std::mem::take(&mut config.serve);
         let log = match args.brokers.or(brokers).or(file.brokers) {
             _ if args.local => Log::Local,
-            Some(brokers) => Log::Brokers(brokers),
+            Some(brokers) => Log::Brokers(config.kafka(&brokers, topic.clone(), args.kafka_properties.as_deref())?),
             None => {
                 return Err(Error::usage(
                     "say where the log is: --local keeps it in this process, --brokers HOST:PORT names Kafka brokers",
@@ -110,11 +107,9 @@ impl Settings {
             },
             audit_log: args.audit_log.or(file.audit_log).or(beside_data),
             tokens,
-            topic,
             partitions: args.partitions.or(file.partitions),
             paused: args.paused,
             accept_lossy_topic: args.accept_lossy_topic,
-            kafka: config.kafka,
             content,
         })
     }
@@ -293,8 +288,7 @@ async fn projector(settings: Settings) -> Result<Projector, Error> {
     };
     Ok(match settings.log {
         Log::Local => open::local(config).await?,
-        Log::Brokers(brokers) => {
-            let kafka = KafkaConfig { properties: settings.kafka, ..KafkaConfig::new(brokers, settings.topic) };
+        Log::Brokers(kafka) => {
             let what = format!("cannot open the journal in topic {} at {}", kafka.topic, kafka.brokers);
             let opened = open::kafka(config, kafka).await.map_err(Error::from);
             opened.map_err(|error| Error::new(error.kind(), what).with_details_of(&error).because(error))?
@@ -316,12 +310,9 @@ mod tests {
     #[test]
     fn local_wins_over_brokers_that_nobody_typed() {
         let local = settings("runlog serve --local --data d", Some("env:1"), Config::default()).unwrap();
-        assert_eq!(
-            (local.log, local.listen.as_str(), local.topic.as_str()),
-            (Log::Local, listen::DEFAULT, "runlog.journal")
-        );
+        assert_eq!((local.log, local.listen.as_str()), (Log::Local, listen::DEFAULT));
         let kafka = settings("runlog serve --data d", Some("env:1"), Config::default()).unwrap();
-        assert_eq!(kafka.log, Log::Brokers("env:1".into()));
+        assert_eq!(kafka.log, Log::Brokers(KafkaConfig::new("env:1", "runlog.journal")));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
     task::{Context as TaskContext, Poll, Wake, Waker},
     thread::{self, Thread},
+    time::Duration,
 };
 
 use rdkafka::{
@@ -24,6 +25,9 @@ use crate::{Error, Kind};
 /// `max.message.bytes` of the topics that [`create_topic`] makes: a foreign client's record may be larger than ours,
 /// and is then a dead letter instead of an error of theirs.
 pub const TOPIC_MESSAGE_BYTES_MAX: usize = 2 << 20;
+
+/// What is looked through for the cause of a failure: messages of a client's queue.
+const EVENTS_MAX: usize = 64;
 
 /// What a topic is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,7 +98,7 @@ pub fn correction(config: &KafkaConfig, lossy: &[LossySetting]) -> String {
 pub fn describe(config: &KafkaConfig) -> Result<Option<TopicInfo>, Error> {
     let topic = &config.topic;
     let asker = asker(config)?;
-    if await_topic(config, REQUEST_WAIT, |wait| context::topic(asker.client(), topic, wait))?.is_none() {
+    if await_topic(config, REQUEST_WAIT, |wait| asked(&asker, topic, wait))?.is_none() {
         return Ok(None);
     }
     let failed = |error| context::failed(topic, "cannot read the metadata of the topic", error);
@@ -148,7 +152,7 @@ pub fn create_topic(config: &KafkaConfig, partitions: u32) -> Result<bool, Error
         None => return Err(failed(KafkaError::NoMessageReceived)),
     };
     // At first some brokers do not know it.
-    await_topic(config, REQUEST_WAIT, |wait| match context::topic(asker.client(), topic, wait)? {
+    await_topic(config, REQUEST_WAIT, |wait| match asked(&asker, topic, wait)? {
         context::Topic::Missing => Ok(context::Topic::Unready),
         known => Ok(known),
     })?;
@@ -200,6 +204,17 @@ fn asker(config: &KafkaConfig) -> Result<BaseConsumer<Context>, Error> {
         .client(Role::Asker)?
         .create_with_context(Context::default())
         .map_err(|error| context::unmade(&config.topic, error))
+}
+
+/// What the cluster says of the topic, and where it says nothing, why.
+fn asked(asker: &BaseConsumer<Context>, topic: &str, wait: Duration) -> Result<context::Topic, Error> {
+    context::topic(asker.client(), topic, wait).map_err(|error| {
+        // What the client knows is in its queue, of which nobody else takes it.
+        for _ in 0..EVENTS_MAX {
+            asker.poll(Duration::ZERO);
+        }
+        asker.context().refusals.explain(error)
+    })
 }
 
 fn admin(config: &KafkaConfig) -> Result<AdminClient<Context>, Error> {

@@ -10,14 +10,15 @@ use crate::{Error, Kind, LABEL_BYTES_MAX, VALUE_BYTES_MAX};
 pub(super) const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + 2 * LABEL_BYTES_MAX;
 
 /// Where the journal's topic is.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct KafkaConfig {
     /// `HOST:PORT`, several separated by commas.
     pub brokers: String,
     /// The topic.
     pub topic: String,
     /// Properties of librdkafka for every client: security, mostly. Those that the log's guarantees rest on are
-    /// refused.
+    /// refused. `NAME_file` names a file with the value of NAME, such as `sasl.password_file`; it is read for each client, and
+    /// must belong to its owner alone.
     pub properties: BTreeMap<String, String>,
 }
 
@@ -119,7 +120,8 @@ impl KafkaConfig {
 
     /// The properties of a client.
     pub(super) fn client(&self, role: Role) -> Result<ClientConfig, Error> {
-        self.refuse_fixed()?;
+        let properties = self.resolved()?;
+        self.refuse_fixed(&properties)?;
         let (defaults, fixed): (&[_], &[_]) = match role {
             Role::Producer => (&DEFAULTS_PRODUCER, &FIXED_PRODUCER),
             Role::Reader => (&DEFAULTS_READER, &FIXED_READER),
@@ -133,7 +135,7 @@ impl KafkaConfig {
         for (name, value) in DEFAULTS.iter().chain(defaults) {
             client.set(*name, *value);
         }
-        client.extend(self.properties.clone());
+        client.extend(properties);
         for (name, value) in FIXED.iter().chain(fixed) {
             client.set(*name, *value);
         }
@@ -151,18 +153,18 @@ impl KafkaConfig {
         Ok(client)
     }
 
-    fn refuse_fixed(&self) -> Result<(), Error> {
+    fn refuse_fixed(&self, properties: &BTreeMap<String, String>) -> Result<(), Error> {
         let fixed = FIXED.iter().chain(&FIXED_PRODUCER).chain(&FIXED_READER).map(|(name, _)| *name);
         let mut fixed = fixed.chain(REFUSED);
         for name in DELIVERY_TIMEOUT {
-            let Some(value) = self.properties.get(name) else { continue };
+            let Some(value) = properties.get(name) else { continue };
             if !value.parse().is_ok_and(|millis| DELIVERY_TIMEOUT_MS.contains(&millis)) {
                 let (min, max) = (DELIVERY_TIMEOUT_MS.start(), DELIVERY_TIMEOUT_MS.end());
                 let what = format!("the client property {name} is {value}, not within {min} to {max}");
                 return Err(Error::new(Kind::Invalid, &self.topic, what));
             }
         }
-        match fixed.find(|name| self.properties.contains_key(*name)) {
+        match fixed.find(|name| properties.contains_key(*name)) {
             Some(name) => {
                 let what =
                     format!("the client property {name} is not for configuring: the log's guarantees rest on it");

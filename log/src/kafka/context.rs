@@ -7,7 +7,10 @@ use rdkafka::{
     consumer::ConsumerContext,
     error::{KafkaError, RDKafkaErrorCode},
 };
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use super::identity::Identity;
 use crate::{Error, Kind};
@@ -17,6 +20,34 @@ use crate::{Error, Kind};
 pub(super) struct Context {
     /// Of the topic that a log was opened on; none of a client that only administers.
     pub(super) identity: Option<Identity>,
+    pub(super) refusals: Refusals,
+}
+
+/// Why the cluster did not let a client in, or the client did not trust the cluster, as librdkafka said last. Its errors of a
+/// request say only that there is no connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals(Arc<Mutex<Option<String>>>);
+
+impl Refusals {
+    /// The same error, with what is known of its cause.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            Some(reason) => error.because(reason),
+            None => error,
+        }
+    }
+
+    fn note(&self, error: &KafkaError, reason: &str) {
+        let is_refusal = match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::SSL | RDKafkaErrorCode::Authentication) => true,
+            // It guesses that TLS is on the one side only.
+            Some(RDKafkaErrorCode::BrokerTransportFailure) => reason.contains("security.protocol"),
+            _ => false,
+        };
+        if is_refusal {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
+        }
+    }
 }
 
 impl ClientContext for Context {
@@ -25,7 +56,7 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        note(&error, reason);
+        note(&self.refusals, &error, reason);
     }
 }
 
@@ -44,7 +75,8 @@ pub(super) fn log(identity: Option<&Identity>, level: RDKafkaLogLevel, facility:
 }
 
 /// A client tells of every lost connection; it goes on by itself.
-pub(super) fn note(error: &KafkaError, reason: &str) {
+pub(super) fn note(refusals: &Refusals, error: &KafkaError, reason: &str) {
+    refusals.note(error, reason);
     if error.rdkafka_error_code() != Some(RDKafkaErrorCode::PartitionEOF) {
         tracing::warn!(target: "librdkafka", %error, "{reason}");
     }

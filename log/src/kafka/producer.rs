@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::{
     KafkaConfig,
     config::Role,
-    context::{self, Topic},
+    context::{self, Refusals, Topic},
     identity::Identity,
 };
 use crate::{BATCH_BYTES_MAX, BATCH_ENTRIES_MAX, Entry, Error, Kind, Offset, PartitionId};
@@ -67,7 +67,8 @@ impl Producer {
 
     pub(super) fn topic(&self, wait: Duration) -> Result<Topic, Error> {
         let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
-        context::topic(client.client(), &self.topic, wait)
+        let found = context::topic(client.client(), &self.topic, wait);
+        found.map_err(|error| client.client().context().refusals.explain(error))
     }
 
     /// Enqueues a batch that was checked and is not empty.
@@ -155,7 +156,7 @@ impl Producer {
 
 fn client(config: &KafkaConfig, identity: &Identity, under_way: &Arc<UnderWay>) -> Result<Client, Error> {
     let (topic, identity) = (config.topic.clone(), identity.clone());
-    let deliveries = Deliveries { topic, identity, under_way: Arc::clone(under_way) };
+    let deliveries = Deliveries { topic, identity, refusals: Refusals::default(), under_way: Arc::clone(under_way) };
     let client = config.client(Role::Producer)?.create_with_context(deliveries);
     client.map_err(|error| context::unmade(&config.topic, error))
 }
@@ -292,6 +293,7 @@ fn is_open(error: &Error) -> bool {
 struct Deliveries {
     topic: String,
     identity: Identity,
+    refusals: Refusals,
     under_way: Arc<UnderWay>,
 }
 
@@ -332,7 +334,7 @@ impl ClientContext for Deliveries {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        context::note(&error, reason);
+        context::note(&self.refusals, &error, reason);
     }
 }
 

@@ -346,7 +346,7 @@ impl Drop for KafkaReader {
 }
 
 fn consumer(config: &KafkaConfig, identity: &Identity) -> Result<BaseConsumer<Context>, Error> {
-    let context = Context { identity: Some(identity.clone()) };
+    let context = Context { identity: Some(identity.clone()), ..Context::default() };
     let consumer = config.client(Role::Reader)?.create_with_context(context);
     consumer.map_err(|error| context::unmade(&config.topic, error))
 }

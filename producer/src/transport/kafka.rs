@@ -65,6 +65,21 @@ pub(crate) fn entry(record: &JournalRecord, framing: Framing, trace: Option<&str
     Ok(Entry { key: record.body.run_id.as_str().into(), value, headers })
 }
 
+/// Names a file of librdkafka's properties.
+const PROPERTIES: &str = "RUNLOG_KAFKA_PROPERTIES";
+
+/// How the topic is reached: as the configuration says, otherwise as the environment does. Blocking.
+fn settings(brokers: &str, topic: String, config: &Config) -> Result<KafkaConfig, Error> {
+    let mut kafka = KafkaConfig::new(brokers, topic);
+    let file = std::env::var_os(PROPERTIES).filter(|file| !file.is_empty());
+    match (&config.kafka, file) {
+        (Some(properties), _) => kafka.properties.clone_from(&properties.0),
+        (None, Some(file)) => kafka.read_properties(file.as_ref()).map_err(|error| log_failed(&error).error)?,
+        (None, None) => {}
+    }
+    Ok(kafka)
+}
+
 #[allow(clippy::disallowed_methods, reason = "the Kafka client blocks, and has threads of its own")]
 async fn opened(kafka: KafkaConfig, partitions: u32) -> Result<Arc<dyn Log>, Error> {
     let opened = tokio::task::spawn_blocking(move || KafkaLog::connect_with_partitions(kafka, partitions));
@@ -82,7 +97,7 @@ impl Kafka {
         let (schemas, schema_ids) = (journal.schemas, journal.schema_ids);
         let log = match &config.log {
             Some(log) => log.clone(),
-            None => opened(KafkaConfig::new(brokers, journal.topic), journal.partitions).await?,
+            None => opened(settings(brokers, journal.topic, config)?, journal.partitions).await?,
         };
         Ok(Self { log, partitions: journal.partitions, schemas, schema_ids, http, deadline: config.deadline })
     }

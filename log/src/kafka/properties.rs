@@ -1,0 +1,141 @@
+//! Properties of librdkafka in files: a file of them, and files of a secret each.
+
+use super::KafkaConfig;
+use crate::{Error, Kind};
+use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
+
+/// The longest file, bytes.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// `NAME_file` stands for the property NAME, whose value is in the file that it names.
+const FILE: &str = "_file";
+
+impl KafkaConfig {
+    /// Adds the properties of a file: `name=value` a line, as for other clients of librdkafka; empty lines and those that
+    /// begin with `#` are ignored. They replace what is set already. Blocking.
+    ///
+    /// Errors: `Kind::Invalid` where the file cannot be read or a line is malformed, and where it has a password and others
+    /// than its owner may use it.
+    pub fn read_properties(&mut self, path: &Path) -> Result<(), Error> {
+        let (text, private) = self.read(path)?;
+        let named = path.display();
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            // The line is not repeated: it may hold a password.
+            let Some((name, value)) = line.split_once('=').map(|(name, value)| (name.trim(), value.trim())) else {
+                return Err(self.refused(format!("line {number} of {named} is not NAME=VALUE")));
+            };
+            if is_secret(name) && !private {
+                return Err(self.refused(exposed(path, name)));
+            }
+            self.properties.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The properties, with each secret that is in a file read from there. Blocking.
+    ///
+    /// Errors: `Kind::Invalid` that names the file and not what is in it.
+    pub(super) fn resolved(&self) -> Result<BTreeMap<String, String>, Error> {
+        let mut resolved = BTreeMap::new();
+        for (name, value) in &self.properties {
+            let Some(property) = name.strip_suffix(FILE) else {
+                resolved.insert(name.clone(), value.clone());
+                continue;
+            };
+            if self.properties.contains_key(property) {
+                return Err(self.refused(format!("the client properties {property} and {name} exclude each other")));
+            }
+            let path = Path::new(value);
+            let (text, private) = self.read(path)?;
+            if !private {
+                return Err(self.refused(exposed(path, property)));
+            }
+            resolved.insert(property.to_owned(), text.trim_end_matches(['\r', '\n']).to_owned());
+        }
+        Ok(resolved)
+    }
+
+    /// A file's text, and whether it is its owner's alone.
+    fn read(&self, path: &Path) -> Result<(String, bool), Error> {
+        let failed = |error: std::io::Error| {
+            self.refused(format!("cannot read the file of client properties {}", path.display())).because(error)
+        };
+        let file = fs::File::open(path).map_err(failed)?;
+        let private = is_private(&file.metadata().map_err(failed)?);
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
+        Ok((text, private))
+    }
+
+    fn refused(&self, what: String) -> Error {
+        Error::new(Kind::Invalid, &self.topic, what)
+    }
+}
+
+fn exposed(path: &Path, property: &str) -> String {
+    format!("other users may use {}, which has {property}; take that away with chmod 600", path.display())
+}
+
+#[cfg(unix)]
+fn is_private(metadata: &fs::Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o077 == 0
+}
+
+#[cfg(not(unix))]
+fn is_private(_: &fs::Metadata) -> bool {
+    true
+}
+
+fn is_secret(name: &str) -> bool {
+    let holds_one = name.contains("password") || name.contains("secret") || name == "ssl.key.pem";
+    holds_one && !name.ends_with(FILE)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn file(text: &str, mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    fn read(text: &str, mode: u32) -> Result<BTreeMap<String, String>, Error> {
+        let mut config = KafkaConfig::new("b:1", "t").with("sasl.username", "before");
+        config.read_properties(file(text, mode).path())?;
+        config.resolved()
+    }
+
+    #[test]
+    fn a_file_has_a_property_a_line_and_its_passwords_are_for_its_owner_alone() {
+        let text = "# of the cluster\n\nsecurity.protocol = SASL_SSL\nsasl.username=me\nsasl.password=a=b hunter2\n";
+        let found = read(text, 0o600).unwrap();
+        assert_eq!(found["security.protocol"], "SASL_SSL");
+        assert_eq!((found["sasl.username"].as_str(), found["sasl.password"].as_str()), ("me", "a=b hunter2"));
+        for (text, mode, why) in [(text, 0o640, "chmod 600"), ("a=b\nhunter2", 0o600, "line 2")] {
+            let told = read(text, mode).unwrap_err().to_string();
+            assert!(told.contains(why) && !told.contains("hunter2"), "{told}");
+        }
+        assert!(read("ssl.ca.location=/ca.pem", 0o644).is_ok(), "it has no secret");
+    }
+
+    #[test]
+    fn a_secret_may_be_in_a_file_of_its_own() {
+        let secret = file("hunter2\n", 0o600);
+        let named = |name: &str| format!("{name}={}", secret.path().display());
+        let found = read(&named("sasl.password_file"), 0o644).expect("it names the secret's file only");
+        assert_eq!(found["sasl.password"], "hunter2");
+        let both = read(&format!("sasl.password=x\n{}", named("sasl.password_file")), 0o600).unwrap_err();
+        assert!(both.to_string().contains("exclude"), "{both}");
+        fs::set_permissions(secret.path(), fs::Permissions::from_mode(0o604)).unwrap();
+        let told = read(&named("sasl.password_file"), 0o600).unwrap_err().to_string();
+        assert!(told.contains("chmod 600") && !told.contains("hunter2"), "{told}");
+    }
+}

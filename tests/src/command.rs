@@ -19,7 +19,7 @@ const RUN_WAIT: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(2);
 
 /// What the environment of whoever runs the tests must not decide.
-const ENVIRONMENT: [&str; 10] = [
+const ENVIRONMENT: [&str; 13] = [
     "RUNLOG_SERVER",
     "RUNLOG_BROKERS",
     "RUNLOG_DATA",
@@ -29,6 +29,9 @@ const ENVIRONMENT: [&str; 10] = [
     "RUNLOG_CONTENT",
     "RUNLOG_CONSISTENCY",
     "RUNLOG_DEADLINE",
+    "RUNLOG_CA",
+    "RUNLOG_CLIENT_CERT",
+    "RUNLOG_CLIENT_KEY",
     "RUST_LOG",
 ];
 

@@ -6,6 +6,7 @@ pub mod agent_process;
 pub mod agreement;
 pub mod audit;
 pub mod backend;
+pub mod certificates;
 pub mod checkpoints;
 pub mod claims;
 pub mod cluster;

@@ -114,7 +114,7 @@ fn first_line(stdout: ChildStdout) -> mpsc::Receiver<String> {
 pub struct Server {
     child: Child,
     complaints: PathBuf,
-    /// Where it listens: `http://HOST:PORT`.
+    /// Where it listens: `http://HOST:PORT`, or `https://…` with TLS.
     pub url: String,
     /// The journal's partition count.
     pub partitions: u32,
@@ -144,6 +144,21 @@ impl Server {
         self.signal("TERM")?;
         let code = command::ended(&mut self.child, END_WAIT)?;
         Ok((code, begun.elapsed()))
+    }
+
+    /// SIGHUP: it reads its certificates and tokens again.
+    pub fn hang_up(&self) -> anyhow::Result<()> {
+        self.signal("HUP")
+    }
+
+    /// Waits until it has complained of this.
+    pub fn await_complaint(&self, text: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !self.stderr().contains(text) {
+            ensure!(begun.elapsed() < END_WAIT, "no {text:?} in {}", self.stderr());
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// SIGSTOP: it neither answers nor closes connections.

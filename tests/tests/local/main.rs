@@ -41,6 +41,7 @@ mod slow_clients;
 mod slow_first_read;
 mod tail_all;
 mod takeover;
+mod tls;
 mod torn_writes;
 mod two_servers;
 mod unreadable_records;

@@ -23,7 +23,7 @@ use testcontainers::{
 };
 use uuid::Uuid;
 
-use crate::{programs::output, tcp_proxy::TcpProxy};
+use crate::{certificates::Pair, programs::output, tcp_proxy::TcpProxy};
 
 /// The image that the repository builds; `RUNLOG_KAFKA_IMAGE` names another one of the same environment contract.
 const IMAGE: &str = "runlog/kafka:4.3.0";
@@ -35,6 +35,9 @@ pub(crate) fn image() -> String {
 
 /// `HOST:PORT` of the broker that all tests of a run share.
 pub const SHARED_BROKER: &str = "RUNLOG_TEST_BROKER";
+
+/// How clients of [`Broker::secured`] say who they are.
+pub const MECHANISM: &str = "SCRAM-SHA-512";
 
 /// How long a broker may take to start.
 const START_WAIT: Duration = Duration::from_secs(120);
@@ -59,24 +62,53 @@ struct Container {
 impl Broker {
     /// Starts a broker of the caller's own, to be stopped and killed at will.
     pub fn start() -> anyhow::Result<Self> {
-        Self::start_behind(None)
+        Self::start_with(None, &[])
     }
 
     /// Starts one that all clients reach by a proxy, which leads there when this returns.
     pub fn behind(proxy: &TcpProxy) -> anyhow::Result<Self> {
-        let broker = Self::start_behind(Some(proxy.port))?;
+        let broker = Self::start_with(Some(proxy.port), &[])?;
         proxy.connect_to(broker.port);
         Ok(broker)
     }
 
-    fn start_behind(proxy: Option<u16>) -> anyhow::Result<Self> {
+    /// Starts one that lets clients in by SASL_SSL alone, by a certificate for 127.0.0.1 and by passwords that
+    /// [`Broker::set_password`] sets.
+    pub fn secured(pair: &Pair) -> anyhow::Result<Self> {
+        let line = |pem: &str| pem.replace('\n', "\\n");
+        let map = "EXTERNAL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        let login = "org.apache.kafka.common.security.scram.ScramLoginModule required;".to_owned();
+        Self::start_with(
+            None,
+            &[
+                ("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", map),
+                ("KAFKA_SASL_ENABLED_MECHANISMS", MECHANISM.to_owned()),
+                ("KAFKA_LISTENER_NAME_EXTERNAL_SCRAM___SHA___512_SASL_JAAS_CONFIG", login),
+                ("KAFKA_SSL_KEYSTORE_TYPE", "PEM".to_owned()),
+                ("KAFKA_SSL_KEYSTORE_KEY", line(&pair.key)),
+                ("KAFKA_SSL_KEYSTORE_CERTIFICATE_CHAIN", line(&pair.cert)),
+            ],
+        )
+    }
+
+    /// Sets the password of a user of [`Broker::secured`].
+    pub fn set_password(&self, user: &str, password: &str) -> anyhow::Result<()> {
+        let config = format!("{MECHANISM}=[iterations=4096,password={password}]");
+        let java = ["exec", self.container()?, "java", "-XX:TieredStopAtLevel=1", "-cp", "/opt/kafka/libs/*"];
+        let alter = ["kafka.admin.ConfigCommand", "--bootstrap-server", "localhost:19092", "--alter"];
+        let of = ["--add-config", &config, "--entity-type", "users", "--entity-name", user];
+        docker(&[&java[..], &alter, &of].concat())
+    }
+
+    /// Starts one, with variables over those of [`environment`].
+    fn start_with(proxy: Option<u16>, more: &[(&'static str, String)]) -> anyhow::Result<Self> {
         // The broker tells its clients where it is, so the port must be known first; another process may take it in
         // between.
         let mut failure = None;
         for _ in 0..3 {
             let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
             let advertised = proxy.unwrap_or(port);
-            match create(port, advertised) {
+            match create(port, advertised, more) {
                 Ok(id) => {
                     let container = Some(Container { _watcher: watch(&format!("docker rm -f -v {id}"))?, id });
                     return Ok(Self { port, advertised, container });
@@ -205,7 +237,7 @@ impl Drop for Container {
     }
 }
 
-fn create(port: u16, advertised: u16) -> anyhow::Result<String> {
+fn create(port: u16, advertised: u16, more: &[(&'static str, String)]) -> anyhow::Result<String> {
     let image = image();
     let (name, tag) = image.rsplit_once(':').unwrap_or((&image, "latest"));
     let started = WaitFor::message_on_stdout("Kafka Server started");
@@ -218,7 +250,7 @@ fn create(port: u16, advertised: u16) -> anyhow::Result<String> {
             binding.host_ip = Some("127.0.0.1".into());
         }
     });
-    for (name, value) in environment(advertised) {
+    for (name, value) in environment(advertised).into_iter().chain(more.iter().cloned()) {
         request = request.with_env_var(name, value);
     }
     // On a thread of its own, so that a test may start a broker from within a runtime.

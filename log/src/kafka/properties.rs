@@ -95,7 +95,7 @@ fn is_secret(name: &str) -> bool {
     holds_one && !name.ends_with(FILE)
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;

@@ -178,6 +178,6 @@ mod tests {
         assert!(second.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
         drop(crowd);
         all.end();
-        assert!(second.ended.await.is_err());
+        assert!((&mut second.ended).await.is_err());
     }
 }

@@ -18,6 +18,7 @@ mod producer_kill;
 mod projector_kill;
 mod python_decodes;
 mod recreated_topic;
+mod secured_broker;
 mod tail_all;
 mod three_brokers;
 mod unreadable_records;

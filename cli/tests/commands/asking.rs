@@ -234,7 +234,7 @@ fn what_does_not_exist_and_what_is_mistyped_end_with_2_and_say_so() {
         &["show"],
         &["runs", "--deadline", "10"],
         &["runs", "--consistency", "x"],
-        &["runs", "--server", "https://h"],
+        &["runs", "--server", "ftp://h"],
         &["dead-letter", "show", "7"],
         &["show", "r", "--as-of", "soon"],
         &["recover", "r", "--as-of", "2026-11-22T12:00:00Z"],

@@ -98,7 +98,7 @@ impl Settings {
                 args.tls_key.or(file.tls_key),
                 args.tls_client_ca.or(file.tls_client_ca),
             )?,
-            admin_listen: args.admin_listen.or(file.admin_listen),
+            admin_listen: args.admin_listen.or(file.admin_listen).filter(|address| !address.is_empty()),
             listen: args.listen.or(file.listen).unwrap_or_else(|| listen::DEFAULT.to_owned()),
             allowed_hosts: if args.allow_hosts.is_empty() { file.allow_hosts } else { args.allow_hosts },
             accepted: listen::Accepted {

@@ -25,11 +25,12 @@
 //!     appender  checkpoint  outbox    number and send, build on the last checkpoint, results still to be recorded
 //!     claim  read_back  replay        who writes, what was applied, which recorded call answers a call
 //!   transport                       http, kafka, local
-//!   config  redact  metrics  security  http_sender  error
+//!   config  redact  metrics  security  client_cert  http_sender  error
 //! ```
 
 #![deny(missing_docs)]
 
+mod client_cert;
 mod config;
 mod connection;
 mod error;

@@ -1,8 +1,9 @@
 //! What protects the connection to a server: its certificate, this client's own, and the token.
 
 use crate::{
+    client_cert::{ClientCert, certificates},
     error::{Action, Error},
-    token::{Token, read_private},
+    token::Token,
 };
 use reqwest::{
     ClientBuilder, Url,
@@ -10,23 +11,11 @@ use reqwest::{
     redirect,
 };
 use runlog_schemas::answer::ErrorKind;
-use rustls::{
-    AlertDescription, CertificateError, ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-};
-use std::{
-    error, io,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, crypto::ring};
+use std::{error, io, net::IpAddr, path::PathBuf, sync::Arc};
 
-/// The longest file of a private key, bytes.
-const KEY_BYTES_MAX: u64 = 1 << 20;
-
-/// The certificates of `https://` connections, in PEM files that are read when a client connects. Default: the system's
-/// authorities, and no client certificate.
+/// The certificates of `https://` connections, in PEM files. Default: the system's authorities, and no client certificate.
+/// Authorities are read when a client connects, its own certificate for each connection, so that it can be renewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Authorities to trust in place of the system's.
@@ -53,11 +42,8 @@ impl Tls {
         let config = match (&self.client_cert, &self.client_key) {
             (None, None) => Ok(builder.with_no_client_auth()),
             (Some(cert), key) => {
-                let key = key.as_ref().unwrap_or(cert);
-                builder.with_client_auth_cert(certificates(cert)?, private_key(key)?).map_err(|error| {
-                    let (cert, key) = (cert.display(), key.display());
-                    usage(format!("client certificate {cert} and key {key} cannot be used together: {error}"))
-                })
+                let own = ClientCert::open(cert, key.as_ref().unwrap_or(cert))?;
+                Ok(builder.with_client_cert_resolver(Arc::new(own)))
             }
             (None, Some(key)) => {
                 Err(usage(format!("the client key {} has no certificate: name its file too", key.display())))
@@ -148,22 +134,6 @@ fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.');
     let by_address = host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
     by_address || host.eq_ignore_ascii_case("localhost") || host.to_ascii_lowercase().ends_with(".localhost")
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let named = path.display();
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match found {
-        Ok(found) if found.is_empty() => Err(usage(format!("{named} has no certificate in PEM"))),
-        Ok(found) => Ok(found),
-        Err(error) => Err(usage(format!("cannot read the certificates of {named}: {error}"))),
-    }
-}
-
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    let pem = read_private(path, "private key", KEY_BYTES_MAX)?;
-    PrivateKeyDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| usage(format!("{} has no private key in PEM: {error}", path.display())))
 }
 
 fn usage(message: String) -> Error {

@@ -156,6 +156,28 @@ async fn a_server_that_asks_for_certificates_answers_only_those_of_its_authority
     runlog.open("r").await.unwrap().turn("user", "x").await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_renews_its_certificate_is_let_in_after_the_authority_changes() {
+    let site = Site::start(long, true, None).await;
+    let (cert, key) = site.authority.sign(&["agent"], LONG).unwrap().write(site.dir.path(), "agent").unwrap();
+    let tls = ClientTls { client_cert: Some(cert), client_key: Some(key), ..site.trusting() };
+    // Each request is a connection of its own.
+    let http = runlog_producer::Security { tls, ..Default::default() }.client(&site.url()).unwrap();
+    let http = http.pool_max_idle_per_host(0).build().unwrap();
+    let ask = || http.get(format!("{}/v1/journal", site.url())).send();
+    assert_eq!(ask().await.unwrap().status(), 200);
+    let next = Authority::new(site.dir.path(), "next").unwrap();
+    let trusted = std::fs::read_to_string(&site.authority.ca).unwrap();
+    replace(&site.dir.path().join("ca.pem"), &std::fs::read_to_string(&next.ca).unwrap()).unwrap();
+    site.tls.reload();
+    assert!(ask().await.is_err(), "the old authority is gone");
+    next.sign(&["agent"], LONG).unwrap().write(site.dir.path(), "agent").unwrap();
+    assert_eq!(ask().await.unwrap().status(), 200);
+    // What cannot be used is not used.
+    replace(&site.dir.path().join("agent.pem"), &trusted).unwrap();
+    assert_eq!(ask().await.unwrap().status(), 200);
+}
+
 /// Appends turns, each over a connection of its own, until told to end; the texts that were acknowledged.
 async fn append(site: &Site, run: &str, end: &AtomicBool, tls: &ClientTls) -> Vec<String> {
     let mut acknowledged = Vec::new();

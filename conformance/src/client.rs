@@ -102,18 +102,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of the server at `http://HOST:PORT`, with or without a path, which has answered once. For TLS and tokens see
-    /// [`Client::connect_by`].
+    /// A client of the server at `http://HOST:PORT` or `https://HOST:PORT`, with or without a path, which has answered once.
+    /// `http` has the certificates and the token that the server asks for.
     ///
-    /// Errors: a URL that is none, and a server that does not answer within 10 s.
-    pub fn connect(server: &str) -> Result<Self, Error> {
-        Self::connect_by(server, reqwest::Client::builder())
-    }
-
-    /// The same by an HTTP client of the caller's, which has certificates and a token, at `http://` or `https://`.
-    ///
-    /// Errors: those of [`Client::connect`], and `Client` if it cannot be built.
-    pub fn connect_by(server: &str, http: reqwest::ClientBuilder) -> Result<Self, Error> {
+    /// Errors: a URL that is none, an HTTP client that cannot be built, and a server that does not answer within 10 s.
+    pub fn connect(server: &str, http: reqwest::ClientBuilder) -> Result<Self, Error> {
         let invalid = |why: String| Error::Url { url: server.to_owned(), why };
         let url = reqwest::Url::parse(server).map_err(|error| invalid(error.to_string()))?;
         if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || url.fragment().is_some() {

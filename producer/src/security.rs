@@ -11,7 +11,10 @@ use reqwest::{
     redirect,
 };
 use runlog_schemas::answer::ErrorKind;
-use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, crypto::ring};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ConfigBuilder, RootCertStore, client::WantsClientCert,
+    crypto::ring,
+};
 use std::{error, io, net::IpAddr, path::PathBuf, sync::Arc};
 
 /// The certificates of `https://` connections, in PEM files. Default: the system's authorities, and no client certificate.
@@ -35,10 +38,7 @@ impl Tls {
 
     /// Errors: `Usage` for a file that cannot be used.
     fn config(&self) -> Result<ClientConfig, Error> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| usage(format!("TLS cannot be used: {error}")))?;
-        let builder = builder.with_root_certificates(self.authorities()?);
+        let builder = config(self.authorities()?)?;
         let config = match (&self.client_cert, &self.client_key) {
             (None, None) => Ok(builder.with_no_client_auth()),
             (Some(cert), key) => {
@@ -73,6 +73,14 @@ impl Tls {
         }
         Ok(roots)
     }
+}
+
+/// The begin of a configuration: TLS 1.2 and 1.3 by ring, and these authorities.
+fn config(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| usage(format!("TLS cannot be used: {error}")))?;
+    Ok(builder.with_root_certificates(roots))
 }
 
 /// What a client sends to a server, and what it asks of it.
@@ -114,7 +122,9 @@ impl Security {
         // A redirect could lead to http://, and a proxy of the environment would be asked for this machine's own address too.
         let builder =
             ClientBuilder::new().no_proxy().redirect(redirect::Policy::none()).default_headers(self.headers()?);
-        Ok(if encrypted { builder.tls_backend_preconfigured(self.tls.config()?) } else { builder })
+        // Without TLS too: a client that is told of none looks for the process's provider of cryptography, and panics without one.
+        let tls = if encrypted { self.tls.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
+        Ok(builder.tls_backend_preconfigured(tls))
     }
 
     fn headers(&self) -> Result<HeaderMap, Error> {

@@ -24,8 +24,10 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long one of its answers may take.
 const DEADLINE: &str = "deadline_ms=2000";
-/// Records that a lagging index misses: more than one fetch brings.
+/// Records that a lagging index misses, and random ids in each. They are more than a batch and a fetch hold (1 MB each): a fetch
+/// that is under way when the server is stopped brings some of them at most.
 const MISSED: usize = 3000;
+const MISSED_IDS: usize = 64;
 
 /// A fault that breaks Kafka's promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -194,7 +196,8 @@ impl Victim<'_> {
     /// The index stands still while records that it lacks are appended and deleted.
     fn truncated_ahead(&mut self) -> anyhow::Result<()> {
         self.server.stop()?;
-        let missed: Vec<Entry> = (0..MISSED).map(|at| entry(&self.agent.turn(&format!("missed {at}")))).collect();
+        let text = || (0..MISSED_IDS).map(|_| Uuid::new_v4().simple().to_string()).collect::<String>();
+        let missed: Vec<Entry> = (0..MISSED).map(|_| entry(&self.agent.turn(&text()))).collect();
         let end = self.append(&missed)?;
         topics::truncate(&self.config, end)?;
         self.server.go_on()?;

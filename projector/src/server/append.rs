@@ -3,27 +3,32 @@
 use crate::index::{
     Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, RecordContext, RunRecord},
-    query::{self, TopicPartition},
+    query,
     store::{self, Rows, runs::RunRow},
 };
 use runlog_log::Entry;
 use runlog_schemas::{
-    answer::{Appended, Claim, CurrentWriter, Disposition, ErrorKind, Outcome, Position, ReadBack},
+    answer::{Claim, Disposition, ErrorKind, Outcome},
     codec,
     draft::{self, Draft},
     headers,
-    id::{Offset, OrEmpty, PartitionId, RecordId, RunId, WriterId},
-    judge::{Head, Reason, lifecycle::LifecycleStatus},
-    payload::{EffectResolution, Payload, RunClaim},
-    record::{JournalRecord, RecordKind},
+    id::{RecordId, RunId, WriterId},
+    judge::Head,
+    payload::{Payload, RunClaim},
+    record::JournalRecord,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 pub(super) mod attribution;
 mod batch;
+mod decisions;
 mod of_partition;
+mod outcomes;
 mod renumber;
+
+pub(super) use decisions::Seen;
+use decisions::{no_revision, says_what_was_seen};
 
 /// How much longer than its deadline an append is waited for, so that what it says itself comes first.
 const ANSWER_SLACK: Duration = Duration::from_millis(500);
@@ -38,15 +43,6 @@ pub struct Origin {
     pub traceparent: Option<String>,
     /// Whoever asked, as authenticated. It is written to decisions and to whatever else names a person.
     pub principal: Option<String>,
-}
-
-/// What the author of a decision saw of the effect.
-#[derive(Clone, Debug, Default)]
-pub struct Seen {
-    /// Its revision; a pending effect is not decided without one.
-    pub revision: Option<u64>,
-    /// The evidence that is adopted, or decided against.
-    pub evidence: Option<RecordId>,
 }
 
 impl Projector {
@@ -256,103 +252,6 @@ impl Projector {
         Ok(stowed)
     }
 
-    /// The outcome of the record at a place that is applied.
-    pub fn outcome(
-        &self,
-        run_id: RunId<&str>,
-        partition: PartitionId,
-        place: (Offset, u32),
-        record_id: Option<RecordId<&str>>,
-    ) -> Result<Outcome, Error> {
-        let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!(
-                    "no record {} of run {run_id} is at partition {partition}, offset {}",
-                    OrEmpty::from(record_id),
-                    place.0
-                ),
-            )
-            .at(&self.position(partition, place.0, place.1))
-            .about_record(record_id)
-        })
-    }
-
-    /// What became of the record at `position`, and who writes the run: from one view, as fresh as `consistency` asks and
-    /// at least as fresh as the position.
-    ///
-    /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
-    pub async fn read_back(
-        &self,
-        run_id: RunId<&str>,
-        position: &Position,
-        record_id: Option<RecordId<&str>>,
-        consistency: Consistency,
-        deadline: Duration,
-    ) -> Result<ReadBack, Error> {
-        let (partition, begun) = (position.partition, Instant::now());
-        self.wait(partition, Consistency::AtLeast(partition, position.offset), deadline).await?;
-        let left = deadline.saturating_sub(begun.elapsed());
-        self.wait(self.partition_of(run_id), consistency, left).await?;
-        let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?
-            .ok_or_else(|| self.no_record_at(run_id, position, record_id))
-    }
-
-    /// The error where a position has no such record of a run.
-    pub(super) fn no_record_at(
-        &self,
-        run_id: RunId<&str>,
-        position: &Position,
-        record_id: Option<RecordId<&str>>,
-    ) -> Error {
-        let place = format!("partition {}, offset {}", position.partition, position.offset);
-        let message = format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str());
-        let error = Error::new(ErrorKind::NotFound, message);
-        error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
-    }
-
-    /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
-    /// where no record of the id was applied, or refused for its content.
-    pub async fn landed(
-        &self,
-        run_id: RunId<&str>,
-        record_id: RecordId<&str>,
-        consistency: Consistency,
-        deadline: Duration,
-    ) -> Result<Option<ReadBack>, Error> {
-        let partition = self.partition_of(run_id);
-        self.wait(partition, consistency, deadline).await?;
-        let store = self.store(partition);
-        let at = TopicPartition { topic: self.log().topic(), partition };
-        query::outcome::by_id(&store.view(), at, run_id, record_id)
-    }
-
-    /// Outcomes with the number of each record that was applied, and who may write to the run now.
-    pub(super) fn answers(
-        &self,
-        run_id: RunId<&str>,
-        outcomes: Vec<Outcome>,
-        planned: bool,
-    ) -> Result<Vec<Appended>, Error> {
-        let store = self.store(self.partition_of(run_id));
-        let view = store.view();
-        let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
-        let writer = CurrentWriter { writer_id: row.head.writer_id, epoch: row.head.epoch };
-        let answer = |mut outcome: Outcome| {
-            // What is only planned has no place yet.
-            if outcome.journal_seq.is_none() && outcome.reason.is_none() && !planned {
-                let at = (outcome.position.offset, outcome.position.index);
-                outcome.journal_seq = query::outcome::number(&view, run_id, at)?;
-            }
-            Ok(Appended::new(outcome, Some(writer.clone())))
-        };
-        outcomes.into_iter().map(answer).collect()
-    }
-
     /// Numbers drafts, each with its index in the request, and judges them against the run as it is, each behind the one
     /// before it.
     fn plan<'d>(
@@ -493,80 +392,6 @@ impl Projector {
         })
     }
 
-    /// Records a decision on a pending effect, made at what was `seen` of it.
-    ///
-    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, or changed since; `Invalid`
-    /// where it is pending and no revision was seen.
-    pub async fn resolve(
-        self: &Arc<Self>,
-        run_id: RunId<&str>,
-        resolution: EffectResolution,
-        seen: Seen,
-        principal: Option<String>,
-        deadline: Duration,
-    ) -> Result<Outcome, Error> {
-        let partition = self.ready_to_resolve(run_id, &resolution, deadline).await?;
-        let id = resolution.request_record_id.clone();
-        let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
-            return Err(no_effect(run_id, id.borrow()));
-        };
-        let not_pending = || {
-            let message = format!(
-                "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
-                 and evidence that it happened is named"
-            );
-            Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
-        };
-        if seen.revision.is_none() {
-            let pending = status == LifecycleStatus::Pending;
-            let message = || no_revision(run_id, Some(id.borrow()));
-            let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
-            return Err(if pending { blind() } else { not_pending() });
-        }
-        let record_id = RecordId::new((self.shared.config.ids)())?;
-        let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
-        let revision = seen.revision;
-        (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
-        let outcome = self.append_made(run_id, record, principal, deadline).await?;
-        if outcome.outcome == Disposition::Refused {
-            if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
-                return Err(not_pending());
-            }
-            let revision = revision.unwrap_or_default();
-            let message =
-                format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew");
-            return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
-        }
-        Ok(outcome)
-    }
-
-    /// How [`Self::resolve`] fails for a run without records.
-    pub(super) async fn resolve_of_absent(
-        &self,
-        run_id: RunId<&str>,
-        resolution: &EffectResolution,
-        deadline: Duration,
-    ) -> Error {
-        let ready = self.ready_to_resolve(run_id, resolution, deadline).await;
-        ready.err().unwrap_or_else(|| no_effect(run_id, resolution.request_record_id.borrow()))
-    }
-
-    /// Checks what does not depend on the run, and waits until the run is at `latest`.
-    async fn ready_to_resolve(
-        &self,
-        run_id: RunId<&str>,
-        resolution: &EffectResolution,
-        deadline: Duration,
-    ) -> Result<PartitionId, Error> {
-        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
-            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
-            return Err(Error::new(ErrorKind::Usage, message));
-        }
-        let partition = self.partition_of(run_id);
-        self.wait(partition, Consistency::Latest, deadline).await?;
-        Ok(partition)
-    }
-
     async fn append_own(
         self: &Arc<Self>,
         run_id: RunId<&str>,
@@ -604,25 +429,6 @@ struct Planned {
     outcome: Outcome,
     /// Whether the log has to have it.
     wanted: bool,
-}
-
-/// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch
-/// of the writer whose own decision it is. Other records do not need to.
-fn says_what_was_seen(record: &JournalRecord) -> bool {
-    let facts = &record.body.facts;
-    record.body.record_kind != RecordKind::EffectResolution || facts.revision.is_some() || facts.epoch.is_some()
-}
-
-fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {
-    Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")).about_record(id)
-}
-
-fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
-    format!(
-        "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \
-         the `revision` that it has there",
-        OrEmpty::from(effect)
-    )
 }
 
 /// Whether a draft needs nothing of the run as it is: no number, and no knowledge of whether it was appended before.

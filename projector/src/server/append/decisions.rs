@@ -1,0 +1,115 @@
+//! Decisions on pending effects.
+
+use crate::index::{Consistency, Error, Projector, query};
+use runlog_schemas::{
+    answer::{Disposition, ErrorKind, Outcome},
+    id::{OrEmpty, PartitionId, RecordId, RunId},
+    judge::{Reason, lifecycle::LifecycleStatus},
+    payload::{EffectResolution, Payload},
+    record::{JournalRecord, RecordKind},
+};
+use std::{sync::Arc, time::Duration};
+
+/// What the author of a decision saw of the effect.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Its revision; a pending effect is not decided without one.
+    pub revision: Option<u64>,
+    /// The evidence that is adopted, or decided against.
+    pub evidence: Option<RecordId>,
+}
+
+impl Projector {
+    /// Records a decision on a pending effect, made at what was `seen` of it.
+    ///
+    /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, or changed since; `Invalid`
+    /// where it is pending and no revision was seen.
+    pub async fn resolve(
+        self: &Arc<Self>,
+        run_id: RunId<&str>,
+        resolution: EffectResolution,
+        seen: Seen,
+        principal: Option<String>,
+        deadline: Duration,
+    ) -> Result<Outcome, Error> {
+        let partition = self.ready_to_resolve(run_id, &resolution, deadline).await?;
+        let id = resolution.request_record_id.clone();
+        let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
+            return Err(no_effect(run_id, id.borrow()));
+        };
+        let not_pending = || {
+            let message = format!(
+                "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
+                 and evidence that it happened is named"
+            );
+            Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
+        };
+        if seen.revision.is_none() {
+            let pending = status == LifecycleStatus::Pending;
+            let message = || no_revision(run_id, Some(id.borrow()));
+            let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
+            return Err(if pending { blind() } else { not_pending() });
+        }
+        let record_id = RecordId::new((self.shared.config.ids)())?;
+        let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
+        let revision = seen.revision;
+        (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
+        let outcome = self.append_made(run_id, record, principal, deadline).await?;
+        if outcome.outcome == Disposition::Refused {
+            if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
+                return Err(not_pending());
+            }
+            let revision = revision.unwrap_or_default();
+            let message =
+                format!("effect {id} of run {run_id} changed after revision {revision}; read it again and decide anew");
+            return Err(Error::new(ErrorKind::Conflict, message).about_record(id.borrow()));
+        }
+        Ok(outcome)
+    }
+
+    /// How [`Self::resolve`] fails for a run without records.
+    pub(in crate::server) async fn resolve_of_absent(
+        &self,
+        run_id: RunId<&str>,
+        resolution: &EffectResolution,
+        deadline: Duration,
+    ) -> Error {
+        let ready = self.ready_to_resolve(run_id, resolution, deadline).await;
+        ready.err().unwrap_or_else(|| no_effect(run_id, resolution.request_record_id.borrow()))
+    }
+
+    /// Checks what does not depend on the run, and waits until the run is at `latest`.
+    async fn ready_to_resolve(
+        &self,
+        run_id: RunId<&str>,
+        resolution: &EffectResolution,
+        deadline: Duration,
+    ) -> Result<PartitionId, Error> {
+        if !matches!(resolution.decision.as_str(), "done" | "adopt" | "not_done" | "give_up") {
+            let message = format!("{:?} is not one of done, adopt, not_done, give_up", resolution.decision);
+            return Err(Error::new(ErrorKind::Usage, message));
+        }
+        let partition = self.partition_of(run_id);
+        self.wait(partition, Consistency::Latest, deadline).await?;
+        Ok(partition)
+    }
+}
+
+/// Whether a decision says what it was made at, so that the journal refuses it once that changed: a revision, or the epoch
+/// of the writer whose own decision it is. Other records do not need to.
+pub(super) fn says_what_was_seen(record: &JournalRecord) -> bool {
+    let facts = &record.body.facts;
+    record.body.record_kind != RecordKind::EffectResolution || facts.revision.is_some() || facts.epoch.is_some()
+}
+
+fn no_effect(run_id: RunId<&str>, id: RecordId<&str>) -> Error {
+    Error::new(ErrorKind::NotFound, format!("run {run_id} has no effect {id}")).about_record(id)
+}
+
+pub(super) fn no_revision(run_id: RunId<&str>, effect: Option<RecordId<&str>>) -> String {
+    format!(
+        "a decision needs the revision of its effect: read effect {} of run {run_id} (GET /v1/runs/{{run}}/recovery), and send \
+         the `revision` that it has there",
+        OrEmpty::from(effect)
+    )
+}

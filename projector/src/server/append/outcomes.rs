@@ -1,0 +1,112 @@
+//! What became of appended records, as the index knows it.
+
+use crate::index::{
+    Consistency, Error, Projector,
+    query::{self, TopicPartition},
+    store::{self, Rows, runs::RunRow},
+};
+use runlog_schemas::{
+    answer::{Appended, CurrentWriter, ErrorKind, Outcome, Position, ReadBack},
+    id::{Offset, OrEmpty, PartitionId, RecordId, RunId},
+};
+use std::time::Duration;
+use tokio::time::Instant;
+
+impl Projector {
+    /// The outcome of the record at a place that is applied.
+    pub fn outcome(
+        &self,
+        run_id: RunId<&str>,
+        partition: PartitionId,
+        place: (Offset, u32),
+        record_id: Option<RecordId<&str>>,
+    ) -> Result<Outcome, Error> {
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        query::outcome::one(&store.view(), at, run_id, place, record_id)?.ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!(
+                    "no record {} of run {run_id} is at partition {partition}, offset {}",
+                    OrEmpty::from(record_id),
+                    place.0
+                ),
+            )
+            .at(&self.position(partition, place.0, place.1))
+            .about_record(record_id)
+        })
+    }
+
+    /// What became of the record at `position`, and who writes the run: from one view, as fresh as `consistency` asks and
+    /// at least as fresh as the position.
+    ///
+    /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
+    pub async fn read_back(
+        &self,
+        run_id: RunId<&str>,
+        position: &Position,
+        record_id: Option<RecordId<&str>>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<ReadBack, Error> {
+        let (partition, begun) = (position.partition, Instant::now());
+        self.wait(partition, Consistency::AtLeast(partition, position.offset), deadline).await?;
+        let left = deadline.saturating_sub(begun.elapsed());
+        self.wait(self.partition_of(run_id), consistency, left).await?;
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        query::outcome::read_back(&store.view(), at, run_id, (position.offset, position.index), record_id)?
+            .ok_or_else(|| self.no_record_at(run_id, position, record_id))
+    }
+
+    /// The error where a position has no such record of a run.
+    pub(in crate::server) fn no_record_at(
+        &self,
+        run_id: RunId<&str>,
+        position: &Position,
+        record_id: Option<RecordId<&str>>,
+    ) -> Error {
+        let place = format!("partition {}, offset {}", position.partition, position.offset);
+        let message = format!("no record {:?} of run {run_id} is at {place}", OrEmpty::from(record_id).as_str());
+        let error = Error::new(ErrorKind::NotFound, message);
+        error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
+    }
+
+    /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
+    /// where no record of the id was applied, or refused for its content.
+    pub async fn landed(
+        &self,
+        run_id: RunId<&str>,
+        record_id: RecordId<&str>,
+        consistency: Consistency,
+        deadline: Duration,
+    ) -> Result<Option<ReadBack>, Error> {
+        let partition = self.partition_of(run_id);
+        self.wait(partition, consistency, deadline).await?;
+        let store = self.store(partition);
+        let at = TopicPartition { topic: self.log().topic(), partition };
+        query::outcome::by_id(&store.view(), at, run_id, record_id)
+    }
+
+    /// Outcomes with the number of each record that was applied, and who may write to the run now.
+    pub(in crate::server) fn answers(
+        &self,
+        run_id: RunId<&str>,
+        outcomes: Vec<Outcome>,
+        planned: bool,
+    ) -> Result<Vec<Appended>, Error> {
+        let store = self.store(self.partition_of(run_id));
+        let view = store.view();
+        let row: RunRow = view.get(&store::runs::key(run_id))?.unwrap_or_default();
+        let writer = CurrentWriter { writer_id: row.head.writer_id, epoch: row.head.epoch };
+        let answer = |mut outcome: Outcome| {
+            // What is only planned has no place yet.
+            if outcome.journal_seq.is_none() && outcome.reason.is_none() && !planned {
+                let at = (outcome.position.offset, outcome.position.index);
+                outcome.journal_seq = query::outcome::number(&view, run_id, at)?;
+            }
+            Ok(Appended::new(outcome, Some(writer.clone())))
+        };
+        outcomes.into_iter().map(answer).collect()
+    }
+}

@@ -51,6 +51,7 @@ mod connections;
 mod events;
 mod facts;
 mod fleet;
+mod followed;
 mod handshake;
 mod health;
 mod horizons;
@@ -199,7 +200,7 @@ impl App {
         Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
     }
 
-    /// All routes, for whoever the options let in.
+    /// All routes, with the checks that the options ask for.
     fn router(self) -> Router {
         let add = |router: Router<Self>, route: Route| router.route(route.path, route.guarded());
         let router = routes().into_iter().fold(Router::new(), add);

@@ -64,21 +64,18 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
         stream.set_write_timeout(Some(READ_WAIT));
         let stream = Box::pin(stream);
         let (http, router, watcher) = (http.clone(), router.clone(), connections.watcher());
-        match &tls {
-            None => drop(tokio::spawn(async move {
-                answer(stream, &http, router, watcher).await;
-                drop(room);
-            })),
-            Some(tls) => {
-                let (tls, handshake, failures) = (Arc::clone(tls), handshakes.begin(), failures.clone());
-                tokio::spawn(async move {
+        let encrypted = tls.clone().map(|tls| (handshakes.begin(), tls, failures.clone()));
+        tokio::spawn(async move {
+            match encrypted {
+                None => answer(stream, &http, router, watcher).await,
+                Some((handshake, tls, failures)) => {
                     if let Some(stream) = handshake.accept(stream, &tls, &failures).await {
                         answer(stream, &http, router, watcher).await;
                     }
-                    drop(room);
-                });
+                }
             }
-        }
+            drop(room);
+        });
     }
     drop(listener);
     handshakes.end();

@@ -1,4 +1,4 @@
-//! A server from its start to its end: the listener for all requests, and another one for whoever watches it.
+//! A server from its start to its end: the listener for all requests, and another one for monitoring.
 
 use super::{
     App,
@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 /// Connections for requests at the same time.
 const CONNECTIONS_MAX: usize = 4096;
-/// Connections of whoever watches the server.
+/// Connections for health and metrics at the same time.
 const ADMIN_CONNECTIONS_MAX: usize = 64;
 
 /// How a server lets requests in. Default: as on a machine that nobody else uses.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tracing::Level;
 
-/// What is asked every few seconds by whoever watches the server.
+/// What monitoring asks for every few seconds.
 pub(super) const PROBES: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Where records are appended.

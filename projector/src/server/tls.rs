@@ -6,6 +6,7 @@
 //!
 //! Connections that exist keep what they were made with. Files that cannot be used change nothing.
 
+use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
 use rustls::{
     RootCertStore, ServerConfig,
@@ -19,14 +20,10 @@ use std::{
     io::{self, Read as _},
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// How often the files are read.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// The largest file, bytes.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// What the server speaks inside TLS.
@@ -98,20 +95,10 @@ pub enum Error {
     },
 }
 
-/// What was read last.
-#[derive(Debug, Default)]
-struct State {
-    /// Of the files' content.
-    sha256: [u8; 32],
-    /// Why the files are not used as they are now.
-    failure: Option<String>,
-}
-
 /// TLS for a server's connections: 1.2 and 1.3.
 pub struct Tls {
     files: Files,
-    config: watch::Sender<Arc<ServerConfig>>,
-    state: Mutex<State>,
+    config: Followed<ServerConfig>,
 }
 
 impl fmt::Debug for Tls {
@@ -126,59 +113,35 @@ impl Tls {
     /// Errors: whatever makes them unusable.
     pub fn open(files: Files) -> Result<Arc<Self>, Error> {
         let content = Content::read(&files)?;
-        let config = watch::Sender::new(Arc::new(content.config(&files)?));
-        let state = Mutex::new(State { sha256: content.sha256(), failure: None });
-        Ok(Arc::new(Self { files, config, state }))
+        let config = Followed::new(content.sha256(), content.config(&files)?);
+        Ok(Arc::new(Self { files, config }))
     }
 
     /// Reads the files again; where they cannot be used, the certificates stay as they were, and the log says so. Blocking.
     pub fn reload(&self) {
-        let read = Content::read(&self.files);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = match read {
-            Ok(content) if content.sha256() == state.sha256 => {
-                // As long as the files are those that are used, there is nothing to complain of.
-                state.failure = None;
-                return;
-            }
-            Ok(content) => content.config(&self.files).map(|config| (content.sha256(), config)),
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok((sha256, config)) => {
-                tracing::info!(cert = %self.files.cert.display(), "the certificates were read again");
-                *state = State { sha256, failure: None };
-                self.config.send_replace(Arc::new(config));
-            }
-            Err(error) => {
-                let why = runlog_schemas::answer::with_causes(&error);
-                if state.failure.as_ref() != Some(&why) {
-                    tracing::error!("the certificates stay as they were, since their files cannot be used: {why}");
-                    state.failure = Some(why);
-                }
+        let read = Content::read(&self.files).map(|content| (content.sha256(), content));
+        match self.config.take(read, |content, _| content.config(&self.files)) {
+            Read::Same | Read::Restored => {}
+            Read::Replaced => tracing::info!(cert = %self.files.cert.display(), "the certificates were read again"),
+            Read::Unusable(why) => {
+                tracing::error!("the certificates stay as they were, since their files cannot be used: {why}");
             }
         }
     }
 
     /// Why the files are not used as they are now; none if they are.
     pub(super) fn failure(&self) -> Option<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+        self.config.failure()
     }
 
     /// Reads the files every 2 s, until it is dropped.
     pub(super) async fn follow(self: Arc<Self>, executor: Executor) {
-        loop {
-            tokio::time::sleep(RELOAD_EVERY).await;
-            let again = Arc::clone(&self);
-            if executor.run(move || again.reload()).await.is_err() {
-                return;
-            }
-        }
+        followed::follow(executor, move || self.reload()).await;
     }
 
     /// Makes the next handshake.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.config.borrow()))
+        TlsAcceptor::from(self.config.now())
     }
 }
 

@@ -5,19 +5,20 @@ use super::{
     room::Room,
     token_file::{self, Scope, TokenFile},
 };
-use crate::index::{Clock, executor::Executor, query::visible::Visible};
+use crate::{
+    index::{Clock, executor::Executor, query::visible::Visible},
+    server::followed::{self, Followed, Read},
+};
+use sha2::{Digest as _, Sha256};
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
+    sync::Arc,
 };
 use subtle::ConstantTimeEq as _;
 use tokio::sync::watch;
 
-/// How often the file is read.
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// The longest token that is looked up, bytes.
 const TOKEN_BYTES_MAX: usize = 256;
 
@@ -50,16 +51,7 @@ type Table = HashMap<[u8; 32], Arc<Grant>>;
 pub struct Authentication {
     path: PathBuf,
     clock: Clock,
-    table: watch::Sender<Arc<Table>>,
-    state: Mutex<State>,
-}
-
-/// What was read last.
-#[derive(Debug, Default)]
-struct State {
-    text: String,
-    /// Why the file is not used as it is now.
-    failure: Option<String>,
+    table: Followed<Table>,
 }
 
 /// Hashes are no secrets, and nobody needs them.
@@ -76,8 +68,7 @@ impl Authentication {
     pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
         let text = TokenFile::text(path)?;
         let table = table(&TokenFile::parse(&text, path)?, &Table::new())?;
-        let state = Mutex::new(State { text, ..State::default() });
-        Ok(Arc::new(Self { path: path.to_owned(), clock, table: watch::Sender::new(Arc::new(table)), state }))
+        Ok(Arc::new(Self { path: path.to_owned(), clock, table: Followed::new(digest(&text), table) }))
     }
 
     /// Whoever holds a token; none where it is unknown or expired.
@@ -86,7 +77,7 @@ impl Authentication {
             return None;
         }
         let sha256 = token_file::hash(token);
-        let grant = self.table.borrow().get(&sha256).cloned()?;
+        let grant = self.table.now().get(&sha256).cloned()?;
         let is_same = bool::from(grant.sha256.ct_eq(&sha256)) && !self.is_expired(&grant);
         is_same.then(|| Caller::Known(grant, Arc::clone(self)))
     }
@@ -97,56 +88,43 @@ impl Authentication {
 
     /// Whether a token is still there, allows the same and has not expired.
     pub(super) fn is_current(&self, grant: &Grant) -> bool {
-        !self.is_expired(grant) && self.table.borrow().get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
+        !self.is_expired(grant) && self.table.now().get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
     }
 
     /// Told when the table changes.
     pub(super) fn changes(&self) -> watch::Receiver<Arc<Table>> {
-        self.table.subscribe()
+        self.table.changes()
     }
 
     /// Reads the file again; where it cannot be used, the tokens stay as they were, and it says so. Blocking.
     pub fn reload(&self) {
-        let read = TokenFile::text(&self.path);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = match read {
-            Ok(text) if text == state.text && state.failure.is_none() => return,
-            Ok(text) => TokenFile::parse(&text, &self.path)
-                .and_then(|file| table(&file, &self.table.borrow()))
-                .map(|table| (text, table)),
-            Err(error) => Err(error),
-        };
-        match read {
-            Ok((text, table)) => {
-                tracing::info!(tokens = table.len(), file = %self.path.display(), "the tokens were read again");
-                *state = State { text, failure: None };
-                self.table.send_replace(Arc::new(table));
+        let read = TokenFile::text(&self.path).map(|text| (digest(&text), text));
+        let make = |text: String, before: &Table| table(&TokenFile::parse(&text, &self.path)?, before);
+        match self.table.take(read, make) {
+            Read::Same => {}
+            Read::Restored | Read::Replaced => {
+                let tokens = self.table.now().len();
+                tracing::info!(tokens, file = %self.path.display(), "the tokens were read again");
             }
-            Err(error) => {
-                let why = runlog_schemas::answer::with_causes(&error);
-                if state.failure.as_ref() != Some(&why) {
-                    tracing::error!("the token file cannot be used, so the tokens stay as they were: {why}");
-                    state.failure = Some(why);
-                }
+            Read::Unusable(why) => {
+                tracing::error!("the token file cannot be used, so the tokens stay as they were: {why}");
             }
         }
     }
 
     /// Why the file is not used as it is now; none if it is.
     pub(in crate::server) fn failure(&self) -> Option<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).failure.clone()
+        self.table.failure()
     }
 
     /// Reads the file every 2 s, until it is dropped.
     pub(in crate::server) async fn follow(self: Arc<Self>, executor: Executor) {
-        loop {
-            tokio::time::sleep(RELOAD_EVERY).await;
-            let again = Arc::clone(&self);
-            if executor.run(move || again.reload()).await.is_err() {
-                return;
-            }
-        }
+        followed::follow(executor, move || self.reload()).await;
     }
+}
+
+fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
 }
 
 /// The tokens of a file. A principal of `before` keeps its room, with what is in progress.

@@ -34,8 +34,7 @@ pub(crate) struct Client {
 impl Client {
     /// Does not connect yet.
     pub(crate) fn new(server: &str, security: &Security) -> Result<Self, Error> {
-        let http = security.client(server).map_err(|error| Error::new(error.kind(), error.to_string()))?;
-        let http = http.connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
+        let http = security.client(server)?.connect_timeout(CONNECT_WAIT).tcp_keepalive(KEEPALIVE).build();
         let http =
             http.map_err(|error| Error::new(ErrorKind::Internal, "cannot create the HTTP client").because(error))?;
         Ok(Self { http, base: server.trim_end_matches('/').to_owned() })

@@ -140,6 +140,11 @@ struct Content {
     options: BTreeMap<String, String>,
 }
 
+/// A file that a flag or a variable names. An empty value, as of a variable that is set to nothing, names none.
+pub(crate) fn named(given: Option<&Path>) -> Option<&Path> {
+    given.filter(|given| !given.as_os_str().is_empty())
+}
+
 impl Config {
     /// Reads the file; without one, every setting has its default.
     pub(crate) fn read(file: Option<&Path>) -> Result<Self, Error> {
@@ -168,26 +173,25 @@ impl Config {
 
     /// The token for the server: flag or environment, then the file, each of which names a file; none if nothing does.
     fn token(&self, given: Option<&Path>) -> Result<Option<Token>, Error> {
-        let given = given.filter(|given| !given.as_os_str().is_empty());
-        let token = match given {
+        let token = match named(given) {
             Some(file) => Token::from_file(file).map(Some),
             None => match (Token::from_env(), &self.token_file) {
                 (Ok(None), Some(file)) => Token::from_file(file).map(Some),
                 (token, _) => token,
             },
         };
-        token.map_err(|error| Error::usage(error.to_string()))
+        Ok(token?)
     }
 
     /// What the connection to the server is protected with: flag or environment, then the file.
     pub(crate) fn security(&self, given: &Global) -> Result<Security, Error> {
-        let named = |given: &Option<PathBuf>, file: &Option<PathBuf>| {
-            given.as_ref().filter(|given| !given.as_os_str().is_empty()).or(file.as_ref()).cloned()
+        let either = |given: &Option<PathBuf>, file: &Option<PathBuf>| {
+            named(given.as_deref()).or(file.as_deref()).map(Path::to_owned)
         };
         let tls = Tls {
-            ca: named(&given.ca, &self.ca),
-            client_cert: named(&given.client_cert, &self.client_cert),
-            client_key: named(&given.client_key, &self.client_key),
+            ca: either(&given.ca, &self.ca),
+            client_cert: either(&given.client_cert, &self.client_cert),
+            client_key: either(&given.client_key, &self.client_key),
         };
         let token = self.token(given.token_file.as_deref())?;
         Ok(Security { token, tls, insecure_no_tls: given.insecure_no_tls || self.insecure_no_tls })
@@ -217,8 +221,7 @@ impl Config {
     /// Errors: `Invalid` for a file that cannot be used.
     pub(crate) fn kafka(&self, brokers: &str, topic: String, given: Option<&Path>) -> Result<KafkaConfig, Error> {
         let mut kafka = KafkaConfig { properties: self.kafka.clone(), ..KafkaConfig::new(brokers, topic) };
-        let given = given.filter(|given| !given.as_os_str().is_empty());
-        if let Some(file) = given.or(self.kafka_properties.as_deref()) {
+        if let Some(file) = named(given).or(self.kafka_properties.as_deref()) {
             kafka.read_properties(file)?;
         }
         Ok(kafka)

@@ -119,6 +119,12 @@ impl From<runlog_log::Error> for Error {
     }
 }
 
+impl From<runlog_producer::Error> for Error {
+    fn from(source: runlog_producer::Error) -> Self {
+        Self::new(source.kind(), source.to_string())
+    }
+}
+
 impl From<runlog_producer::content::Error> for Error {
     fn from(source: runlog_producer::content::Error) -> Self {
         Self::new(source.error_kind(), "content store failed").because(source)

@@ -43,8 +43,7 @@ pub(super) fn run(
         return Err(Error::usage(message));
     }
     // Whatever it answers; where nobody does, there is nothing to report on.
-    let http = security.client(server).map_err(|error| Error::new(error.kind(), error.to_string()))?;
-    let client = Client::connect(server, http)?;
+    let client = Client::connect(server, security.client(server)?)?;
     let plan = Plan {
         only: args.rule.clone(),
         prefix: prefix(args, &client)?,

@@ -1,6 +1,11 @@
 //! `serve`: the projector and its HTTP interface, in this process.
 
-use crate::{Error, args, config::Config, exit::Answer, limits, listen, output, registry};
+use crate::{
+    Error, args,
+    config::{self, Config},
+    exit::Answer,
+    limits, listen, output, registry,
+};
 use runlog_log::kafka::KafkaConfig;
 use runlog_producer::content;
 use runlog_projector::{
@@ -15,7 +20,11 @@ use runlog_projector::{
     },
 };
 use runlog_schemas::{answer::ErrorKind, id::PartitionId};
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
@@ -115,11 +124,11 @@ impl Settings {
     }
 }
 
-/// The files of a certificate. An empty value, as of a variable that is not set, is none.
+/// The files of a certificate.
 ///
 /// Errors: `Usage` where only some of them are named.
 fn files(cert: Option<PathBuf>, key: Option<PathBuf>, client_ca: Option<PathBuf>) -> Result<Option<Files>, Error> {
-    let named = |file: Option<PathBuf>| file.filter(|file| !file.as_os_str().is_empty());
+    let named = |file: Option<PathBuf>| config::named(file.as_deref()).map(Path::to_owned);
     match (named(cert), named(key), named(client_ca)) {
         (Some(cert), Some(key), client_ca) => Ok(Some(Files { cert, key, client_ca })),
         (None, None, None) => Ok(None),

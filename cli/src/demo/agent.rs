@@ -163,9 +163,3 @@ fn request(trip: &Trip, call: &Call) -> Request {
         _ => Request::Book { item: text("flight"), date, customer: trip.passenger.clone(), key: call.key.clone() },
     }
 }
-
-impl From<runlog_producer::Error> for Error {
-    fn from(source: runlog_producer::Error) -> Self {
-        Self::new(source.kind(), source.to_string())
-    }
-}

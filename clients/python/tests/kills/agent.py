@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from pathlib import Path
 from typing import Any
 
 import runlog
 
 from . import desk
+from .lines import append_line
 from .trips import Call, Trip
 
 DONE, RECONCILE, BROKEN, UNAVAILABLE = 0, 3, 4, 5
@@ -50,18 +49,10 @@ async def _act(run: runlog.Run, port: int, trip: Trip, call: Call, answers: Path
     try:
         answer = await run.call(call.tool, call.arguments, effect, key=call.key)
         heard = {"result": answer.result}
-        _note(answers, {"run": run.id, "call": answer.call_id, "result": answer.result})
+        append_line(answers, {"run": run.id, "call": answer.call_id, "result": answer.result})
     except runlog.Failed as failed:
         heard = {"error": {"kind": failed.kind, "message": failed.message}}
     return {"role": "tool", "tool": call.tool, "arguments": call.arguments, "heard": heard}
-
-
-def _note(answers: Path, line: dict[str, Any]) -> None:
-    file = os.open(answers, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        os.write(file, json.dumps(line).encode() + b"\n")
-    finally:
-        os.close(file)
 
 
 def main(url: str, port: int, trip: Trip, answers: Path) -> int:

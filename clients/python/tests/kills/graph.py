@@ -29,6 +29,7 @@ from runlog import Fenced
 from runlog.langgraph import RunlogSaver
 
 from .fleet import STEP, STUCK_AFTER, Server
+from .lines import append_line
 
 LEGS = ("LHR", "OSL", "LIS")
 LIFE_MAX = 0.35
@@ -61,7 +62,7 @@ def tools(ledger: Path):
     """The node that runs the tools of the last message, all at once."""
 
     async def effect(call: runlog.Call, name: str, to: str) -> str:
-        note(ledger, {"key": call.idempotency_key, "attempt": call.attempt})
+        append_line(ledger, {"key": call.idempotency_key, "attempt": call.attempt})
         # A receiver takes its time, in which its caller can die.
         await asyncio.sleep(RECEIVER_ANSWERS_AFTER)
         return f"{name} {to}: done"
@@ -92,15 +93,6 @@ def compiled(saver: Any, ledger: Path) -> Any:
     graph.add_edge("approve", "tools")
     graph.add_edge("tools", "model")
     return graph.compile(checkpointer=saver)
-
-
-def note(ledger: Path, line: dict[str, Any]) -> None:
-    """Adds a line in one write."""
-    file = os.open(ledger, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        os.write(file, json.dumps(line).encode() + b"\n")
-    finally:
-        os.close(file)
 
 
 async def work(url: str, thread: str, ledger: Path) -> None:

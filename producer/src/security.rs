@@ -90,7 +90,7 @@ pub struct Security {
     pub token: Option<Token>,
     /// For `https://` servers.
     pub tls: Tls,
-    /// Send the token over `http://` to another machine too, where whoever is on the way can read it. Default false.
+    /// Send the token over `http://` to another machine too, where others on the network can read it. Default false.
     pub insecure_no_tls: bool,
 }
 
@@ -115,14 +115,15 @@ impl Security {
         let encrypted = url.scheme() == "https";
         if self.token.is_some() && !encrypted && !self.insecure_no_tls && !url.host_str().is_some_and(is_loopback) {
             return Err(usage(format!(
-                "the token is not sent to {server}, since whoever is on the way could read it: use https://, or accept that \
+                "the token is not sent to {server}, since others on the network could read it: use https://, or accept that \
                  with --insecure-no-tls (Config::insecure_no_tls)"
             )));
         }
         // A redirect could lead to http://, and a proxy of the environment would be asked for this machine's own address too.
         let builder =
             ClientBuilder::new().no_proxy().redirect(redirect::Policy::none()).default_headers(self.headers()?);
-        // Without TLS too: a client that is told of none looks for the process's provider of cryptography, and panics without one.
+        // For `http://` too: without a configuration reqwest takes the process's default provider of cryptography, and panics
+        // where there is none.
         let tls = if encrypted { self.tls.config()? } else { config(RootCertStore::empty())?.with_no_client_auth() };
         Ok(builder.tls_backend_preconfigured(tls))
     }
@@ -151,20 +152,30 @@ fn usage(message: String) -> Error {
 }
 
 /// What is wrong with a TLS connection, and what to do; none where an error has another cause.
-pub fn tls_failure(error: &(dyn error::Error + 'static)) -> Option<String> {
-    let mut next = Some(error);
+pub fn tls_failure(error: &reqwest::Error) -> Option<String> {
+    let is_encrypted = error.url().is_some_and(|url| url.scheme() == "https");
+    let mut was_closed = false;
+    let mut next: Option<&(dyn error::Error + 'static)> = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<rustls::Error>() {
             return Some(explained(found));
         }
+        was_closed |= error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
         // The source of such an error is that of the one inside.
         next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inside) => Some(inside),
             None => error.source(),
         };
     }
-    None
+    // In TLS 1.3 a client is through with the handshake before the server has seen its certificate. Where the refusal comes
+    // before the request is sent, hyper keeps it to itself.
+    (is_encrypted && was_closed).then(|| CLOSED.to_owned())
 }
+
+/// A connection that ended between the handshake and the request.
+const CLOSED: &str = "the server closed the connection before the request was sent: either it asks for a client certificate \
+                      (name its files with --client-cert and --client-key, or RUNLOG_CLIENT_CERT and RUNLOG_CLIENT_KEY), or \
+                      it does not accept this client's certificate, or it is shutting down";
 
 fn explained(error: &rustls::Error) -> String {
     use CertificateError as Certificate;

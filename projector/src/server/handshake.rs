@@ -22,9 +22,9 @@ use tokio_rustls::server::TlsStream;
 
 /// How long a handshake may take.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
-/// Handshakes at the same time. A further one ends the oldest: whoever means it has done with theirs in milliseconds.
+/// Handshakes at the same time. A further one ends the oldest, since an honest handshake takes milliseconds.
 const HANDSHAKES_MAX: usize = 1024;
-/// How long, and for how many bytes, a client is listened to that has been refused: closing earlier would take the answer back.
+/// How long, and for how many bytes, a client is listened to that has been refused.
 const LINGER_WAIT: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: u64 = 64 << 10;
 
@@ -104,7 +104,7 @@ impl Drop for Handshake {
 }
 
 impl Handshake {
-    /// Makes the connection. A client that does not speak TLS is told so, if it speaks HTTP.
+    /// Makes the connection. A client that speaks HTTP without TLS gets an error that names `https://`.
     pub(super) async fn accept(
         mut self,
         stream: Limited,
@@ -128,7 +128,7 @@ impl Handshake {
 }
 
 /// The connection; none where the client closed it without a word, as a probe does that only connects.
-async fn accept(stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>, (Failure, Option<io::Error>)> {
+async fn accept(mut stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>, (Failure, Option<io::Error>)> {
     let refused = |error| (Failure::Refused, Some(error));
     let mut first = [0];
     if stream.get_ref().peek(&mut first).await.map_err(refused)? == 0 {
@@ -136,15 +136,23 @@ async fn accept(stream: Limited, tls: &Tls) -> Result<Option<TlsStream<Limited>>
     }
     if first != [TLS_HANDSHAKE] {
         if first[0].is_ascii_uppercase() {
-            refuse_http(stream).await.ok();
+            refuse_http(&mut stream).await.ok();
+            linger(stream).await;
         }
         return Err((Failure::NotTls, None));
     }
-    tls.acceptor().accept(stream).await.map(Some).map_err(refused)
+    match tls.acceptor().accept(stream).into_fallible().await {
+        Ok(stream) => Ok(Some(stream)),
+        Err((error, stream)) => {
+            // In TLS 1.3 a client sends its request before it learns that its certificate is refused.
+            linger(stream).await;
+            Err(refused(error))
+        }
+    }
 }
 
 /// Tells a client that speaks HTTP what is wrong.
-async fn refuse_http(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
+async fn refuse_http(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     let message = "this server speaks TLS: ask it with https:// instead of http://";
     let body = serde_json::to_string(&Error::new(ErrorKind::Usage, message).problem())?;
     let length = body.len();
@@ -152,11 +160,15 @@ async fn refuse_http(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Res
         "HTTP/1.1 400 Bad Request\r\ncontent-type: application/problem+json\r\ncontent-length: {length}\r\n\
          connection: close\r\n\r\n{body}"
     );
-    stream.write_all(answer.as_bytes()).await?;
-    stream.shutdown().await?;
-    let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };
-    timeout(LINGER_WAIT, rest).await.ok();
-    Ok(())
+    stream.write_all(answer.as_bytes()).await
+}
+
+/// Ends a connection whose client is told why. What it still sends is read: closing before would take the reason back.
+async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    if stream.shutdown().await.is_ok() {
+        let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };
+        timeout(LINGER_WAIT, rest).await.ok();
+    }
 }
 
 #[cfg(test)]

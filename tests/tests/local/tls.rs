@@ -38,6 +38,7 @@ use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::watch,
     time::{Instant, timeout},
 };
 
@@ -178,8 +179,16 @@ async fn a_client_that_renews_its_certificate_is_let_in_after_the_authority_chan
     assert_eq!(ask().await.unwrap().status(), 200);
 }
 
-/// Appends turns, each over a connection of its own, until told to end; the texts that were acknowledged.
-async fn append(site: &Site, run: &str, end: &AtomicBool, tls: &ClientTls) -> Vec<String> {
+/// Appends after the last change: more than three clients have under way over the connections that they had before it.
+const APPENDS_AFTER: usize = 18;
+
+/// Appends turns, three over each connection, until told to end, and counts them; the texts that were acknowledged.
+async fn append(
+    site: &Site,
+    run: &str,
+    (end, count): (&AtomicBool, &watch::Sender<usize>),
+    tls: &ClientTls,
+) -> Vec<String> {
     let mut acknowledged = Vec::new();
     while !end.load(Ordering::Relaxed) {
         let runlog = site.connect(&site.url(), tls.clone()).await.unwrap();
@@ -188,6 +197,7 @@ async fn append(site: &Site, run: &str, end: &AtomicBool, tls: &ClientTls) -> Ve
             let text = id();
             handle.turn("user", text.as_str()).await.unwrap();
             acknowledged.push(text);
+            count.send_modify(|count| *count += 1);
         }
         handle.flush().await.unwrap();
     }
@@ -224,7 +234,7 @@ async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
     let stream = http.build().unwrap().get(format!("{}/v1/tail", site.url())).send().await.unwrap();
     let mut events = stream.bytes_stream();
     let runs = ["a", "b", "c"];
-    let end = AtomicBool::new(false);
+    let (end, count) = (AtomicBool::new(false), watch::Sender::new(0));
     let change = async {
         let file = |name: &str| -> PathBuf { site.dir.path().join(name) };
         let old = site.trusting();
@@ -241,10 +251,12 @@ async fn a_certificate_that_changes_under_load_loses_and_doubles_nothing() {
         replace(&file("server.key"), "nonsense").unwrap();
         site.tls.reload();
         assert_eq!(site.metric(unusable).await, 1);
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // Clients that connect now get the certificate of before.
+        let before = *count.borrow();
+        count.subscribe().wait_for(|now| *now >= before + APPENDS_AFTER).await.unwrap();
         end.store(true, Ordering::Relaxed);
     };
-    let load = join_all(runs.map(|run| append(&site, run, &end, &tls)));
+    let load = join_all(runs.map(|run| append(&site, run, (&end, &count), &tls)));
     let ((), acknowledged) = timeout(6 * WAIT, futures_util::future::join(change, load)).await.unwrap();
     let mut last = String::new();
     for (run, acknowledged) in runs.into_iter().zip(acknowledged) {

@@ -85,7 +85,7 @@ pub struct Config {
     pub token: Option<Token>,
     /// The certificates of an `https://` server. Default: those of the environment, see [`Tls::from_env`].
     pub tls: Option<Tls>,
-    /// Send the token over `http://` to another machine too, where whoever is on the way can read it. Default false: it is sent
+    /// Send the token over `http://` to another machine too, where others on the network can read it. Default false: it is sent
     /// over `https://` and to this machine only.
     pub insecure_no_tls: bool,
     /// librdkafka's properties for a [`Journal::Kafka`], such as `security.protocol`; `sasl.password_file` names a file of the

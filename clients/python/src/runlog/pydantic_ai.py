@@ -2,7 +2,7 @@
 
     async with rl.run(id):
         agent.run(…)  ─▶ model request ─▶ call `pydantic_ai.model`, keyed by agent run and number ─▶ the model
-                      ─▶ tool call     ─▶ call of the tool, told by the model's id for it         ─▶ the tool
+                      ─▶ tool call     ─▶ call of the tool, identified by the model's id          ─▶ the tool
 
 A process that goes on calls `agent.run` as the first one did. The journal answers the model requests and the tool calls
 that ended, so the same conversation comes back with the same ids of tool calls, and goes on where it was interrupted.
@@ -250,8 +250,8 @@ class _Backend(JournalCallableOperationBackend[Any]):
         return await self._call(run, tool, recorded, body, key, self._ends)
 
     async def _numbered(self, run: Run, kind: str, body: Body, ctx: RunContext[Any], last: str) -> object:
-        """A request is told by its number in its agent run, whichever model answers it. Were it told by its content, an
-        agent with a changed prompt would ask again, and run its tools again."""
+        """A request is identified by its number in its agent run, whichever model answers it. By its content, an agent
+        with a changed prompt would ask again, and run its tools again."""
         counts = _runs_of(run).of(ctx.run_id).counts
         number = counts[kind] + 1
         args: Json = {"agent": self._agent, "run": ctx.run_id, "request": number, "last_message_sha256": last}

@@ -6,9 +6,12 @@ use crate::index::{
     fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
-    store::{self, Rows, meta},
+    store::{
+        self, Rows,
+        meta::{self, Last},
+    },
 };
-use runlog_log::{Delivery, Kind, Log, Offset};
+use runlog_log::{Delivery, Kind, Log, Offset, PartitionId};
 use runlog_schemas::datum::Sha256;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -204,17 +207,69 @@ pub(super) fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, runlog_log::Error> {
     let progress: Option<meta::Progress> = fold.store.get(&meta::progress()).unwrap_or_default();
     let Some(last) = progress.and_then(|progress| progress.last) else { return Ok(None) };
-    let found = match log.reader(&[(fold.partition, last.offset)]).and_then(|mut reader| reader.poll(1, wait)) {
-        Ok(found) => found,
-        Err(error) if error.kind() == Kind::OutOfRange => Vec::new(),
-        Err(error) => return Err(error),
-    };
-    let same =
-        found.first().is_some_and(|record| record.offset == last.offset && Sha256::of(&record.value) == last.hash);
     let stop = || Stop {
         offset: fold.next,
         kind: StopKind::LogDiverged,
         error: format!("the log lost the record at offset {} that the index was built from", last.offset),
     };
-    Ok((!same).then(stop))
+    Ok((!has(log, fold.partition, &last, wait)?).then(stop))
+}
+
+/// Whether the log has a record that was applied, at its offset and with its bytes.
+///
+/// Errors: `Kind::Retry` where it was not delivered in time, which says nothing about it.
+fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {
+    let Some(behind) = last.offset.next() else { return Ok(false) };
+    // A log that ends before or at the record has no place behind it to read from. A read of the record itself would wait.
+    let read = log.reader(&[(partition, behind)]).and_then(|mut reader| {
+        reader.seek(partition, last.offset)?;
+        let found = reader.poll(1, wait)?.into_iter().next();
+        // An empty poll either passed offsets without a record, or timed out.
+        let is_read = found.is_some() || reader.position(partition).is_some_and(|next| next > last.offset);
+        Ok((found, is_read))
+    });
+    match read {
+        Ok((Some(record), _)) => Ok(record.offset == last.offset && Sha256::of(&record.value) == last.hash),
+        Ok((None, true)) => Ok(false),
+        Ok((None, false)) => {
+            let late = "timed out reading the record where the index ends";
+            Err(runlog_log::Error::new(Kind::Retry, log.topic(), late).at(partition).offset(last.offset))
+        }
+        Err(error) if error.kind() == Kind::OutOfRange => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_log::{Entry, memory::MemoryLog};
+
+    const ZERO: PartitionId = PartitionId::ZERO;
+
+    fn append(log: &MemoryLog, value: &str) {
+        let ack = log.append(ZERO, vec![Entry { value: value.into(), ..Entry::default() }]);
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(ack).unwrap();
+    }
+
+    fn last(offset: u32, value: &str) -> Last {
+        Last { offset: offset.into(), hash: Sha256::of(value.as_bytes()) }
+    }
+
+    #[test]
+    fn a_record_that_is_not_delivered_in_time_is_not_taken_for_lost() {
+        let log = MemoryLog::new(1);
+        append(&log, "first");
+        log.hold(ZERO);
+        append(&log, "last");
+        let late = has(&log, ZERO, &last(1, "last"), Duration::ZERO).unwrap_err();
+        assert_eq!(late.kind(), Kind::Retry, "{late}");
+        log.release(ZERO);
+        let found = |last: &Last| has(&log, ZERO, last, Duration::ZERO).unwrap();
+        assert!(found(&last(1, "last")));
+        assert!(!found(&last(1, "another")));
+        assert!(!found(&last(2, "behind the end")), "the log ends before it");
+        log.truncate_before(ZERO, 1.into());
+        assert!(!found(&last(0, "first")), "the log starts behind it");
+    }
 }

@@ -17,6 +17,8 @@ use std::{
 pub(super) struct Pool {
     inner: Arc<Inner>,
     threads: Vec<JoinHandle<()>>,
+    /// How many jobs can run at one time: a partition has one, and each takes a core.
+    at_once: usize,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,9 @@ struct State {
 impl Pool {
     pub(super) fn new(shared: Arc<Shared>, partitions: BTreeMap<PartitionId, Mutex<Partition>>) -> Self {
         let (state, work, ended) = (Mutex::default(), Condvar::new(), Condvar::new());
-        Self { inner: Arc::new(Inner { shared, partitions, state, work, ended }), threads: Vec::new() }
+        // Asks the system, which reads files for it: once.
+        let at_once = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len());
+        Self { inner: Arc::new(Inner { shared, partitions, state, work, ended }), threads: Vec::new(), at_once }
     }
 
     /// Every partition.
@@ -68,8 +72,7 @@ impl Pool {
 
     /// Sets how many jobs are stuck, each of which occupies a thread.
     pub(super) fn set_stuck(&mut self, stuck: usize) {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(self.inner.partitions.len());
-        self.inner.state().wanted = cores + stuck;
+        self.inner.state().wanted = self.at_once + stuck;
         self.start_threads();
     }
 

@@ -34,10 +34,11 @@ impl Projector {
     ) -> Result<Outcome, Error> {
         let partition = self.ready_to_resolve(run_id, &resolution, deadline).await?;
         let id = resolution.request_record_id.clone();
-        let Some(status) = query::effects::status(&*self.store(partition), run_id, id.borrow())? else {
+        let status = || query::effects::status(&*self.store(partition), run_id, id.borrow());
+        let Some(before) = status()? else {
             return Err(no_effect(run_id, id.borrow()));
         };
-        let not_pending = || {
+        let not_pending = |status| {
             let message = format!(
                 "effect {id} of run {run_id} is {status}; only a pending one is resolved, only one with evidence adopted, \
                  and evidence that it happened is named"
@@ -45,10 +46,10 @@ impl Projector {
             Error::new(ErrorKind::Conflict, message).about_record(id.borrow())
         };
         if seen.revision.is_none() {
-            let pending = status == LifecycleStatus::Pending;
+            let pending = before == LifecycleStatus::Pending;
             let message = || no_revision(run_id, Some(id.borrow()));
             let blind = || Error::new(ErrorKind::Invalid, message()).about_record(id.borrow());
-            return Err(if pending { blind() } else { not_pending() });
+            return Err(if pending { blind() } else { not_pending(before) });
         }
         let record_id = RecordId::new((self.shared.config.ids)())?;
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
@@ -57,7 +58,8 @@ impl Projector {
         let outcome = self.append_made(run_id, record, principal, deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
-                return Err(not_pending());
+                // It may have changed since: what refused the decision is applied by now.
+                return Err(not_pending(status()?.unwrap_or(before)));
             }
             let revision = revision.unwrap_or_default();
             let message =

@@ -36,9 +36,10 @@ impl Projector {
 
     /// Voids the record at `skip.offset` of `partition`, and waits until the partition is past it.
     pub async fn skip(&self, partition: PartitionId, skip: Skip, deadline: Duration) -> Result<Outcome, Error> {
+        let begun = Instant::now();
         self.can_skip(partition, skip.offset, deadline).await?;
         let appended = self.append_of_partition(partition, Payload::Skip(skip)).await?;
-        self.past(appended, deadline).await
+        self.past(appended, deadline.saturating_sub(begun.elapsed())).await
     }
 
     /// Takes content away from a partition, or from all of them, and waits until each is past its horizon. What was

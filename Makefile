@@ -85,8 +85,12 @@ power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as ro
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)
 
 .PHONY: bench
-bench: kafka-image build ## the figures
-	@scripts/bench.sh </dev/null
+bench: kafka-image build ## the figures, beside what people would use instead: a report in target/bench; QUICK=1 for a short one
+	@QUICK=$(QUICK) scripts/bench.sh run </dev/null
+
+.PHONY: bench-compare
+bench-compare: rocksdb ## which ratios of two reports differ beyond their spread: A=target/bench B=FOLDER
+	@scripts/bench.sh compare "$(A)" "$(B)" </dev/null
 
 .PHONY: checkpoints
 checkpoints: build ## what checkpoints after every turn cost; RUNLOG_BENCH_TURNS is the most turns (5000)

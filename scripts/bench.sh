@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the figures, raw librdkafka beside Runlog in the same run. Progress goes to standard error.
+# bench.sh run|compare ...   the benchmarks (tests/bench), in the release build that users run. Progress goes to standard error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUNLOG_BIN="${RUNLOG_BIN:-$PWD/bin/runlog}"
-exec cargo run --release --package runlog-tests --bin bench
+exec cargo run --release --quiet --package runlog-bench --bin bench -- "$@"

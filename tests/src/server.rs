@@ -121,6 +121,11 @@ pub struct Server {
 }
 
 impl Server {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Commands that ask this server.
     pub fn runlog(&self) -> Runlog {
         Runlog::at(&self.url)

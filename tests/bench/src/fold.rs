@@ -1,0 +1,245 @@
+//! The fold of one partition, from memory to disk, beside RocksDB alone: writing the very batches that the fold wrote, and
+//! taking in the same rows as sorted files. The limits of what any projection into RocksDB can reach.
+
+use anyhow::{Context, ensure};
+use runlog_log::Delivery;
+use runlog_projector::index::{
+    fold::{Fold, Step},
+    store::{self, Budget, Commit, Mode, Rows, Store, Visit, meta},
+};
+use runlog_schemas::{
+    codec::{self, NoRegistry},
+    id::{Offset, PartitionId},
+    payload::Genesis,
+    record::JournalRecord,
+};
+use std::{
+    ops::ControlFlow,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    Scale,
+    measure::{Cost, Stopwatch},
+    records::Journal,
+    report::{Figure, Goal, Row, Unit},
+};
+
+/// Records of a batch, as the live loop reads them at the most.
+const BATCH: usize = 4096;
+const MEMORY_BYTES: usize = 128 << 20;
+/// Bytes of a sorted file's key and value before the next one.
+const FILE_BYTES: u64 = 64 << 20;
+
+/// Rows of a commit, one after the other; a row without a value is deleted.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    /// Length of the key, and of the value.
+    rows: Vec<(usize, Option<usize>)>,
+}
+
+impl Batch {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
+        self.rows.push((key.len(), value.map(<[u8]>::len)));
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+        let mut rest = self.bytes.as_slice();
+        self.rows.iter().map(move |(key, value)| {
+            let (key, tail) = rest.split_at(*key);
+            let (bytes, tail) = tail.split_at(value.unwrap_or_default());
+            rest = tail;
+            (key, value.map(|_| bytes))
+        })
+    }
+}
+
+/// A store that keeps a copy of every batch.
+#[derive(Debug)]
+struct Recorded {
+    store: Store,
+    batches: Mutex<Vec<Batch>>,
+}
+
+impl Rows for Recorded {
+    fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, store::Error> {
+        self.store.row(key)
+    }
+
+    fn scan(
+        &self,
+        prefix: &[u8],
+        start: &[u8],
+        direction: rocksdb::Direction,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), store::Error> {
+        self.store.scan(prefix, start, direction, visit)
+    }
+}
+
+impl Commit for Recorded {
+    fn commit<'a>(&self, rows: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Result<(), store::Error> {
+        let mut batch = Batch::default();
+        rows.for_each(|(key, value)| batch.push(key, value));
+        self.store.commit(batch.rows())?;
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+        Ok(())
+    }
+}
+
+pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
+    let deliveries = deliveries(scale.records)?;
+    let batches = recorded(&deliveries)?;
+    let mut costs: [Vec<Cost>; 4] = Default::default();
+    for round in 0..scale.rounds {
+        let mut order = [0, 1, 2, 3];
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for way in order {
+            let dir = tempfile::tempdir()?;
+            costs[way].push(match way {
+                0 => fold(&deliveries, dir.path())?,
+                1 => replay(&batches, dir.path(), Mode::Live, scale.records)?,
+                2 => replay(&batches, dir.path(), Mode::Bulk, scale.records)?,
+                _ => bulk(&batches, dir.path(), scale.records)?,
+            });
+        }
+    }
+    let rates = costs.each_ref().map(|costs| costs.iter().map(Cost::per_second).collect::<Vec<_>>());
+    let cpu = costs.each_ref().map(|costs| costs.iter().map(Cost::cpu_micros).collect::<Vec<_>>());
+    let [of_fold, of_replay, of_replay_without, of_bulk] = &rates;
+    let names = ["the fold", "RocksDB, the fold's batches, with WAL", "RocksDB, without WAL", "RocksDB, sorted files"];
+    let mut rows = vec![
+        Row::ratio("the fold over RocksDB with WAL", of_fold, of_replay).goal(Goal::AtLeast(0.8)),
+        Row::ratio("the fold over RocksDB without WAL", of_fold, of_replay_without),
+        Row::ratio("the fold over sorted files", of_fold, of_bulk),
+    ];
+    rows.extend(names.iter().zip(&rates).map(|(name, rates)| Row::new(*name, Unit::RecordsPerSecond, rates.clone())));
+    for (nth, (name, cpu)) in names.iter().zip(&cpu).enumerate() {
+        let row = Row::new(*name, Unit::CpuMicrosPerRecord, cpu.clone());
+        rows.push(if nth == 0 { row.goal(Goal::AtMost(12.0)) } else { row });
+    }
+    Ok(Figure {
+        title: "Live projection, one partition".into(),
+        method: format!(
+            "{} records of runs of {} records, from memory, in batches of {BATCH}, with the options, flushes and {} MiB of `serve`; \
+             each way ends with a flush. RocksDB alone writes the batches that the fold wrote; with sorted files it sorts the same \
+             rows, given in log order, and takes the files in.",
+            scale.records,
+            crate::RECORDS_PER_RUN,
+            MEMORY_BYTES >> 20
+        ),
+        rows,
+    })
+}
+
+fn deliveries(count: u64) -> anyhow::Result<Vec<Delivery>> {
+    let mut journal = Journal::new(2, crate::RECORDS_PER_RUN);
+    let genesis = Genesis { journal_id: "bench".into(), partitions: 1 };
+    let genesis = JournalRecord::of_partition("genesis".parse()?, "bench", genesis.into());
+    (0..=count)
+        .map(|offset| {
+            let record = if offset == 0 { genesis.clone() } else { journal.record()? };
+            Ok(Delivery {
+                partition: PartitionId::ZERO,
+                offset: Offset::ZERO.saturating_add(offset),
+                timestamp_millis: 1_700_000_000_000,
+                key: record.body.run_id.as_str().into(),
+                value: codec::encode(&record),
+                headers: Vec::new(),
+            })
+        })
+        .collect()
+}
+
+fn taken<S: Commit>(store: &Arc<S>, deliveries: &[Delivery]) -> anyhow::Result<()> {
+    let journal = meta::Journal { journal_id: "bench".into(), partitions: 1 };
+    let mut fold = Fold::resume(PartitionId::ZERO, journal, store.clone(), Arc::new(NoRegistry))?;
+    for batch in deliveries.chunks(BATCH) {
+        let step = fold.take(batch)?;
+        ensure!(step == Step::Applied, "{step:?}");
+    }
+    Ok(())
+}
+
+/// The batches that the fold writes.
+fn recorded(deliveries: &[Delivery]) -> anyhow::Result<Vec<Batch>> {
+    let dir = tempfile::tempdir()?;
+    let store = Store::open(dir.path(), &Budget::new(MEMORY_BYTES), Mode::Live)?;
+    let recorded = Arc::new(Recorded { store, batches: Mutex::default() });
+    taken(&recorded, deliveries)?;
+    let (anomalies, mut refused) = (store::anomalies::prefix(), 0);
+    recorded.scan(anomalies.bytes(), anomalies.bytes(), rocksdb::Direction::Forward, &mut |_, _| {
+        refused += 1;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    ensure!(refused == 0, "{refused} records of the benchmark are refused");
+    let recorded = Arc::into_inner(recorded).context("nobody else has it")?;
+    Ok(recorded.batches.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn fold(deliveries: &[Delivery], dir: &Path) -> anyhow::Result<Cost> {
+    let store = Arc::new(Store::open(dir, &Budget::new(MEMORY_BYTES), Mode::Live)?);
+    let watch = Stopwatch::start()?;
+    taken(&store, deliveries)?;
+    store.flush()?;
+    watch.stop(deliveries.len() as u64)
+}
+
+fn replay(batches: &[Batch], dir: &Path, mode: Mode, records: u64) -> anyhow::Result<Cost> {
+    let store = Store::open(dir, &Budget::new(MEMORY_BYTES), mode)?;
+    let watch = Stopwatch::start()?;
+    for batch in batches {
+        store.commit(batch.rows())?;
+    }
+    store.flush()?;
+    watch.stop(records)
+}
+
+/// Sorts rows that come in log order, writes them to files, and lets a database take the files in.
+fn bulk(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
+    let mut table = rocksdb::BlockBasedOptions::default();
+    table.set_bloom_filter(10.0, false);
+    table.set_block_size(16 << 10);
+    table.set_format_version(5);
+    let mut options = rocksdb::Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(rocksdb::DBCompressionType::Lz4);
+    options.set_block_based_table_factory(&table);
+    let watch = Stopwatch::start()?;
+    let mut rows: Vec<(&[u8], Option<&[u8]>)> = batches.iter().flat_map(Batch::rows).collect();
+    // Stable: of equal keys the last one is the newest.
+    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let newest = rows.chunk_by(|(one, _), (other, _)| one == other).filter_map(|equal| equal.last());
+    let (mut files, mut open): (Vec<std::path::PathBuf>, Option<rocksdb::SstFileWriter<'_>>) = (Vec::new(), None);
+    for (key, value) in newest {
+        let Some(value) = value else { continue };
+        let full = open.as_ref().is_some_and(|file| file.file_size() >= FILE_BYTES);
+        if full && let Some(mut file) = open.take() {
+            file.finish()?;
+        }
+        if open.is_none() {
+            let file = rocksdb::SstFileWriter::create(&options);
+            let path = dir.join(format!("{}.sst", files.len()));
+            file.open(&path)?;
+            files.push(path);
+            open = Some(file);
+        }
+        if let Some(file) = &mut open {
+            file.put(key, value)?;
+        }
+    }
+    if let Some(mut file) = open {
+        file.finish()?;
+    }
+    let database = rocksdb::DB::open(&options, dir.join("database"))?;
+    let mut ingest = rocksdb::IngestExternalFileOptions::default();
+    ingest.set_move_files(true);
+    database.ingest_external_file_opts(&ingest, files)?;
+    watch.stop(records)
+}

@@ -1,0 +1,146 @@
+//! `make bench`: Runlog's figures, each beside what people would use instead, in one run. Needs Docker and the Kafka image.
+//!
+//! Ways alternate from round to round; what counts are the ratios of one round, since machines are noisy, and CPU time beside wall
+//! time. `bench compare` says which ratios of two reports differ beyond their spread.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the figures of a command")]
+
+mod append;
+mod compare;
+mod fold;
+mod gate;
+mod machine;
+mod measure;
+mod plot;
+mod records;
+mod report;
+mod served;
+mod visible;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use report::{Figure, Report};
+use runlog_tests::kafka::Broker;
+use std::{path::PathBuf, time::Duration};
+
+/// As the binary has it, so that both allocate alike.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Of the projected journal, about.
+const RECORDS_PER_RUN: u64 = 100;
+
+/// For records that a projector itself writes: the benchmarks have one, the genesis.
+fn clock() -> u64 {
+    1_700_000_000_000
+}
+
+fn id() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
+
+/// Benchmarks of Runlog.
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Measure, and write report.md, report.json and plots.
+    Run {
+        /// Under five minutes: fewer and shorter rounds, fewer records.
+        #[arg(long, env = "QUICK", value_parser = clap::builder::FalseyValueParser::new())]
+        quick: bool,
+        /// Only this figure; may be given again.
+        #[arg(long = "only", value_enum)]
+        only: Vec<Subject>,
+        /// Records of the projected journal.
+        #[arg(long, env = "RUNLOG_BENCH_RECORDS")]
+        records: Option<u64>,
+        /// Where the report goes.
+        #[arg(long, default_value = "target/bench")]
+        out: PathBuf,
+    },
+    /// Say which ratios of two reports differ beyond their spread.
+    Compare {
+        /// A report's folder, or its report.json.
+        before: PathBuf,
+        after: PathBuf,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    Append,
+    Fold,
+    Served,
+    Visible,
+    Gate,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    rounds: usize,
+    /// How long a round of one way takes, where time bounds it.
+    round: Duration,
+    /// Records of the projected journal.
+    records: u64,
+    /// Questions of a round.
+    questions: u32,
+}
+
+impl Scale {
+    const WHOLE: Self = Self { rounds: 5, round: Duration::from_secs(8), records: 1_000_000, questions: 10_000 };
+    const QUICK: Self = Self { rounds: 2, round: Duration::from_secs(3), records: 100_000, questions: 1_000 };
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Run { quick, only, records, out } => {
+            let scale = if quick { Scale::QUICK } else { Scale::WHOLE };
+            let scale = Scale { records: records.unwrap_or(scale.records), ..scale };
+            let report = measured(&only, &scale)?;
+            report.write(&out)?;
+            println!("{}", report.markdown());
+            eprintln!("the report is {}", out.join("report.md").display());
+        }
+        Command::Compare { before, after } => {
+            println!("{}", compare::table(&Report::read(&before)?, &Report::read(&after)?));
+        }
+    }
+    Ok(())
+}
+
+fn measured(only: &[Subject], scale: &Scale) -> anyhow::Result<Report> {
+    let machine = machine::Machine::here();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let wanted = |subject| only.is_empty() || only.contains(&subject);
+    let mut figures: Vec<Figure> = Vec::new();
+    let mut done = |figure: Figure| {
+        eprintln!("measured: {}", figure.title);
+        figures.push(figure);
+    };
+    // First, while no broker runs beside it.
+    if wanted(Subject::Fold) {
+        done(fold::run(scale)?);
+    }
+    if only.is_empty() || only.iter().any(|subject| *subject != Subject::Fold) {
+        let broker = Broker::start()?;
+        if wanted(Subject::Append) {
+            done(append::run(&runtime, &broker, scale)?);
+        }
+        if wanted(Subject::Visible) {
+            done(runtime.block_on(visible::run(&broker, scale))?);
+        }
+        if wanted(Subject::Gate) {
+            done(runtime.block_on(gate::run(&broker, scale))?);
+        }
+        if wanted(Subject::Served) {
+            runtime.block_on(served::run(&broker, scale))?.into_iter().for_each(done);
+        }
+    }
+    let command = std::env::args().collect::<Vec<_>>().join(" ");
+    Ok(Report { machine, command, figures })
+}

@@ -1,0 +1,127 @@
+//! Time, CPU time and latencies of a piece of work.
+
+use anyhow::Context;
+use hdrhistogram::Histogram;
+use std::{
+    fs,
+    future::Future,
+    time::{Duration, Instant},
+};
+
+/// What a piece of work took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub records: u64,
+    pub wall: Duration,
+    /// CPU time, user and system, of all threads of the process.
+    pub cpu: Duration,
+}
+
+impl Cost {
+    pub(crate) fn per_second(&self) -> f64 {
+        self.records as f64 / self.wall.as_secs_f64()
+    }
+
+    pub(crate) fn cpu_micros(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.records as f64
+    }
+}
+
+/// A clock of this process: wall time and CPU time.
+#[derive(Debug)]
+pub(crate) struct Stopwatch {
+    begun: Instant,
+    cpu: Duration,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        Ok(Self { cpu: cpu("self")?, begun: Instant::now() })
+    }
+
+    pub(crate) fn stop(&self, records: u64) -> anyhow::Result<Cost> {
+        let wall = self.begun.elapsed();
+        Ok(Cost { records, wall, cpu: cpu("self")?.saturating_sub(self.cpu) })
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+}
+
+/// The CPU time that a process has used, user and system, of all its threads: `/proc/PID/stat`, proc(5).
+pub(crate) fn cpu(pid: &str) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    // The second field is the program's name, which may have spaces.
+    let (_, fields) = stat.rsplit_once(") ").with_context(|| path.clone())?;
+    let mut ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
+    let (user, system) = (ticks.next().context("utime")??, ticks.next().context("stime")??);
+    Ok(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
+/// The most resident memory that a process had, MiB.
+pub(crate) fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib / 1024.0)
+}
+
+/// Latencies, in milliseconds when read.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        // Microseconds up to a minute, three digits.
+        Self(Histogram::new_with_bounds(1, 60_000_000, 3).expect("the bounds are legal"))
+    }
+
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.0.saturating_record(took.as_micros().try_into().unwrap_or(u64::MAX));
+    }
+
+    pub(crate) fn at(&self, quantile: f64) -> f64 {
+        self.0.value_at_quantile(quantile) as f64 / 1000.0
+    }
+}
+
+/// Begins `count` pieces of work, one each `1/rate` seconds, whether or not the earlier ones have ended, and measures each from
+/// when it should have begun: what a slow answer delays counts.
+pub(crate) async fn open_loop<W, F>(rate: u32, count: u32, work: W) -> anyhow::Result<Latencies>
+where
+    W: Fn(u32) -> F,
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let begun = tokio::time::Instant::now();
+    let mut running = tokio::task::JoinSet::new();
+    for nth in 0..count {
+        let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
+        tokio::time::sleep_until(due).await;
+        let work = work(nth);
+        running.spawn(async move {
+            work.await?;
+            anyhow::Ok(due.elapsed())
+        });
+    }
+    let mut latencies = Latencies::new();
+    while let Some(ended) = running.join_next().await {
+        latencies.add(ended??);
+    }
+    Ok(latencies)
+}
+
+/// Pieces of work one after the other.
+pub(crate) async fn one_by_one<F>(count: u32, mut work: impl FnMut(u32) -> F) -> anyhow::Result<Latencies>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut latencies = Latencies::new();
+    for nth in 0..count {
+        let begun = Instant::now();
+        work(nth).await?;
+        latencies.add(begun.elapsed());
+    }
+    Ok(latencies)
+}

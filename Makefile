@@ -53,7 +53,7 @@ fuzz: ## a minute of hostile bytes at the reader of records; FUZZ_SECONDS=600 fo
 	@scripts/fuzz.sh $(or $(FUZZ_SECONDS),60)
 
 .PHONY: verify
-verify: kafka-image checks fuzz test ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
+verify: kafka-image checks fuzz test compose-check ## the gate, and all that CI runs: the set-up, the checks, a minute of fuzzing, then all tests
 
 .PHONY: from-nothing
 from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a new machine would see
@@ -105,7 +105,7 @@ kafka-down: ## remove that broker and what it holds
 	@scripts/kafka.sh down
 
 .PHONY: up
-up: kafka-image build ## start a broker and a server from deploy/compose.yaml
+up: kafka-image build ## start a broker and a server with TLS and a token from deploy/compose.yaml; says how to ask them
 	@scripts/setup.sh compose
 	@deploy/runlog/build.sh
 	@scripts/compose.sh up
@@ -113,6 +113,12 @@ up: kafka-image build ## start a broker and a server from deploy/compose.yaml
 .PHONY: down
 down: ## stop them; their data stays
 	@scripts/compose.sh down
+
+.PHONY: compose-check
+compose-check: kafka-image build ## start them under another name, check who gets in and that certificates are renewed, remove them
+	@scripts/setup.sh compose
+	@deploy/runlog/build.sh
+	@python3 tests/python/compose.py
 
 .PHONY: clean
 clean: ## remove ./bin and what is compiled

@@ -1,21 +1,64 @@
 #!/usr/bin/env bash
-# compose.sh up|down   starts or stops the services of deploy/compose.yaml
+# compose.sh up      starts the services of deploy/compose.yaml; what they trust each other by is made where it is missing
+# compose.sh renew   the same with new certificates
+# compose.sh down    stops them
+# RUNLOG_COMPOSE_PROJECT, RUNLOG_PORT, RUNLOG_KAFKA_PORT and RUNLOG_SECRETS name other ones.
 set -euo pipefail
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
 
 ready_seconds=90
-url=http://127.0.0.1:${RUNLOG_PORT:-7070}
+export RUNLOG_COMPOSE_PROJECT=${RUNLOG_COMPOSE_PROJECT:-runlog}
+export RUNLOG_SECRETS=${RUNLOG_SECRETS:-$top/deploy/secrets}
+url=https://127.0.0.1:${RUNLOG_PORT:-7070}
 
 # As a plug-in of the client, or the former program of its own.
 if timeout 20 docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
-compose+=(--project-name runlog --file "$top/deploy/compose.yaml")
+compose+=(--project-name "$RUNLOG_COMPOSE_PROJECT" --file "$top/deploy/compose.yaml")
+
+# give SERVICE FILE...: replaces the files of a service's volume, each in one step, for the user that the services run as.
+# Through a container, since this user need not be that one, nor may give files away.
+give() {
+  local volume=${RUNLOG_COMPOSE_PROJECT}_$1-secrets
+  shift
+  timeout 60 docker volume create "$volume" >/dev/null
+  tar -C "$RUNLOG_SECRETS" -c "$@" | timeout 60 docker run --rm -i --network none --user 0:0 --read-only \
+    --cap-drop ALL --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER --security-opt no-new-privileges:true \
+    --entrypoint /bin/sh -v "$volume:/secrets" "$RUNLOG_KAFKA_IMAGE" -c '
+      set -eu
+      chmod 700 /secrets
+      rm -rf /secrets/.new && mkdir /secrets/.new && cd /secrets/.new
+      tar x
+      chmod 600 * && chown 1000:1000 * /secrets
+      mv -f * .. && rmdir /secrets/.new' || die "the volume $volume was not filled"
+}
+
+# Where it answers, and what it takes to ask it.
+tell() {
+  say "Runlog answers at $url"
+  say "  certificate authority   $RUNLOG_SECRETS/ca.pem"
+  say "  token, for everything   $RUNLOG_SECRETS/token"
+  say "and the broker at 127.0.0.1:${RUNLOG_KAFKA_PORT:-9092} with --kafka-properties $RUNLOG_SECRETS/kafka.properties. For the command and the clients:"
+  say "  export RUNLOG_SERVER=$url RUNLOG_CA=$RUNLOG_SECRETS/ca.pem RUNLOG_TOKEN_FILE=$RUNLOG_SECRETS/token"
+}
+
+# The token is given to curl in a file: a command line is readable by every user.
+ready() {
+  printf 'header = "Authorization: Bearer %s"\n' "$(cat "$RUNLOG_SECRETS/token")" |
+    curl -fs -m 5 -o /dev/null --noproxy '*' --cacert "$RUNLOG_SECRETS/ca.pem" -K - "$url/readyz"
+}
 
 up() {
+  local changed
+  changed=$("$top/scripts/secrets.sh" "$@")
+  give kafka ca.pem broker.pem
+  give runlog ca.pem runlog.pem runlog.key server.properties tokens.json health-token
+  # Both read their certificates as clients of the broker when they start only.
+  if [ "$changed" = certificates ]; then timeout 120 "${compose[@]}" stop </dev/null; fi
   timeout 300 "${compose[@]}" up -d </dev/null
   for ((i = 0; i < ready_seconds; i++)); do
-    if curl -fs -m 5 -o /dev/null "$url/readyz"; then
-      say "Runlog answers at $url"
+    if ready; then
+      tell
       return
     fi
     sleep 1
@@ -26,6 +69,7 @@ up() {
 
 case ${1:-} in
   up) up ;;
+  renew) up renew ;;
   down) timeout 120 "${compose[@]}" down </dev/null ;;
-  *) echo "usage: $0 up|down" >&2; exit 2 ;;
+  *) echo "usage: $0 up|renew|down" >&2; exit 2 ;;
 esac

@@ -50,6 +50,8 @@ need_test() {
 
 need_compose() {
   timeout 20 docker compose version >/dev/null 2>&1 || has docker-compose || need docker-compose
+  # Makes the services' certificates.
+  has openssl || need openssl
 }
 
 check_rust() {

@@ -120,6 +120,12 @@ compose-check: kafka-image build ## start them under another name, check who get
 	@deploy/runlog/build.sh
 	@python3 tests/python/compose.py
 
+.PHONY: fronts
+fronts: kafka-image build ## the recipes of docs/security.md: behind nginx (which it takes from Debian), in a container, probed as by Kubernetes
+	@scripts/setup.sh fronts
+	@deploy/runlog/build.sh
+	@python3 tests/python/fronts.py
+
 .PHONY: clean
 clean: ## remove ./bin and what is compiled
 	@rm -rf bin "$(CARGO_TARGET_DIR)"

@@ -3,10 +3,11 @@
 #   setup.sh build     what compiling needs
 #   setup.sh test      and what the tests on a real Kafka need
 #   setup.sh compose   and Docker Compose
+#   setup.sh fronts    and nginx
 set -euo pipefail
 
 tier=${1:-build}
-case $tier in build | test | compose) ;; *) echo "usage: $0 [build|test|compose]" >&2; exit 2 ;; esac
+case $tier in build | test | compose | fronts) ;; *) echo "usage: $0 [build|test|compose|fronts]" >&2; exit 2 ;; esac
 
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -54,6 +55,11 @@ need_compose() {
   has openssl || need openssl
 }
 
+need_fronts() {
+  has openssl || need openssl
+  { has nginx || [ -x /usr/sbin/nginx ]; } || need nginx-light
+}
+
 check_rust() {
   local found
   if ! has cargo || ! has rustc; then
@@ -94,6 +100,7 @@ if has dpkg-query && has apt-get; then
   need_build
   if [ "$tier" != build ]; then need_test; fi
   if [ "$tier" = compose ]; then need_compose; fi
+  if [ "$tier" = fronts ]; then need_fronts; fi
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
 elif ! has cmake || ! has clang; then
   say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, cmake, clang and libclang's headers,"

@@ -126,6 +126,14 @@ fronts: kafka-image build ## the recipes of docs/security.md: behind nginx (whic
 	@deploy/runlog/build.sh
 	@python3 tests/python/fronts.py
 
+.PHONY: hostile
+hostile: build ## attacks on a server beside an honest client, each for ATTACK_SECONDS=15, then all at once: what the honest one notices
+	@python3 tests/python/hostile.py $(or $(ATTACK_SECONDS),15)
+
+.PHONY: tls-cost
+tls-cost: build ## latency and throughput with TLS and tokens beside those without, in ROUNDS=10
+	@python3 tests/python/tls_cost.py $(or $(ROUNDS),10)
+
 .PHONY: clean
 clean: ## remove ./bin and what is compiled
 	@rm -rf bin "$(CARGO_TARGET_DIR)"

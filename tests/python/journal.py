@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pathlib
+import resource
 import ssl
 import subprocess
 
@@ -42,14 +43,15 @@ def percentile(values, share):
 
 
 class Server:
-    """`runlog serve` on a folder, until `end`."""
+    """`runlog serve` on a folder, until `end`; with at most so many bytes of memory, if any are given."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, memory_max=None):
         folder.mkdir(exist_ok=True, parents=True)
         self.errors = open(folder / "errors", "w+")
         command = [RUNLOG, "--json", "--quiet", "serve", "--data", folder / "data", "--listen", "127.0.0.1:0", *flags]
         self.process = subprocess.Popen(
-            [str(part) for part in command], stdout=subprocess.PIPE, stderr=self.errors, text=True
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            preexec_fn=memory_max and (lambda: resource.setrlimit(resource.RLIMIT_DATA, (memory_max, memory_max))),
         )
         # Its first line says where it listens.
         line = self.process.stdout.readline()

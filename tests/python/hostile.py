@@ -1,0 +1,498 @@
+#!/usr/bin/env python3
+"""Attacks a server beside an honest client, and tells what the honest one notices.
+
+    tests/python/hostile.py [SECONDS [ATTACK...]]
+
+SECONDS is how long each attack lasts (15); ATTACK names some of them. bin/runlog, or what RUNLOG_BIN names, serves a local log with TLS
+and tokens. Attackers have a token for runs of their own and, where an attack needs it, one of an auditor; they run at a low
+priority, since elsewhere they have a machine of their own. The honest client appends, looks a call up and appends 1 MiB
+all the time, over a connection that it keeps and over a new one in turn; it repeats what is refused as overloaded.
+
+Each attack meets a server that just started. Prints a table. Exits 1 where the claim is broken: p99 of honest appends (500 bytes, or
+1 MiB) over 1 s, a request that failed for 30 s, or more than 1 GiB of memory.
+"""
+
+import asyncio
+import collections
+import json
+import multiprocessing
+import os
+import pathlib
+import resource
+import shutil
+import ssl
+import sys
+import tempfile
+import time
+
+from journal import Connection, Server, create_token, make_secrets, percentile, turn
+
+# What is claimed: seconds, KiB.
+APPEND_MAX, RSS_MAX = 1.0, 1 << 20
+# An attack that takes more is ended, and a server that does so at once ends itself, for the sake of this machine: KiB.
+RSS_STOP, RSS_END = 4 << 20, 8 << 20
+# How long one honest request may take, with its repetitions.
+HONEST_WAIT = 30
+OWN = "evil%2Fbig"
+MANY_SECONDS = 300_000
+
+
+class Target:
+    """What an attacker knows."""
+
+    def __init__(self, port, token, auditor, until, counts):
+        self.port, self.token, self.auditor, self.until, self.counts = port, token, auditor, until, counts
+        # Whoever attacks does not check whom.
+        self.trust = ssl.create_default_context()
+        self.trust.check_hostname, self.trust.verify_mode = False, ssl.CERT_NONE
+
+    def left(self):
+        return self.until - time.monotonic()
+
+    async def open(self, token=None):
+        connection = await asyncio.wait_for(Connection.open(self.port, self.trust, token or self.token), max(1, self.left()))
+        self.counts["connections"] += 1
+        return connection
+
+    async def many(self, number, each):
+        """So many clients at a time, each of which begins again when it is refused or disconnected."""
+
+        async def one(index):
+            await asyncio.sleep(index / number)
+            while self.left() > 0:
+                try:
+                    await asyncio.wait_for(each(index), max(0.1, self.left()))
+                except (OSError, EOFError, ValueError, asyncio.TimeoutError, asyncio.LimitOverrunError):
+                    self.counts["ended"] += 1
+                    await asyncio.sleep(0.2)
+
+        await asyncio.gather(*(one(index) for index in range(number)))
+
+    async def asked(self, connection, *request):
+        status, _ = await connection.ask(*request)
+        self.counts[status] += 1
+        return status
+
+
+async def closed(connection):
+    """Returns when the server closes the connection, or answers; the status."""
+    status = (await connection.begin())[0]
+    connection.close()
+    return status
+
+
+async def slow_heads(target):
+    async def each(_):
+        connection = await target.open()
+        connection.writer.write(b"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\n")
+        while not connection.reader.at_eof():
+            connection.writer.write(b"X-Header: x\r\n")
+            await connection.writer.drain()
+            await asyncio.sleep(2)
+        connection.close()
+
+    await target.many(1500, each)
+
+
+async def silent_handshakes(target):
+    async def each(index):
+        reader, writer = await asyncio.open_connection("127.0.0.1", target.port)
+        target.counts["connections"] += 1
+        if index % 2:
+            writer.write(bytes([0x16, 3, 1, 2, 0, 1]))
+        await reader.read()
+        writer.close()
+
+    await target.many(3000, each)
+
+
+async def idle_connections(target):
+    """Takes every connection that there is, and keeps each by what needs no token."""
+
+    async def each(_):
+        connection = await target.open()
+        while True:
+            await target.asked(connection, "GET", "/healthz")
+            await asyncio.sleep(7)
+
+    await target.many(4500, each)
+
+
+async def half_bodies(target):
+    async def each(index):
+        connection = await target.open()
+        body = json.dumps(turn(f"evil/{index}", "r", "x" * 60_000)).encode()
+        connection.writer.write(connection.head("POST", f"/v1/runs/evil%2F{index}/records", len(body)) + body[: len(body) // 2])
+        target.counts[await closed(connection)] += 1
+
+    await target.many(300, each)
+
+
+async def declared_bodies(target):
+    """Declares more than there is room for; sends nothing, or just enough not to be too slow."""
+
+    async def each(index):
+        connection = await target.open()
+        length = 50 << 20
+        connection.writer.write(connection.head("POST", f"/v1/runs/evil%2F{index}/records?deadline_ms={MANY_SECONDS}", length))
+        answer = asyncio.create_task(closed(connection))
+        while index % 2 and not answer.done():
+            connection.writer.write(b" " * (80 << 10))
+            await connection.writer.drain()
+            await asyncio.sleep(1)
+        target.counts[await answer] += 1
+
+    await target.many(32, each)
+
+
+async def claim_bodies(target):
+    text = json.dumps({"claimed_by": "x" * (15 << 20)}).encode()
+
+    async def each(index):
+        connection = await target.open()
+        connection.writer.write(connection.head("POST", f"/v1/runs/evil%2F{index}/claims", len(text)) + text)
+        target.counts[await closed(connection)] += 1
+
+    await target.many(24, each)
+
+
+async def unread(target, number, path):
+    """Asks, and reads nothing of the answer."""
+
+    async def each(_):
+        connection = await target.open()
+        connection.writer.transport.pause_reading()
+        await connection.send("GET", path)
+        # A connection that is not read does not tell that it was closed, unless something is written.
+        while True:
+            await asyncio.sleep(1)
+            connection.writer.write(b"\r\n")
+            await connection.writer.drain()
+
+    await target.many(number, each)
+
+
+async def unread_tails(target):
+    await unread(target, 128, f"/v1/runs/{OWN}/tail?raw=true")
+
+
+async def unread_tails_of_all(target):
+    await unread(target, 64, "/v1/tail?raw=true")
+
+
+async def unread_pages(target):
+    await unread(target, 256, f"/v1/runs/{OWN}/records?raw=true&limit=1000")
+
+
+async def large_pages(target):
+    async def each(index):
+        connection = await target.open()
+        masked = "true" if index % 2 else "false"
+        while True:
+            await target.asked(connection, "GET", f"/v1/runs/{OWN}/records?raw={masked}&limit=1000")
+
+    await target.many(32, each)
+
+
+async def audits(target):
+    """Everything that starts something large: verifications, examinations, lists of dead letters."""
+
+    async def each(index):
+        connection = await target.open(target.auditor)
+        method, path = [("POST", "/v1/verify"), ("GET", "/v1/doctor"), ("GET", "/v1/dead-letters"), ("GET", "/metrics")][index % 4]
+        while True:
+            await target.asked(connection, method, path, {} if method == "POST" else None)
+
+    await target.many(32, each)
+
+
+async def appends(target):
+    async def each(index):
+        connection = await target.open()
+        for number in range(1 << 30):
+            run = f"evil/{index}"
+            await target.asked(connection, "POST", f"/v1/runs/evil%2F{index}/records", turn(run, f"{os.getpid()}-{number}", "x" * 500))
+
+    await target.many(64, each)
+
+
+async def new_runs(target):
+    """A claim of another run each time."""
+
+    async def each(index):
+        connection = await target.open()
+        for number in range(1 << 30):
+            await target.asked(connection, "POST", f"/v1/runs/evil%2F{os.getpid()}-{index}-{number}/claims", {"claimed_by": "evil"})
+
+    await target.many(32, each)
+
+
+async def wrong_tokens(target):
+    async def each(_):
+        connection = await target.open("runlog_" + "0" * 64)
+        while True:
+            await target.asked(connection, "GET", "/v1/runs")
+
+    await target.many(64, each)
+
+
+ATTACKS = {
+    "slow heads": slow_heads,
+    "silent handshakes": silent_handshakes,
+    "idle connections": idle_connections,
+    "half-sent bodies": half_bodies,
+    "declared bodies": declared_bodies,
+    "bodies of claims": claim_bodies,
+    "unread tails": unread_tails,
+    "unread tails of all runs": unread_tails_of_all,
+    "unread pages": unread_pages,
+    "large pages": large_pages,
+    "verify, doctor, dead letters": audits,
+    "appends": appends,
+    "claims of new runs": new_runs,
+    "wrong tokens": wrong_tokens,
+}
+
+
+def attacker(attack, port, token, auditor, seconds, pipe):
+    """A process of its own."""
+    os.nice(10)
+    counts = collections.Counter()
+    target = Target(port, token, auditor, time.monotonic() + seconds, counts)
+    # Connections that are dropped on purpose, and no exception of a task that nobody awaits any more.
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda *_: None)
+    try:
+        loop.run_until_complete(asyncio.wait_for(ATTACKS[attack](target), seconds + 1))
+    except asyncio.TimeoutError:
+        pass
+    pipe.send(dict(counts))
+    pipe.close()
+    os._exit(0)
+
+
+class Honest:
+    """The honest client, in a process of its own; a line for each answer."""
+
+    def __init__(self, port, trust, token, path, prefix):
+        self.path, self.prefix = path, prefix
+        path.touch()
+        self.process = multiprocessing.Process(target=self.run, args=(port, trust, token), daemon=True)
+        self.process.start()
+
+    def run(self, port, trust, token):
+        asyncio.run(self.work(port, ssl.create_default_context(cafile=trust), token))
+
+    async def work(self, port, trust, token):
+        run, kept = "honest%2Fa", None
+        seen = open(self.path, "a", buffering=1)
+
+        async def answered(kind, fresh, *request):
+            """The seconds until it is answered well."""
+            nonlocal kept
+            begun = time.monotonic()
+            refused = 0
+            while True:
+                connection = None
+                try:
+                    async with asyncio.timeout(HONEST_WAIT - (time.monotonic() - begun)):
+                        if fresh or kept is None:
+                            connection = await Connection.open(port, trust, token)
+                            if not fresh:
+                                kept = connection
+                        status, body = await (connection or kept).ask(*request)
+                    if fresh:
+                        connection.close()
+                    if status == 200:
+                        break
+                except (OSError, EOFError, asyncio.TimeoutError) as error:
+                    status, body = type(error).__name__, b""
+                    kept = None if not fresh else kept
+                refused += 1
+                if time.monotonic() - begun > HONEST_WAIT - 1:
+                    break
+                await asyncio.sleep(1 if status in (429, 503) else 0.1)
+            line = [kind, fresh, time.monotonic() - begun, status == 200, refused, str(status), time.monotonic()]
+            seen.write(json.dumps(line) + "\n")
+
+        for number in range(1 << 30):
+            fresh = number % 2 == 1
+            record = turn("honest/a", f"{self.prefix}-{number}", "x" * 500)
+            await answered("append", fresh, "POST", f"/v1/runs/{run}/records", record)
+            await answered("lookup", fresh, "GET", f"/v1/runs/{run}/lookup?tool=book&args=%7B%7D")
+            if number % 20 == 0:
+                large = turn("honest/a", f"{self.prefix}-large-{number}", "x" * (1 << 20))
+                await answered("large", fresh, "POST", f"/v1/runs/{run}/records", large)
+            await asyncio.sleep(0.02)
+
+    def begun(self):
+        """Returns when it has its first answers."""
+        while len(self.since(0)[0]) < 10:
+            time.sleep(0.05)
+
+    def since(self, offset):
+        """What it noticed since a place in its file, and the place of now."""
+        with open(self.path) as file:
+            file.seek(offset)
+            lines = file.read()
+            return [json.loads(line) for line in lines.splitlines()], file.tell()
+
+
+def measure(server, honest, names, tokens, seconds):
+    """A row of the table: what the honest client and the server show for so long, beside these attacks."""
+    offset = honest.since(0)[1]
+    pipes = []
+    for name in names:
+        receive, send = multiprocessing.Pipe(False)
+        process = multiprocessing.Process(target=attacker, args=(name, server.port, *tokens, seconds, send), daemon=True)
+        process.start()
+        send.close()
+        pipes.append((process, receive))
+    peak, until, cpu = collections.Counter(), time.monotonic() + seconds, server.cpu_seconds()
+    stopped = died = False
+    while time.monotonic() < until and not stopped:
+        # A flag: the honest client may have to wait until the attack is over.
+        if (died := server.process.poll() is not None):
+            break
+        for what, value in (("rss", server.status("VmRSS")), ("threads", server.status("Threads")), ("fds", server.descriptors())):
+            peak[what] = max(peak[what], value)
+        stopped = peak["rss"] > RSS_STOP
+        time.sleep(0.05)
+    cpu = 0 if died else server.cpu_seconds() - cpu
+    counts = collections.Counter()
+    for process, receive in pipes:
+        if stopped:
+            process.kill()
+        elif receive.poll(10):
+            try:
+                counts.update(receive.recv())
+            except EOFError:
+                counts["died"] += 1
+        process.kill()
+        process.join()
+    # What was asked during the attack is answered now at the latest.
+    asked = time.monotonic()
+    while not died:
+        seen, _ = honest.since(offset)
+        if (seen and seen[-1][6] > asked) or time.monotonic() - asked > HONEST_WAIT + 5:
+            break
+        time.sleep(0.05)
+    seen, _ = honest.since(offset)
+    return {"seen": seen, "peak": peak, "cpu": cpu / seconds, "counts": counts, "stopped": stopped, "died": died}
+
+
+def of(row, kind):
+    return [line[2] for line in row["seen"] if line[0] == kind]
+
+
+def broken(row):
+    """What of the claim does not hold."""
+    found = []
+    if not of(row, "append") or percentile(of(row, "append"), 0.99) > APPEND_MAX:
+        found.append("p99")
+    if of(row, "large") and percentile(of(row, "large"), 0.99) > APPEND_MAX:
+        found.append("1MiB")
+    if any(not line[3] for line in row["seen"]):
+        found.append("failed")
+    if row["died"]:
+        found.append("died")
+    if row["peak"]["rss"] > RSS_MAX:
+        found.append("memory")
+    return found
+
+
+HEAD = ["attack", "append p50", "p99 ms", "max", "lookup p50", "p99 ms", "1 MiB p50", "max ms", "n", "again", "failed", "RSS MiB",
+        "fds", "threads", "CPU", "broken"]
+
+
+def cells(name, row):
+    def ms(kind, share):
+        return f"{percentile(of(row, kind), share) * 1000:.1f}"
+
+    seen, peak = row["seen"], row["peak"]
+    return [name, ms("append", 0.5), ms("append", 0.99), ms("append", 1), ms("lookup", 0.5), ms("lookup", 0.99), ms("large", 0.5),
+            ms("large", 1), str(len(seen)), str(sum(line[4] for line in seen)), str(sum(not line[3] for line in seen)),
+            str(peak["rss"] >> 10) + ("+" if row["stopped"] else ""), str(peak["fds"]), str(peak["threads"]), f"{row['cpu']:.2f}",
+            " ".join(broken(row)) or "no"]
+
+
+def table(rows):
+    lines = [HEAD, *(cells(name, row) for name, row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    for line in lines:
+        print("  ".join(text.ljust(width) if column == 0 else text.rjust(width) for column, (text, width) in enumerate(zip(line, widths))))
+
+
+async def seed(port, trust, token, honest):
+    """A run of the attacker's of 100 MiB, and a call of the honest client's."""
+    connection = await Connection.open(port, trust, token)
+    for number in range(400):
+        status, body = await connection.ask("POST", f"/v1/runs/{OWN}/records", turn("evil/big", f"r-{number}", "x" * 250_000))
+        assert status == 200, body
+    connection.close()
+    connection = await Connection.open(port, trust, honest)
+    status, body = await connection.ask("POST", "/v1/runs/honest%2Fa/claims", {"claimed_by": "honest"})
+    assert status == 200, body
+    request = {"type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {}}
+    record = {"run_id": "honest/a", "record_id": "call", "writer_id": json.loads(body)["writer_id"], "writer_epoch": 1,
+              "payload": request}
+    status, body = await connection.ask("POST", "/v1/runs/honest%2Fa/records", record)
+    assert status == 200, body
+    connection.close()
+
+
+def main():
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 15
+    names = sys.argv[2:] or [*ATTACKS]
+    if unknown := set(names) - set(ATTACKS):
+        sys.exit(f"{__doc__}\nno such attack: {unknown}; there are {', '.join(ATTACKS)}")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="runlog-hostile-"))
+    rows, server = [], None
+    try:
+        secrets = folder / "secrets"
+        make_secrets(secrets)
+        evil = create_token(secrets, "evil", "append,read_meta,read_content", "evil/*")
+        auditor = create_token(secrets, "auditor", "audit", "*")
+        honest_token = create_token(secrets, "honest", "append,read_meta,read_content", "honest/*")
+        trust = str(secrets / "ca.pem")
+
+        def start():
+            return Server(folder / "server", "--local", "--tls-cert", secrets / "runlog.pem", "--tls-key", secrets / "runlog.key",
+                          "--tokens", secrets / "tokens.json", memory_max=RSS_END << 10)
+
+        server = start()
+        asyncio.run(seed(server.port, trust, evil, honest_token))
+        server.end()
+
+        def add(name, attacks, tokens):
+            nonlocal server
+            server = start()
+            honest = Honest(server.port, trust, honest_token, folder / f"honest-{len(rows)}", f"{len(rows)}")
+            honest.begun()
+            rows.append((name, measure(server, honest, attacks, tokens, seconds)))
+            honest.process.kill()
+            server.process.kill()
+            server.process.wait()
+            _, row = rows[-1]
+            did = ", ".join(f"{what}: {count}" for what, count in sorted(row["counts"].items(), key=str))
+            print(f"{name}: {' '.join(broken(row)) or 'holds'} ({did})", flush=True)
+
+        add("none", [], (None, None))
+        for name in names:
+            add(name, [name], (evil, auditor))
+        if len(names) > 1:
+            add("all, without tokens", names, (None, None))
+            add("all, with tokens", names, (evil, auditor))
+        print()
+        table(rows)
+    finally:
+        if server:
+            server.process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+    sys.exit(any(broken(row) for _, row in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -134,6 +134,11 @@ hostile: build ## attacks on a server beside an honest client, each for ATTACK_S
 tls-cost: build ## latency and throughput with TLS and tokens beside those without, in ROUNDS=10
 	@python3 tests/python/tls_cost.py $(or $(ROUNDS),10)
 
+.PHONY: rotation
+rotation: kafka-image build ## passwords, certificates and tokens change, and the broker restarts, while CLIENTS=6 append: nothing lost or doubled
+	@scripts/setup.sh compose
+	@python3 tests/python/rotation.py $(or $(CLIENTS),6)
+
 .PHONY: clean
 clean: ## remove ./bin and what is compiled
 	@rm -rf bin "$(CARGO_TARGET_DIR)"

@@ -55,6 +55,7 @@ mod followed;
 mod handshake;
 mod health;
 mod horizons;
+mod large;
 mod listeners;
 mod metrics;
 mod moment;
@@ -95,6 +96,8 @@ struct Room {
     bodies: Arc<Semaphore>,
     /// For runs as they were.
     pasts: Arc<Semaphore>,
+    /// For answers that may be large.
+    large: large::Large,
     /// For a verification, which builds every index once more.
     verification: Semaphore,
 }
@@ -103,7 +106,8 @@ impl Room {
     fn new() -> Self {
         let room = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
-        Self { requests, bodies: room(body::ROOM_BYTES >> 10), pasts: room(PASTS_MAX), verification: Semaphore::new(1) }
+        let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
+        Self { requests, bodies, pasts, large: large::Large::new(), verification: Semaphore::new(1) }
     }
 }
 

@@ -201,16 +201,17 @@ pub fn page<R: Rows, T>(
     limit: usize,
     take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
-    page_before(rows, prefix, None, cursor, limit, take)
+    page_before(rows, prefix, None, cursor, |items| items == limit, take)
 }
 
-/// Like [`page`], up to the key `end` (exclusive) if given.
+/// Like [`page`], up to the key `end` (exclusive) if given, and until `full`, which is given the count of items and is true
+/// of no empty page.
 fn page_before<R: Rows, T>(
     rows: &R,
     prefix: &Key,
     end: Option<&[u8]>,
     cursor: Option<&[u8]>,
-    limit: usize,
+    full: impl Fn(usize) -> bool,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let start = match cursor {
@@ -229,7 +230,7 @@ fn page_before<R: Rows, T>(
         match take(key, row) {
             Ok(None) => {}
             // A row that does not decode fails the page that it is on.
-            Ok(Some(_)) | Err(_) if items.len() == limit => {
+            Ok(Some(_)) | Err(_) if full(items.len()) => {
                 next = Some(std::mem::take(&mut last));
                 return Ok(ControlFlow::Break(()));
             }

@@ -22,7 +22,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run},
+    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lookup, ReadBack, Recovery, Run},
     draft::Draft,
     id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
@@ -85,7 +85,7 @@ pub(super) async fn records(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<RecordsQuery>,
-) -> Result<Json<Lines>, Error> {
+) -> Result<Response, Error> {
     let (filter, show) = (query.filter(&run_id)?, app.show(query.raw, query.whole, Some(run_id.borrow())).await?);
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
@@ -96,7 +96,7 @@ pub(super) async fn records(
         Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
         None => app.moment(run_id.borrow(), &ask, as_of).await?,
     };
-    app.read(move |app| {
+    app.large(move |app| {
         let store = app.0.store(moment.partition);
         let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
         if let Some(at_millis) = at_millis {
@@ -106,8 +106,7 @@ pub(super) async fn records(
             }
             let wanted = facts::Query { at_millis, family: None, limit };
             let cursor = cursor.as_deref();
-            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show))
-                .map(Json);
+            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show));
         }
         let view = app.rows(&store, run_id.borrow());
         let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
@@ -118,12 +117,12 @@ pub(super) async fn records(
                 return Err(no_run(run_id.borrow()));
             }
             let wanted = (run_id.borrow(), &filter);
-            return timeline::selected(&view, &contents, place, wanted, ask, cursor).map(Json);
+            return timeline::selected(&view, &contents, place, wanted, ask, cursor);
         }
         let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor)?;
         // A run has begun where something was applied to it.
         let begun = known && (cursor.is_some() || !page.records.is_empty());
-        if begun { Ok(Json(page)) } else { Err(no_run(run_id.borrow())) }
+        if begun { Ok(page) } else { Err(no_run(run_id.borrow())) }
     })
     .await
 }

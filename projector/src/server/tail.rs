@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// Lines read at once.
+/// Lines read at once, and their bytes: what a stream has in memory whose client does not read.
 const PAGE: usize = 100;
+const PAGE_BYTES_MAX: u64 = 1 << 20;
 /// How often an idle stream says that it lives.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -178,12 +179,12 @@ impl Tail {
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
             let ask = timeline::Query { limit: PAGE, show, as_of: None };
-            timeline::page(
+            timeline::page_within(
                 &app.rows(&store, run_id.borrow()),
                 &contents,
                 app.place(partition),
                 run_id.borrow(),
-                ask,
+                (ask, PAGE_BYTES_MAX),
                 cursor.as_deref(),
             )
         });

@@ -22,6 +22,7 @@ mod http_questions;
 mod index_changes;
 mod interleaved_polls;
 mod isolation;
+mod large_pages;
 mod linearizability;
 mod list_deadlines;
 mod log_contract;

@@ -16,9 +16,10 @@ use runlog_schemas::{
     refs::PrivacyClass,
 };
 use serde_json::Value;
+use std::cell::Cell;
 
-/// Content that one page fetches, bytes; the page ends after the record that reaches it.
-const CONTENT_BYTES_MAX: u64 = 16 << 20;
+/// Records that one page reads, and content that it fetches, bytes; the page ends after the record that reaches it.
+const BYTES_MAX: u64 = 16 << 20;
 
 /// How much of a record a line shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,19 +58,31 @@ pub struct Query {
 }
 
 /// A page of the timeline after `cursor`: a get, one seek, then a step and a decode per record. Unless masked, content
-/// is fetched too, and the page may be shorter for it.
+/// is fetched too. The page may be shorter than the limit, where its records or their content are large.
 pub fn page<R: Rows>(
     rows: &R,
     contents: &Contents,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    Query { limit, show, as_of }: Query,
+    query: Query,
+    cursor: Option<&[u8]>,
+) -> Result<Lines, Error> {
+    page_within(rows, contents, place, run_id, (query, BYTES_MAX), cursor)
+}
+
+/// Like [`page`], which ends after the record by which it has so many bytes.
+pub fn page_within<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: TopicPartition<'_>,
+    run_id: RunId<&str>,
+    (Query { limit, show, as_of }, bytes_max): (Query, u64),
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
     let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
-    let (found, next) = stored(rows, &prefix, end.as_ref(), cursor, limit)?;
-    lines(contents, place, run_id, found, next, show)
+    let (found, next) = stored(rows, &prefix, end.as_ref(), cursor, (limit, bytes_max))?;
+    lines(contents, place, run_id, found, next, (show, bytes_max))
 }
 
 /// A page of the run's records that match `filter`, which names the run, after `cursor`. Cost: that of
@@ -82,15 +95,15 @@ pub fn selected<R: Rows>(
     Query { limit, show, as_of }: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
-    let horizons = Horizons::of(rows)?;
+    let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
     let (found, next) = super::events::page_of(rows, filter, cursor, limit, &mut |key, (_, at, row)| {
         if as_of.is_some_and(|as_of| at.0 > as_of) {
             return Ok(None);
         }
         let line = store::records::key(run_id, at.0, at.1);
-        Found::of(key, line.bytes(), at, &row, &horizons).map(Some)
+        Found::of((key, line.bytes()), at, &row, &horizons, &budget).map(Some)
     })?;
-    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
+    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, (show, BYTES_MAX))
 }
 
 /// The records applied at one offset: several for a batch, none for a refused or unreadable record. One seek, then a
@@ -105,8 +118,8 @@ pub fn at_offset<R: Rows>(
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
     // The size limit of a record covers a whole batch, and records of a batch have no stored content.
-    let (found, next) = stored(rows, &prefix, None, None, BATCH_RECORDS_MAX)?;
-    Ok(lines(contents, place, run_id, found, next, show)?.records)
+    let (found, next) = stored(rows, &prefix, None, None, (BATCH_RECORDS_MAX, BYTES_MAX))?;
+    Ok(lines(contents, place, run_id, found, next, (show, BYTES_MAX))?.records)
 }
 
 /// A record that a page found.
@@ -119,12 +132,42 @@ struct Found {
     at: (Offset, u32),
     /// The size of the stored record.
     bytes: usize,
-    record: Stored,
+    /// None beyond the budget: the page ends before it.
+    record: Option<Stored>,
+}
+
+/// What a page has read. A page is in memory as a whole, and so are those of other clients at the same time.
+#[derive(Debug)]
+struct Budget {
+    bytes: Cell<u64>,
+    bytes_max: u64,
+    /// A record was found after the one that reached the bound.
+    is_over: Cell<bool>,
+}
+
+impl Budget {
+    fn new(bytes_max: u64) -> Self {
+        Self { bytes: Cell::new(0), bytes_max, is_over: Cell::new(false) }
+    }
+
+    /// Whether there is room for another record, of so many bytes.
+    fn take(&self, bytes: usize) -> bool {
+        self.is_over.set(self.bytes.get() >= self.bytes_max);
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        !self.is_over.get()
+    }
 }
 
 impl Found {
-    fn of(key: &[u8], line: &[u8], at: (Offset, u32), row: &RecordRow, horizons: &Horizons) -> Result<Self, Error> {
-        let (bytes, record) = (row.framed.0.len(), super::decode(row, at.0, horizons)?);
+    fn of(
+        (key, line): (&[u8], &[u8]),
+        at: (Offset, u32),
+        row: &RecordRow,
+        horizons: &Horizons,
+        budget: &Budget,
+    ) -> Result<Self, Error> {
+        let bytes = row.framed.0.len();
+        let record = if budget.take(bytes) { Some(super::decode(row, at.0, horizons)?) } else { None };
         Ok(Self { key: key.to_vec(), line: line.to_vec(), at, bytes, record })
     }
 }
@@ -134,13 +177,14 @@ fn stored<R: Rows>(
     prefix: &Key,
     end: Option<&Key>,
     cursor: Option<&[u8]>,
-    limit: usize,
+    (limit, bytes_max): (usize, u64),
 ) -> Result<(Vec<Found>, Option<Vec<u8>>), Error> {
-    let horizons = Horizons::of(rows)?;
-    super::page_before(rows, prefix, end.map(Key::bytes), cursor, limit, |key, row| {
+    let (horizons, budget) = (Horizons::of(rows)?, Budget::new(bytes_max));
+    let full = |items| items == limit || budget.is_over.get();
+    super::page_before(rows, prefix, end.map(Key::bytes), cursor, full, |key, row| {
         let mut parts = Parts::new(key);
         let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
-        Found::of(key, key, (offset, index), &store::decode(key, row)?, &horizons).map(Some)
+        Found::of((key, key), (offset, index), &store::decode(key, row)?, &horizons, &budget).map(Some)
     })
 }
 
@@ -155,16 +199,16 @@ pub fn held<R: Rows>(
     cursor: Option<&[u8]>,
     (filter, show): (Option<&Filter>, Show),
 ) -> Result<Lines, Error> {
-    let horizons = Horizons::of(rows)?;
+    let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
     let (found, next) = super::facts::valid_at(rows, run_id, ask, cursor, |key, at, _, row| {
         if let Some(filter) = filter
             && !super::events::matches(filter, run_id, at, row)?
         {
             return Ok(None);
         }
-        Found::of(key, key, at, row, &horizons).map(Some)
+        Found::of((key, key), at, row, &horizons, &budget).map(Some)
     })?;
-    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, show)
+    lines(contents, place, run_id, found.into_iter().flatten().collect(), next, (show, BYTES_MAX))
 }
 
 fn lines(
@@ -173,12 +217,16 @@ fn lines(
     run_id: RunId<&str>,
     found: Vec<Found>,
     mut next: Option<Vec<u8>>,
-    show: Show,
+    (show, bytes_max): (Show, u64),
 ) -> Result<Lines, Error> {
     let mut records = Vec::with_capacity(found.len());
-    let mut brought = 0;
+    let (mut brought, mut last) = (0, None);
     let mut found = found.into_iter().peekable();
-    while let Some(Found { key, line: cursor, at, bytes, mut record }) = found.next() {
+    while let Some(Found { key, line: cursor, at, bytes, record }) = found.next() {
+        let Some(mut record) = record else {
+            next = last;
+            break;
+        };
         let mut missing = None;
         brought += if show.is_unmasked() { bytes as u64 } else { 0 };
         if show.is_unmasked()
@@ -196,10 +244,11 @@ fn lines(
         line.missing_content = missing;
         line.record = if there { whole(record)? } else { None };
         records.push(line);
-        if brought >= CONTENT_BYTES_MAX && found.peek().is_some() {
+        if brought >= bytes_max && found.peek().is_some() {
             next = Some(key);
             break;
         }
+        last = Some(key);
     }
     Ok(Lines { records, next_cursor: next.map(|key| hex(&key)) })
 }

@@ -1,5 +1,5 @@
-//! A cluster that asks for TLS and a password: the server, an import and a producer that append to Kafka use it, and a password
-//! changes while they append.
+//! A cluster that asks for TLS and a password: the server, an import and a producer that append to Kafka use it, and passwords,
+//! certificates and tokens change while clients append.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,10 +7,17 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
+    time::{Duration, Instant},
 };
 
-use runlog_producer::{Config, Journal, KafkaProperties, Runlog};
+use futures_util::future::join_all;
+use runlog_producer::{Config, Journal, KafkaProperties, Runlog, Security, Tls, Token};
+use runlog_projector::server::auth::token_file::{Entry, Scope, TokenFile};
 use runlog_tests::{
     certificates::{Authority, replace},
     kafka::{Broker, MECHANISM},
@@ -124,4 +131,163 @@ fn a_cluster_with_tls_and_passwords_is_used_and_a_password_changes_without_a_sto
         assert_eq!(found, BTreeMap::from(expected), "{run}");
     }
     assert!(!second.stderr().contains("canary"), "{}", second.stderr());
+}
+
+/// How long the appends that a step of the rotation awaits may take.
+const STEP_WAIT: Duration = Duration::from_secs(60);
+/// Appends after each step: more than are under way, so that some began after it.
+const APPENDS_AFTER: usize = 30;
+const CLIENTS: usize = 3;
+
+/// What clients know, as it is now.
+struct Known {
+    urls: [String; 2],
+    token: String,
+    ca: PathBuf,
+}
+
+impl Known {
+    fn client(&self) -> reqwest::Client {
+        let token = Some(Token::new(&self.token).unwrap());
+        let security =
+            Security { token, tls: Tls { ca: Some(self.ca.clone()), ..Tls::default() }, ..Security::default() };
+        security.client(&self.urls[0]).unwrap().timeout(STEP_WAIT).build().unwrap()
+    }
+}
+
+/// Appends turns to a run until told to end, by one server and the other in turn, each until it is acknowledged; their ids.
+async fn append(
+    run: String,
+    known: &Mutex<Known>,
+    end: &AtomicBool,
+    count: &tokio::sync::watch::Sender<usize>,
+) -> Vec<String> {
+    let mut acknowledged = Vec::new();
+    while !end.load(Ordering::Relaxed) {
+        let id = format!("{run}-{}", acknowledged.len());
+        let payload = json!({ "type": "conversation_turn", "message_id": id, "kind": "user", "content": id });
+        let record = json!({ "run_id": run, "record_id": id, "payload": payload });
+        let begun = Instant::now();
+        for attempt in acknowledged.len().. {
+            assert!(begun.elapsed() < STEP_WAIT, "{id} is not acknowledged");
+            let (url, http) = {
+                let known = known.lock().unwrap();
+                (known.urls[attempt % 2].clone(), known.client())
+            };
+            let answer = http.post(format!("{url}/v1/runs/{run}/records")).json(&record).send().await;
+            match answer {
+                Ok(answer) if answer.status() == 200 => break,
+                // A token that was revoked, or a server that ends or cannot append now.
+                Ok(answer) => assert!(matches!(answer.status().as_u16(), 401 | 429 | 503), "{answer:?}"),
+                // One that is not there, or whose certificate is another.
+                Err(error) => assert!(error.is_connect() || error.is_request() || error.is_body(), "{error:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        acknowledged.push(id);
+        count.send_modify(|count| *count += 1);
+    }
+    acknowledged
+}
+
+fn entry(secret: u8) -> (Entry, String) {
+    Entry::new("agent".into(), [Scope::Append, Scope::ReadMeta].into(), vec!["*".into()], &[secret; 32])
+}
+
+#[test]
+fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_is_lost_or_doubled() {
+    let dir = tempfile::tempdir().unwrap();
+    let [authority, next] = ["ca", "next"].map(|name| Authority::new(dir.path(), name).unwrap());
+    let broker = Broker::secured(&authority.sign(&["127.0.0.1"], 3000).unwrap()).unwrap();
+    broker.set_password(USER, OLD).unwrap();
+    let kafka = runlog_log::kafka::KafkaConfig::new(broker.bootstrap(), "journal");
+    let file = properties(dir.path(), "good", &authority.ca, OLD);
+    let names = ["localhost", "127.0.0.1"];
+    let (cert, key) = authority.sign(&names, 3000).unwrap().write(dir.path(), "server").unwrap();
+    let tokens = dir.path().join("tokens.json");
+    let ((first_entry, first), (second_entry, second)) = (entry(1), entry(2));
+    TokenFile { tokens: vec![first_entry.clone()] }.write(&tokens).unwrap();
+    let launch = ["a", "b"].map(|name| {
+        let launch = Launch::kafka(&dir.path().join(name), &kafka).partitions(2);
+        let files = [("--kafka-properties", &file), ("--tls-cert", &cert), ("--tls-key", &key), ("--tokens", &tokens)];
+        files.into_iter().fold(launch, |launch, (flag, file)| launch.with(flag).with(file.to_str().unwrap()))
+    });
+    let mut servers: Vec<Server> = launch.iter().map(|launch| launch.start().unwrap()).collect();
+    let urls = [servers[0].url.clone(), servers[1].url.clone()];
+    let known = Mutex::new(Known { urls, token: first.clone(), ca: authority.ca.clone() });
+    let (end, count) = (AtomicBool::new(false), tokio::sync::watch::Sender::new(0));
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let appended = thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let clients = (0..CLIENTS).map(|number| append(format!("run-{number}"), &known, &end, &count));
+            runtime.block_on(join_all(clients))
+        });
+        let step = || {
+            let before = *count.borrow();
+            let begun = Instant::now();
+            while *count.borrow() < before + APPENDS_AFTER {
+                assert!(begun.elapsed() < STEP_WAIT && !load.is_finished(), "the load does not go on");
+                thread::sleep(Duration::from_millis(10));
+            }
+        };
+        step();
+        // The password: connections that exist go on, and a process has the new one from its start on.
+        broker.set_password(USER, NEW).unwrap();
+        step();
+        replace(&dir.path().join("good.password"), NEW).unwrap();
+        for (at, launch) in launch.iter().enumerate() {
+            assert_eq!(servers.remove(at).terminate().unwrap().0, Some(0));
+            servers.insert(at, launch.start().unwrap());
+            known.lock().unwrap().urls[at] = servers[at].url.clone();
+            step();
+        }
+        // The certificate, by another authority: clients trust both for a while.
+        let both = [&authority.ca, &next.ca].map(|ca| fs::read_to_string(ca).unwrap()).concat();
+        replace(&dir.path().join("both.pem"), &both).unwrap();
+        known.lock().unwrap().ca = dir.path().join("both.pem");
+        next.sign(&names, 3000).unwrap().write(dir.path(), "server").unwrap();
+        for server in &servers {
+            server.hang_up().unwrap();
+        }
+        known.lock().unwrap().ca = next.ca.clone();
+        step();
+        // The token: a second one, then the first one no more.
+        TokenFile { tokens: vec![first_entry, second_entry.clone()] }.write(&tokens).unwrap();
+        known.lock().unwrap().token = second;
+        step();
+        TokenFile { tokens: vec![second_entry] }.write(&tokens).unwrap();
+        for server in &servers {
+            server.hang_up().unwrap();
+        }
+        step();
+        end.store(true, Ordering::Relaxed);
+        load.join().unwrap()
+    });
+    let old = Known { urls: known.lock().unwrap().urls.clone(), token: first, ca: next.ca.clone() };
+    let known = known.into_inner().unwrap();
+    runtime.block_on(async {
+        let refused = old.client().get(format!("{}/v1/runs", old.urls[0])).send().await.unwrap();
+        assert_eq!(refused.status(), 401, "the first token");
+        let shown = known.urls.iter().map(|url| join_all((0..CLIENTS).map(|number| ids(&known, url, number))));
+        let shown = join_all(shown).await;
+        // Each acknowledged one once, and no others; both servers say the same.
+        assert!(shown.iter().all(|shown| *shown == appended), "{shown:?} are not {appended:?}");
+    });
+    for server in servers {
+        assert!(!server.stderr().contains("canary"), "{}", server.stderr());
+    }
+}
+
+/// The ids of a run's records, in order.
+async fn ids(known: &Known, url: &str, number: usize) -> Vec<String> {
+    let (http, mut found, mut cursor) = (known.client(), Vec::new(), String::new());
+    loop {
+        let page = http.get(format!("{url}/v1/runs/run-{number}/records?limit=1000{cursor}")).send().await.unwrap();
+        let page: Value = page.json().await.unwrap();
+        let records = page["records"].as_array().unwrap_or_else(|| panic!("{page}"));
+        found.extend(records.iter().map(|line| line["record_id"].as_str().unwrap().to_owned()));
+        let Value::String(next) = &page["next_cursor"] else { return found };
+        cursor = format!("&cursor={next}");
+    }
 }

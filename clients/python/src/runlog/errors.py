@@ -138,6 +138,8 @@ class Fenced(Error):
 
     kind = "fenced"
     action = Action.STOP
+    is_stale_write_owner_error = True
+    """What LangGraph's conformance tests of write ownership know such an error by, whatever its class."""
 
 
 class Conflict(Error):

@@ -1,5 +1,5 @@
 """A LangGraph checkpointer on Runlog."""
 
-from ._saver import RunlogSaver
+from ._saver import RunlogSaver, ThreadOwner
 
-__all__ = ["RunlogSaver"]
+__all__ = ["RunlogSaver", "ThreadOwner"]

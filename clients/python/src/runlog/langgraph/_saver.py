@@ -8,7 +8,7 @@ import os
 import random
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -78,14 +78,23 @@ class _Shared:
 
     def thread(self, thread_id: str) -> Thread:
         """What is known of a thread. Kept as long as the saver: some hundred bytes, and the hashes of its values."""
-        if os.getpid() != self.pid:
-            raise Forked(f"the saver belongs to process {self.pid}; make one in this process")
+        self.check_process()
         with self.guard:
             found = self.threads.get(thread_id)
             if found is None:
-                lock = FairLock() if self.sync is not None else asyncio.Lock()
-                found = self.threads[thread_id] = Thread(self.api, self.prefix + thread_id, lock)
+                found = self.threads[thread_id] = self.new_thread(thread_id)
             return found
+
+    def new_thread(self, thread_id: str, *, owned: bool = False) -> Thread:
+        """A thread of which nothing is known."""
+        self.check_process()
+        lock = FairLock() if self.sync is not None else asyncio.Lock()
+        return Thread(self.api, self.prefix + thread_id, lock, owned=owned)
+
+    def check_process(self) -> None:
+        """A fork has the connections and claims of the process that made it."""
+        if os.getpid() != self.pid:
+            raise Forked(f"the saver belongs to process {self.pid}; make one in this process")
 
 
 class RunlogSaver(BaseCheckpointSaver[str]):
@@ -148,8 +157,11 @@ class RunlogSaver(BaseCheckpointSaver[str]):
             return await shared.async_.drive(steps)
         return await asyncio.to_thread(self._drive, steps)
 
+    def _thread(self, thread_id: str) -> Thread:
+        return self._shared.thread(thread_id)
+
     def _of(self, config: RunnableConfig) -> Thread:
-        return self._shared.thread(Target.of(config).thread_id)
+        return self._thread(Target.of(config).thread_id)
 
     def _thread_ids(self) -> Steps[list[str]]:
         runs = yield from self._shared.api.runs(self._shared.prefix)
@@ -181,7 +193,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         """Checkpoints, newest first, thread by thread. It reads where all of them are, and loads those that it gives."""
         left = limit
         for thread_id in self._drive(self._listed(config)):
-            thread = self._shared.thread(thread_id)
+            thread = self._thread(thread_id)
             for index, marker in self._drive(_store.listing(thread, self.serde, config, filter, before)):
                 if left is not None and left <= 0:
                     return
@@ -201,7 +213,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         """As `list`."""
         left = limit
         for thread_id in await self._adrive(self._listed(config)):
-            thread = self._shared.thread(thread_id)
+            thread = self._thread(thread_id)
             for index, marker in await self._adrive(_store.listing(thread, self.serde, config, filter, before)):
                 if left is not None and left <= 0:
                     return
@@ -209,6 +221,20 @@ class RunlogSaver(BaseCheckpointSaver[str]):
                 if loaded is not None:
                     yield loaded
                     left = None if left is None else left - 1
+
+    # Owning
+
+    def claim_write_ownership(self, thread_id: str) -> ThreadOwner:
+        """Takes a thread over now, before anything is read or written. Raises `Fenced` if another claim came first."""
+        owner = ThreadOwner(self, str(thread_id))
+        self._drive(owner.owned.claim())
+        return owner
+
+    async def aclaim_write_ownership(self, thread_id: str) -> ThreadOwner:
+        """As `claim_write_ownership`."""
+        owner = ThreadOwner(self, str(thread_id))
+        await self._adrive(owner.owned.claim())
+        return owner
 
     # Writing
 
@@ -248,11 +274,11 @@ class RunlogSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Deletes a thread from all answers. Its bytes stay in the log."""
-        self._drive(_store.delete(self._shared.thread(str(thread_id))))
+        self._drive(_store.delete(self._thread(str(thread_id))))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """As `delete_thread`."""
-        await self._adrive(_store.delete(self._shared.thread(str(thread_id))))
+        await self._adrive(_store.delete(self._thread(str(thread_id))))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes the checkpoints of LangGraph runs. It reads every thread of the prefix."""
@@ -265,7 +291,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
         if run_ids:
             for thread_id in (yield from self._thread_ids()):
-                yield from _store.delete_where(self._shared.thread(thread_id), self.serde, run_ids)
+                yield from _store.delete_where(self._thread(thread_id), self.serde, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies all checkpoints and writes of a thread."""
@@ -276,7 +302,7 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         await self._adrive(self._copy(source_thread_id, target_thread_id))
 
     def _copy(self, source: str, target: str) -> Steps[None]:
-        return _store.copy(self._shared.thread(str(source)), self._shared.thread(str(target)))
+        return _store.copy(self._thread(str(source)), self._thread(str(target)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """`keep_latest` keeps the newest checkpoint of each namespace, `delete` none."""
@@ -290,10 +316,40 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         if strategy not in ("keep_latest", "delete"):
             raise Usage(f"a strategy is keep_latest or delete, not {strategy!r}")
         for thread_id in thread_ids:
-            thread = self._shared.thread(str(thread_id))
+            thread = self._thread(str(thread_id))
             yield from _store.delete(thread) if strategy == "delete" else _store.delete_where(thread, self.serde, None)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Versions that grow, and differ between two writers."""
         number = 0 if current is None else current if isinstance(current, int) else int(current.split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
+
+
+class ThreadOwner(RunlogSaver):
+    """The saver of a worker that took a thread over, from `RunlogSaver.claim_write_ownership`.
+
+    It writes the thread until another writer claims it, and never again after that: each write raises `Fenced`. Reading gives
+    a lost thread back to a `RunlogSaver`, but not to an owner. Connections, and other threads, are those of its saver."""
+
+    def __init__(self, saver: RunlogSaver, thread_id: str) -> None:
+        super(RunlogSaver, self).__init__(serde=saver.serde)
+        self._shared, self.thread_id = saver._shared, thread_id
+        self.owned = self._shared.new_thread(thread_id, owned=True)
+
+    def __enter__(self) -> NoReturn:
+        raise Usage("an owner has the connections of its saver: enter that one")
+
+    async def __aenter__(self) -> NoReturn:
+        raise Usage("an owner has the connections of its saver: enter that one")
+
+    def _thread(self, thread_id: str) -> Thread:
+        self._shared.check_process()
+        return self.owned if thread_id == self.thread_id else self._shared.thread(thread_id)
+
+    def check_write_ownership(self) -> None:
+        """Raises `Fenced` if another writer took the thread over. One may do so right after."""
+        self._drive(self.owned.check_owned())
+
+    async def acheck_write_ownership(self) -> None:
+        """As `check_write_ownership`."""
+        await self._adrive(self.owned.check_owned())

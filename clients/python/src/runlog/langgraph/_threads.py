@@ -121,8 +121,10 @@ def digest(*parts: object) -> str:
 class Thread:
     """What a saver object knows of one thread, and its claim."""
 
-    def __init__(self, api: Api, run_id: str, lock: Releasable) -> None:
+    def __init__(self, api: Api, run_id: str, lock: Releasable, *, owned: bool = False) -> None:
         self.api, self.run_id, self.lock = api, run_id, lock
+        self.owned = owned
+        """Whether there is one claim: a thread that was lost is not claimed again."""
         self.writer: Writer | None = None
         self._claiming: Writer | None = None
         """A claim whose answer was lost: sent again, it is the same claim."""
@@ -185,7 +187,8 @@ class Thread:
         self._written.clear()
 
     def _fenced(self) -> Fenced:
-        message = f"another writer took over run {self.run_id}; read the thread again to continue it"
+        how = "claim" if self.owned else "read"
+        message = f"another writer took over run {self.run_id}; {how} the thread again to continue it"
         return Fenced(message, run_id=self.run_id)
 
     def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
@@ -279,6 +282,8 @@ class Thread:
             if writer.numbers_unsure:
                 yield from self._sync(writer)
             return writer
+        if writer is not None and self.owned:
+            raise self._fenced()
         head = yield from self.head()
         claiming = self._claiming
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
@@ -301,6 +306,22 @@ class Thread:
             self._supersede(claimed)
             raise self._fenced()
         return claimed
+
+    def claim(self) -> Steps[None]:
+        """Takes the run over, unless this object has it."""
+        yield from self.acquire()
+        try:
+            yield from self.ready(None)
+        finally:
+            self.lock.release()
+
+    def check_owned(self) -> Steps[None]:
+        """Raises `Fenced` if another writer has the run now."""
+        yield from self.acquire()
+        try:
+            yield from self._sync((yield from self.ready(None)))
+        finally:
+            self.lock.release()
 
     def _settle(self, writer: Writer) -> Steps[None]:
         settled = yield from writer.settle()

@@ -21,6 +21,10 @@ rocksdb: ## fetch RocksDB's own release for cargo to link; ROCKSDB=source compil
 build: rocksdb ## install what compiling needs, compile a release build, leave it in ./bin
 	@scripts/build.sh
 
+.PHONY: wheels
+wheels: build ## the Python client, and the command as a Python package, in target/wheels
+	@scripts/python.sh wheels
+
 .PHONY: demo
 demo: build ## the whole path with live agents, without any service; ARGS="--serve" passes flags
 	@./bin/runlog demo $(ARGS) </dev/null

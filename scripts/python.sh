@@ -5,6 +5,7 @@
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
 # python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
 # python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
+# python.sh wheels [FOLDER]      builds the wheels of the client and of the command in bin/, the same bytes each time
 # python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
 set -euo pipefail
@@ -52,12 +53,23 @@ fi
 
 python=$(environment)
 export PYTHONDONTWRITEBYTECODE=1
+
+# Builds the wheel of a project into a folder. Hatchling writes files in order, and each with the time of the commit.
+wheel() {
+  local time
+  time=$(git -C "$top" log -1 --format=%ct 2>/dev/null || echo 1580601600)
+  SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$time} timeout 120 "$python" -m pip wheel -q --disable-pip-version-check --no-deps \
+    --no-build-isolation --no-cache-dir --wheel-dir "$2" "$1" </dev/null >&2
+}
+
 case $mode in
   lint)
-    cd "$client"
-    "$python" -m ruff format --no-cache --check . >&2
-    "$python" -m ruff check --no-cache . >&2
-    "$(dirname "$python")/basedpyright" --pythonpath "$python" >&2
+    for project in "$client" "$client-server"; do
+      cd "$project"
+      "$python" -m ruff format --no-cache --check . >&2
+      "$python" -m ruff check --no-cache . >&2
+      "$(dirname "$python")/basedpyright" --pythonpath "$python" >&2
+    done
     ;;
   test)
     # The package as a user installs it, not the source folder.
@@ -67,9 +79,14 @@ case $mode in
     cd "$client"
     PYTHONPATH=$installed timeout --kill-after=10 700 "$python" -m pytest -p no:cacheprovider "$@" </dev/null >&2
     ;;
+  wheels)
+    folder=$(realpath -m "${1:-$top/target/wheels}")
+    for project in "$client" "$client-server"; do wheel "$project" "$folder"; done
+    sha256sum "$folder"/runlog*.whl
+    ;;
   run) PYTHONPATH=$client/src exec "$python" "$@" ;;
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
-  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|lock" ;;
+  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|wheels|lock" ;;
 esac

@@ -3,12 +3,14 @@
     def test_an_agent_that_is_killed(runlog_journal):                # pytest_plugins = ["runlog.pytest_plugin"]
         with runlog.sync.connect(runlog_journal.url) as rl: …
 
-The binary is the file that `RUNLOG_BIN` names, or `runlog` on the `PATH`. It must be trusted: it is run as it is.
+The binary is the file that `RUNLOG_BIN` names, or else `runlog` on the `PATH`, or else that of the package `runlog-server`. It must
+be trusted: it is run as it is.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import shutil
@@ -31,11 +33,24 @@ _PR_SET_PDEATHSIG = 1
 def find_binary() -> str:
     """The `runlog` command."""
     named = os.environ.get("RUNLOG_BIN")
-    found = shutil.which(named or "runlog")
+    found = shutil.which(named or "runlog") or (None if named else _packaged())
     if found is None:
-        why = f"RUNLOG_BIN={named} is no program" if named else "there is no `runlog` on the PATH"
+        why = (
+            f"RUNLOG_BIN={named} is no program"
+            if named
+            else "there is no `runlog` on the PATH, and no package runlog-server"
+        )
         raise Usage(f"{why}: build Runlog (`make build`), and set RUNLOG_BIN to bin/runlog")
     return found
+
+
+def _packaged() -> str | None:
+    """The command in the package `runlog-server`, which is not a dependency."""
+    try:
+        package = importlib.import_module("runlog_server")
+    except ModuleNotFoundError:
+        return None
+    return str(package.binary())
 
 
 def _die_with_parent() -> None:

@@ -214,10 +214,13 @@ impl Victim<'_> {
             }
             thread::sleep(POLL_INTERVAL);
         }
-        self.stops("kept", &LOST)?;
-        self.stays_stopped("kept", &LOST)
+        self.stops("kept", &RECREATED)?;
+        self.stays_stopped("kept", &RECREATED)
     }
 }
 
 /// How a stop says that the log lost what the index has.
 const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];
+
+/// How a stop says that the topic is another one: by its id, or by what it lacks, whichever is noticed first.
+const RECREATED: [&str; 4] = ["deleted and created again", LOST[0], LOST[1], LOST[2]];

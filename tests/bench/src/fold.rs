@@ -214,7 +214,7 @@ fn bulk(batches: &[Batch], dir: &Path, records: u64) -> anyhow::Result<Cost> {
     let watch = Stopwatch::start()?;
     let mut rows: Vec<(&[u8], Option<&[u8]>)> = batches.iter().flat_map(Batch::rows).collect();
     // Stable: of equal keys the last one is the newest.
-    rows.sort_by(|(one, _), (other, _)| one.cmp(other));
+    rows.sort_by_key(|(key, _)| *key);
     let newest = rows.chunk_by(|(one, _), (other, _)| one == other).filter_map(|equal| equal.last());
     let (mut files, mut open): (Vec<std::path::PathBuf>, Option<rocksdb::SstFileWriter<'_>>) = (Vec::new(), None);
     for (key, value) in newest {

@@ -43,8 +43,10 @@ pub(crate) struct Journal {
 struct Run {
     id: RunId,
     writer: String,
-    /// Of the last record.
+    /// The writer's number of the last record.
     seq: u64,
+    /// The journal's number of the last record that has one.
+    journal_seq: JournalSeq,
     rounds_left: u64,
     next: Next,
     /// The request that is not answered.
@@ -95,6 +97,7 @@ impl Journal {
             writer: format!("writer-{}", &id[..8]),
             id: id.parse()?,
             seq: 0,
+            journal_seq: JournalSeq::ZERO,
             rounds_left: self.rounds,
             next: Next::Start,
             request: None,
@@ -130,7 +133,10 @@ impl Journal {
         let mut record = JournalRecord::new(run.id.borrow(), record_id, "bench", payload);
         record.place.writer_id = run.writer.parse()?;
         record.place.writer_seq = WriterSeq::ZERO.saturating_add(run.seq);
-        record.place.journal_seq = JournalSeq::ZERO.saturating_add(run.seq);
+        if record.body.record_kind.numbered() {
+            run.journal_seq = run.journal_seq.saturating_add(1);
+            record.place.journal_seq = run.journal_seq;
+        }
         record.place.timestamp_millis = 1_700_000_000_000 + self.made;
         Ok(record)
     }
@@ -203,7 +209,7 @@ fn checkpoint(run: &mut Run) -> LoopCheckpoint {
     LoopCheckpoint {
         checkpoint_id: name(run.checkpoints),
         checkpoint_seq: run.checkpoints,
-        covers_journal_seq: JournalSeq::ZERO.saturating_add(run.seq - 1),
+        covers_journal_seq: run.journal_seq,
         base: (run.checkpoints > 1).then(|| name(run.checkpoints - 1)),
         messages: std::mem::take(&mut run.messages),
         turn: run.checkpoints,

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Scale,
-    measure::{Cost, Stopwatch},
+    measure::{Cost, Stopwatch, alternating, cpu_micros, rates},
     records,
     report::{Figure, Goal, Row, Unit},
 };
@@ -38,19 +38,13 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
     let entries: Vec<_> = (0..RECORDS)
         .map(|seq| records::entry(&records::of_500_bytes(&mut random, seq)?, PARTITIONS))
         .collect::<anyhow::Result<_>>()?;
-    let (mut ours, mut raw) = (Vec::new(), Vec::new());
-    for round in 0..scale.rounds {
-        let topics = [broker.topic(PARTITIONS)?, broker.topic(PARTITIONS)?];
-        if round % 2 == 0 {
-            ours.push(runtime.block_on(append(&topics[0], &entries, scale.round))?);
+    let [ours, raw] = alternating(scale.rounds, |way| {
+        let topic = broker.topic(PARTITIONS)?;
+        match way {
+            0 => runtime.block_on(append(&topic, &entries, scale.round)),
+            _ => append_raw(&topic, &entries, scale.round),
         }
-        raw.push(append_raw(&topics[1], &entries, scale.round)?);
-        if round % 2 == 1 {
-            ours.push(runtime.block_on(append(&topics[0], &entries, scale.round))?);
-        }
-    }
-    let rates = |costs: &[Cost]| costs.iter().map(Cost::per_second).collect::<Vec<_>>();
-    let cpu = |costs: &[Cost]| costs.iter().map(Cost::cpu_micros).collect::<Vec<_>>();
+    })?;
     let (mine, theirs) = (rates(&ours), rates(&raw));
     Ok(Figure {
         title: "Durable appends".into(),
@@ -64,8 +58,8 @@ pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::
             Row::ratio("Runlog over raw librdkafka", &mine, &theirs).goal(Goal::AtLeast(0.9)),
             Row::new("Runlog", Unit::RecordsPerSecond, mine),
             Row::new("raw librdkafka", Unit::RecordsPerSecond, theirs),
-            Row::new("Runlog's CPU", Unit::CpuMicrosPerRecord, cpu(&ours)),
-            Row::new("raw librdkafka's CPU", Unit::CpuMicrosPerRecord, cpu(&raw)),
+            Row::new("Runlog's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&ours)),
+            Row::new("raw librdkafka's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&raw)),
         ],
     })
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use runlog_log::Delivery;
 use runlog_projector::index::{
     fold::{Fold, Step},
-    store::{self, Budget, Commit, Mode, Rows, Store, Visit, meta},
+    store::{self, Budget, Commit, Mode, Rows, Store, Visit, anomalies::AnomalyRow, meta},
 };
 use runlog_schemas::{
     codec::{self, NoRegistry},
@@ -21,7 +21,7 @@ use std::{
 
 use crate::{
     Scale,
-    measure::{Cost, Stopwatch},
+    measure::{Cost, Stopwatch, alternating, cpu_micros, rates},
     records::Journal,
     report::{Figure, Goal, Row, Unit},
 };
@@ -94,24 +94,16 @@ impl Commit for Recorded {
 pub(crate) fn run(scale: &Scale) -> anyhow::Result<Figure> {
     let deliveries = deliveries(scale.records)?;
     let batches = recorded(&deliveries)?;
-    let mut costs: [Vec<Cost>; 4] = Default::default();
-    for round in 0..scale.rounds {
-        let mut order = [0, 1, 2, 3];
-        if round % 2 == 1 {
-            order.reverse();
+    let costs: [_; 4] = alternating(scale.rounds, |way| {
+        let dir = tempfile::tempdir()?;
+        match way {
+            0 => fold(&deliveries, dir.path()),
+            1 => replay(&batches, dir.path(), Mode::Live, scale.records),
+            2 => replay(&batches, dir.path(), Mode::Bulk, scale.records),
+            _ => bulk(&batches, dir.path(), scale.records),
         }
-        for way in order {
-            let dir = tempfile::tempdir()?;
-            costs[way].push(match way {
-                0 => fold(&deliveries, dir.path())?,
-                1 => replay(&batches, dir.path(), Mode::Live, scale.records)?,
-                2 => replay(&batches, dir.path(), Mode::Bulk, scale.records)?,
-                _ => bulk(&batches, dir.path(), scale.records)?,
-            });
-        }
-    }
-    let rates = costs.each_ref().map(|costs| costs.iter().map(Cost::per_second).collect::<Vec<_>>());
-    let cpu = costs.each_ref().map(|costs| costs.iter().map(Cost::cpu_micros).collect::<Vec<_>>());
+    })?;
+    let (rates, cpu) = (costs.each_ref().map(|costs| rates(costs)), costs.each_ref().map(|costs| cpu_micros(costs)));
     let [of_fold, of_replay, of_replay_without, of_bulk] = &rates;
     let names = ["the fold", "RocksDB, the fold's batches, with WAL", "RocksDB, without WAL", "RocksDB, sorted files"];
     let mut rows = vec![
@@ -173,12 +165,12 @@ fn recorded(deliveries: &[Delivery]) -> anyhow::Result<Vec<Batch>> {
     let store = Store::open(dir.path(), &Budget::new(MEMORY_BYTES), Mode::Live)?;
     let recorded = Arc::new(Recorded { store, batches: Mutex::default() });
     taken(&recorded, deliveries)?;
-    let (anomalies, mut refused) = (store::anomalies::prefix(), 0);
-    recorded.scan(anomalies.bytes(), anomalies.bytes(), rocksdb::Direction::Forward, &mut |_, _| {
-        refused += 1;
-        Ok(ControlFlow::Continue(()))
+    let (anomalies, mut refused) = (store::anomalies::prefix(), None);
+    recorded.scan(anomalies.bytes(), anomalies.bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        refused = Some(store::decode::<AnomalyRow>(key, row)?);
+        Ok(ControlFlow::Break(()))
     })?;
-    ensure!(refused == 0, "{refused} records of the benchmark are refused");
+    ensure!(refused.is_none(), "a record of the benchmark is refused: {refused:?}");
     let recorded = Arc::into_inner(recorded).context("nobody else has it")?;
     Ok(recorded.batches.into_inner().unwrap_or_else(PoisonError::into_inner))
 }

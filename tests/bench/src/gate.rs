@@ -2,15 +2,12 @@
 
 use runlog_producer::{Config, Journal, Runlog};
 use runlog_schemas::json::Json;
-use runlog_tests::{
-    kafka::Broker,
-    server::{Launch, Server},
-};
+use runlog_tests::{kafka::Broker, server::Launch};
 use serde_json::json;
 
 use crate::{
     Scale,
-    measure::{Latencies, one_by_one},
+    measure::{Latencies, at, one_by_one},
     report::{Figure, Goal, Row, Unit},
 };
 
@@ -27,8 +24,7 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure
         straight.push(calls(kafka.clone(), &run("kafka"), scale).await?);
         http.push(calls(Journal::Http(server.url.clone()), &run("http"), scale).await?);
     }
-    ended(server)?;
-    let at = |quantile: f64, rounds: &[Latencies]| rounds.iter().map(|round| round.at(quantile)).collect::<Vec<_>>();
+    server.terminate()?;
     Ok(Figure {
         title: "A tool call through the gate".into(),
         method:
@@ -56,9 +52,4 @@ async fn calls(journal: Journal, run: &str, scale: &Scale) -> anyhow::Result<Lat
         call(nth).await?;
     }
     one_by_one(scale.questions / 10, |nth| call(WARM_UP + nth)).await
-}
-
-fn ended(server: Server) -> anyhow::Result<()> {
-    server.terminate()?;
-    Ok(())
 }

@@ -93,7 +93,7 @@ struct Scale {
 
 impl Scale {
     const WHOLE: Self = Self { rounds: 5, round: Duration::from_secs(8), records: 1_000_000, questions: 10_000 };
-    const QUICK: Self = Self { rounds: 2, round: Duration::from_secs(3), records: 100_000, questions: 1_000 };
+    const QUICK: Self = Self { rounds: 3, round: Duration::from_secs(3), records: 100_000, questions: 1_000 };
 }
 
 fn main() -> anyhow::Result<()> {
@@ -132,7 +132,7 @@ fn measured(only: &[Subject], scale: &Scale) -> anyhow::Result<Report> {
             done(append::run(&runtime, &broker, scale)?);
         }
         if wanted(Subject::Visible) {
-            done(runtime.block_on(visible::run(&broker, scale))?);
+            done(visible::run(&runtime, &broker, scale)?);
         }
         if wanted(Subject::Gate) {
             done(runtime.block_on(gate::run(&broker, scale))?);

@@ -27,6 +27,32 @@ impl Cost {
     }
 }
 
+/// Of each round.
+pub(crate) fn rates(rounds: &[Cost]) -> Vec<f64> {
+    rounds.iter().map(Cost::per_second).collect()
+}
+
+/// Of each round.
+pub(crate) fn cpu_micros(rounds: &[Cost]) -> Vec<f64> {
+    rounds.iter().map(Cost::cpu_micros).collect()
+}
+
+/// What each of `N` ways measured, round by round. They run one after another, in the other order every second round, so that
+/// none always has a machine that the same one has warmed up, or worn.
+pub(crate) fn alternating<T, const N: usize>(
+    rounds: usize,
+    mut run: impl FnMut(usize) -> anyhow::Result<T>,
+) -> anyhow::Result<[Vec<T>; N]> {
+    let mut measured = [const { Vec::new() }; N];
+    for round in 0..rounds {
+        for nth in 0..N {
+            let way = if round % 2 == 0 { nth } else { N - 1 - nth };
+            measured[way].push(run(way)?);
+        }
+    }
+    Ok(measured)
+}
+
 /// A clock of this process: wall time and CPU time.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
@@ -85,6 +111,11 @@ impl Latencies {
     pub(crate) fn at(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1000.0
     }
+}
+
+/// A quantile of each round, ms.
+pub(crate) fn at(quantile: f64, rounds: &[Latencies]) -> Vec<f64> {
+    rounds.iter().map(|round| round.at(quantile)).collect()
 }
 
 /// Begins `count` pieces of work, one each `1/rate` seconds, whether or not the earlier ones have ended, and measures each from

@@ -18,7 +18,7 @@ pub(crate) fn svg(figure: &Figure) -> String {
     for (nth, row) in figure.rows.iter().enumerate() {
         let of_unit = figure.rows.iter().filter(|other| other.unit == row.unit);
         let greatest = of_unit.map(|other| other.spread().1).fold(f64::MIN_POSITIVE, f64::max);
-        // Room for the number behind the bar.
+        // The number is to the right of the bar.
         let scale = (WIDTH - LABELS - 110.0) / greatest;
         let (top, median, (least, most)) = (LINE * (nth as f64 + 1.0), row.median(), row.spread());
         let (middle, from, to, end) = (top + 13.0, LABELS + least * scale, LABELS + most * scale, median * scale);

@@ -170,13 +170,12 @@ fn plot_name(figure: &Figure) -> String {
     format!("{name}.svg")
 }
 
-/// Three digits that count.
+/// Three significant digits; all of a larger number before its point.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
-        large if large >= 1000.0 => format!("{value:.0}"),
-        medium if medium >= 100.0 => format!("{value:.0}"),
-        medium if medium >= 10.0 => format!("{value:.1}"),
-        medium if medium >= 1.0 => format!("{value:.2}"),
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
         _ => format!("{value:.3}"),
     }
 }

@@ -17,11 +17,11 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::{
     Scale, clock, id,
-    measure::{Latencies, open_loop},
+    measure::{Latencies, alternating, at, open_loop},
     records::{self, Journal},
     report::{Figure, Goal, Row, Unit},
 };
@@ -32,18 +32,11 @@ const RATE: u32 = 1_000;
 const WARM_UP: u32 = 500;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for round in 0..scale.rounds {
-        if round % 2 == 0 {
-            ours.push(visible(broker, scale.questions).await?);
-        }
-        bare.push(consumed(broker, scale.questions).await?);
-        if round % 2 == 1 {
-            ours.push(visible(broker, scale.questions).await?);
-        }
-    }
-    let at = |quantile: f64, rounds: &[Latencies]| rounds.iter().map(|round| round.at(quantile)).collect::<Vec<_>>();
+pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
+    let [ours, bare] = alternating(scale.rounds, |way| match way {
+        0 => runtime.block_on(visible(broker, scale.questions)),
+        _ => runtime.block_on(consumed(broker, scale.questions)),
+    })?;
     let (half, half_bare) = (at(0.5, &ours), at(0.5, &bare));
     let (tail, tail_bare) = (at(0.99, &ours), at(0.99, &bare));
     Ok(Figure {

@@ -20,7 +20,8 @@ import tempfile
 import urllib.error
 import urllib.request
 
-TOP = pathlib.Path(__file__).resolve().parents[2]
+from journal import KAFKA_IMAGE, TOP, free_port
+
 PROJECT = f"runlog-check-{os.getpid()}"
 SERVICES = ("kafka", "runlog")
 # What each service has to have, and nothing else.
@@ -28,12 +29,6 @@ FILES = {
     "kafka": {"broker.pem", "ca.pem"},
     "runlog": {"ca.pem", "runlog.pem", "runlog.key", "server.properties", "tokens.json", "health-token"},
 }
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 SECRETS = pathlib.Path(tempfile.mkdtemp(prefix="runlog-compose-"))
@@ -162,10 +157,9 @@ def hardened():
 
 
 def keys_of_their_own():
-    image = ENVIRONMENT.get("RUNLOG_KAFKA_IMAGE", "runlog/kafka:4.3.0")
     for service in SERVICES:
         listed = run("docker", "run", "--rm", "--network", "none", "--entrypoint", "/bin/sh", "-v",
-                     f"{PROJECT}_{service}-secrets:/secrets:ro", image, "-c", "cd /secrets && stat -c '%a %u %n' *").stdout
+                     f"{PROJECT}_{service}-secrets:/secrets:ro", KAFKA_IMAGE, "-c", "cd /secrets && stat -c '%a %u %n' *").stdout
         found = {name: (mode, owner) for mode, owner, name in (line.split() for line in listed.splitlines())}
         assert found == {name: ("600", "1000") for name in FILES[service]}, found
     assert all(file.stat().st_mode & 0o77 == 0 for file in SECRETS.iterdir())

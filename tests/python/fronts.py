@@ -22,11 +22,12 @@ import sys
 import tempfile
 import time
 
-from journal import RUNLOG, TOP, WAIT, Connection, Server, create_token, make_secrets, percentile, run, turn
+from journal import (
+    KAFKA_IMAGE, RUNLOG, TOP, WAIT, Connection, Server, create_token, free_port, make_secrets, percentile, run, turn
+)
 
 HOST = "journal.example"
 ROUNDS = 200
-KAFKA_IMAGE = os.environ.get("RUNLOG_KAFKA_IMAGE", "runlog/kafka:4.3.0")
 NAME = f"runlog-fronts-{os.getpid()}"
 
 
@@ -44,12 +45,6 @@ def replaced(text, old, new):
 
 def claim(text):
     print(f"holds: {text}", flush=True)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Nginx:

@@ -42,7 +42,7 @@ class Target:
 
     def __init__(self, port, token, auditor, until, counts):
         self.port, self.token, self.auditor, self.until, self.counts = port, token, auditor, until, counts
-        # Whoever attacks does not check whom.
+        # An attacker does not check the server's certificate.
         self.trust = ssl.create_default_context()
         self.trust.check_hostname, self.trust.verify_mode = False, ssl.CERT_NONE
 
@@ -431,13 +431,7 @@ async def seed(port, trust, token, honest):
         assert status == 200, body
     connection.close()
     connection = await Connection.open(port, trust, honest)
-    status, body = await connection.ask("POST", "/v1/runs/honest%2Fa/claims", {"claimed_by": "honest"})
-    assert status == 200, body
-    request = {"type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {}}
-    record = {"run_id": "honest/a", "record_id": "call", "writer_id": json.loads(body)["writer_id"], "writer_epoch": 1,
-              "payload": request}
-    status, body = await connection.ask("POST", "/v1/runs/honest%2Fa/records", record)
-    assert status == 200, body
+    await connection.request_call("honest/a")
     connection.close()
 
 

@@ -5,11 +5,14 @@ import json
 import os
 import pathlib
 import resource
+import socket
 import ssl
 import subprocess
+import urllib.parse
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 RUNLOG = pathlib.Path(os.environ.get("RUNLOG_BIN", TOP / "bin/runlog"))
+KAFKA_IMAGE = os.environ.get("RUNLOG_KAFKA_IMAGE", "runlog/kafka:4.3.0")
 # How long anything may take that is no measurement, seconds.
 WAIT = 60
 
@@ -22,6 +25,12 @@ def run(*command, **variables):
     if ran.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: {ran.returncode}: {ran.stdout}{ran.stderr}")
     return ran.stdout
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def make_secrets(folder):
@@ -136,6 +145,17 @@ class Connection:
     async def ask(self, method, path, body=None, headers=()):
         await self.send(method, path, body, headers)
         return await self.answer()
+
+    async def request_call(self, run_id):
+        """Claims a run, and appends the request of a call of `book` without arguments."""
+        path = f"/v1/runs/{urllib.parse.quote(run_id, safe='')}"
+        status, body = await self.ask("POST", f"{path}/claims", {"claimed_by": "me"})
+        assert status == 200, body
+        payload = {"type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {}}
+        record = {"run_id": run_id, "record_id": "call", "writer_id": json.loads(body)["writer_id"], "writer_epoch": 1,
+                  "payload": payload}
+        status, body = await self.ask("POST", f"{path}/records", record)
+        assert status == 200, body
 
     def close(self):
         self.writer.transport.abort()

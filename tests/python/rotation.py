@@ -18,16 +18,14 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import time
 
-from journal import RUNLOG, WAIT, Connection, Server, create_token, make_secrets, run, turn
+from journal import KAFKA_IMAGE, RUNLOG, WAIT, Connection, Server, create_token, free_port, make_secrets, run, turn
 
-IMAGE = os.environ.get("RUNLOG_KAFKA_IMAGE", "runlog/kafka:4.3.0")
 NAME = f"runlog-rotation-{os.getpid()}"
 # Records that a step awaits, of each client: some of them began after it.
 EACH = 20
@@ -58,7 +56,7 @@ class Broker:
             "SSL_KEYSTORE_CERTIFICATE_CHAIN": (secrets / "kafka.pem").read_text().replace("\n", "\\n"),
         }
         flags = [part for name, value in environment.items() for part in ("-e", f"KAFKA_{name}={value}")]
-        run("docker", "run", "-d", "--name", NAME, "-p", f"127.0.0.1:{port}:9092", *flags, IMAGE)
+        run("docker", "run", "-d", "--name", NAME, "-p", f"127.0.0.1:{port}:9092", *flags, KAFKA_IMAGE)
         self.await_start(1)
 
     def await_start(self, times):
@@ -160,12 +158,6 @@ async def found(port, trust, token, run_id):
             connection.close()
             return ids
         cursor = f"&cursor={page['next_cursor']}"
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def rotate(folder, broker, number):

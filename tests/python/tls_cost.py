@@ -39,13 +39,7 @@ class Side:
 
     async def prepare(self):
         connection = await self.open()
-        status, body = await connection.ask("POST", "/v1/runs/asked/claims", {"claimed_by": "me"})
-        assert status == 200, body
-        payload = {"type": "tool_call_requested", "request_id": "q", "call_id": "c", "tool_name": "book", "arguments": {}}
-        record = {"run_id": "asked", "record_id": "call", "writer_id": json.loads(body)["writer_id"], "writer_epoch": 1,
-                  "payload": payload}
-        status, body = await connection.ask("POST", "/v1/runs/asked/records", record)
-        assert status == 200, body
+        await connection.request_call("asked")
         connection.close()
 
     async def timed(self, figures, name, number, ask):

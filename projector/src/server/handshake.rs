@@ -163,7 +163,8 @@ async fn refuse_http(stream: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     stream.write_all(answer.as_bytes()).await
 }
 
-/// Ends a connection whose client is told why. What it still sends is read: closing before would take the reason back.
+/// Closes a connection after the reason is sent. What the client still sends is read first: a connection that is closed with
+/// unread bytes is reset, and the client loses the reason.
 async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     if stream.shutdown().await.is_ok() {
         let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };

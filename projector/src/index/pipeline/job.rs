@@ -220,7 +220,7 @@ fn lost_end(log: &dyn Log, fold: &Fold, wait: Duration) -> Result<Option<Stop>, 
 /// Errors: `Kind::Retry` where it was not delivered in time, which says nothing about it.
 fn has(log: &dyn Log, partition: PartitionId, last: &Last, wait: Duration) -> Result<bool, runlog_log::Error> {
     let Some(behind) = last.offset.next() else { return Ok(false) };
-    // A log that ends before or at the record has no place behind it to read from. A read of the record itself would wait.
+    // Out of range where the log ends at the record or before it. A read at its own offset would only wait there.
     let read = log.reader(&[(partition, behind)]).and_then(|mut reader| {
         reader.seek(partition, last.offset)?;
         let found = reader.poll(1, wait)?.into_iter().next();

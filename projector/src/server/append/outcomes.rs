@@ -1,4 +1,4 @@
-//! What became of appended records, as the index knows it.
+//! The outcomes of appended records, from the index.
 
 use crate::index::{
     Consistency, Error, Projector,
@@ -37,10 +37,10 @@ impl Projector {
         })
     }
 
-    /// What became of the record at `position`, and who writes the run: from one view, as fresh as `consistency` asks and
+    /// The outcome of the record at `position`, and the run's current writer: from one view, as fresh as `consistency` asks and
     /// at least as fresh as the position.
     ///
-    /// At `latest` it proves that no claim behind the record was in the log when the question arrived.
+    /// At `latest` it proves that no claim after the record was in the log when the question arrived.
     pub async fn read_back(
         &self,
         run_id: RunId<&str>,
@@ -72,7 +72,7 @@ impl Projector {
         error.at(&self.position(position.partition, position.offset, position.index)).about_record(record_id)
     }
 
-    /// What became of the first record of this id, and who writes the run: from one view, as fresh as `consistency` asks. None
+    /// The outcome of the first record of this id, and the run's current writer: from one view, as fresh as `consistency` asks. None
     /// where no record of the id was applied, or refused for its content.
     pub async fn landed(
         &self,

@@ -10,6 +10,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 mod ask;
 mod decide;
+mod export;
 mod run;
 mod schema;
 mod token;
@@ -19,6 +20,7 @@ pub(crate) use ask::{
     EffectsAction, Lookup, Recover, Runs, Show, Tail, Verify,
 };
 pub(crate) use decide::{Attribution, Cancel, Consent, DeadLetterSkip, Decision, Resolve, Retention};
+pub(crate) use export::{Export, ExportFormat};
 pub(crate) use run::{Completions, Conformance, Demo, DemoAgent, DemoDesk, Import, Man, Publish, Serve};
 pub(crate) use schema::{Schema, SchemaAction, SchemaCheck, SchemaShow};
 pub(crate) use token::{Token, TokenAction, TokenCreate, TokenRevoke, TokensArg};
@@ -121,6 +123,10 @@ pub(crate) enum Command {
                             runlog import swe-agent trajectories/ --run-prefix 2026-11/\n  \
                             zcat results.json.gz | runlog import tau-bench -")]
     Import(Import),
+    /// Export runs in the formats of other tools
+    #[command(after_help = "Examples:\n  runlog export run-42 > run-42.json\n  \
+                            runlog export --prefix acme/ --out trajectories")]
+    Export(Export),
     /// Append records, one JSON object per line
     #[command(
         after_help = "Example:\n  echo '{\"run_id\":\"run-42\",\"payload\":{\"type\":\"run_lifecycle\",\"status\":\

@@ -27,6 +27,7 @@ mod conformance;
 mod dead_letters;
 mod doctor;
 mod effects;
+mod export;
 mod import;
 mod lookup;
 mod manual;
@@ -80,6 +81,7 @@ pub(crate) fn run(cli: Cli) -> Result<Answer, Error> {
 async fn ask(session: &Session, command: Command) -> Result<Answer, Error> {
     match command {
         Command::Import(args) => import::run(session, args).await,
+        Command::Export(args) => export::run(session, args).await,
         Command::Publish(args) => publish::run(session, args).await,
         Command::Runs(args) => runs::list(session, args).await,
         Command::Show(args) => timeline::show(session, args).await,

@@ -1,4 +1,4 @@
-//! The `runlog` command: starts and asks servers, imports, publishes.
+//! The `runlog` command: starts and asks servers, imports, exports, publishes.
 //!
 //! Reading order: `args` (the command line), `command` (what each command does), `session` and `client` (requests to a
 //! server), `output` and `text` (what is printed), `exit` (exit codes).
@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod error;
 mod exit;
+mod export;
 mod import;
 mod limits;
 mod listen;

@@ -98,6 +98,20 @@ pub(crate) fn raw(bytes: &[u8]) -> Result<(), Error> {
     write(bytes)
 }
 
+/// Prints all that is left of a file, with memory for a part of it.
+pub(crate) fn raw_from(file: &mut impl io::Read) -> Result<(), Error> {
+    let mut part = vec![0; 64 << 10];
+    loop {
+        let read = file.read(&mut part).map_err(|error| {
+            Error::new(runlog_schemas::answer::ErrorKind::Internal, "cannot read the answer again").because(error)
+        })?;
+        match part.get(..read) {
+            Some(part) if !part.is_empty() => write(part)?,
+            _ => return Ok(()),
+        }
+    }
+}
+
 /// Prints something for people on stderr.
 pub(crate) fn note(human: impl FnOnce(&mut Text)) {
     let mut text = Text::new(may_colour(&io::stderr()));

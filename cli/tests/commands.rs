@@ -5,7 +5,9 @@
 mod commands {
     mod asking;
     mod deciding;
+    mod exporting;
     mod following;
+    mod foreign_exports;
     mod harness;
     mod importing;
     mod observing;

@@ -3,7 +3,7 @@ use serde_json::{Value, json, value::RawValue};
 use std::{collections::BTreeMap, path::Path};
 
 /// A tau-bench file of one run: the agent finds, books, and says so.
-fn trajectory(task: u32, said: &str) -> String {
+pub(super) fn trajectory(task: u32, said: &str) -> String {
     let call = |id: &str, name: &str| {
         format!(r#"{{"id":"{id}","type":"function","function":{{"name":"{name}","arguments":"{{\"n\": 1}}"}}}}"#)
     };
@@ -18,7 +18,7 @@ fn trajectory(task: u32, said: &str) -> String {
     format!(r#"{{"task_id":{task},"trial":0,"reward":0.0,"traj":[{}]}}"#, messages.join(","))
 }
 
-fn import(server: &Server, file: &Path, more: &[&str]) -> super::harness::Ran {
+pub(super) fn import(server: &Server, file: &Path, more: &[&str]) -> super::harness::Ran {
     let mut arguments = vec!["import", "tau-bench", file.to_str().unwrap()];
     arguments.extend(more);
     server.ask(&arguments)

@@ -1,0 +1,41 @@
+//! Flags of `export`.
+
+use super::Deadline;
+use crate::value::{self, LogPosition};
+use clap::Args;
+use runlog_schemas::id::RunId;
+use std::path::PathBuf;
+
+/// A format of other tools.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// A trajectory per run: JSON in the Agent Trajectory Interchange Format, version 1.8
+    Atif,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// Runs to export [default: all, by id]
+    #[arg(value_name = "RUN", value_parser = value::run_id)]
+    pub(crate) runs: Vec<RunId>,
+    /// Format of the files
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "atif")]
+    pub(crate) format: ExportFormat,
+    /// Folder to write to: a new one, or an empty one. It appears when all is written [default: stdout, a line per run]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Only runs whose id starts with this text
+    #[arg(long, value_name = "PREFIX", conflicts_with = "runs")]
+    pub(crate) prefix: Option<String>,
+    /// Only runs with this status now
+    #[arg(long, value_name = "STATUS", value_parser = ["open", "completed", "failed", "cancelled"], conflicts_with_all = ["runs", "at"])]
+    pub(crate) status: Option<String>,
+    /// Export as of these positions, inclusive, one per partition; the runs of other partitions are left out [default: now]
+    #[arg(long, value_name = "PARTITION:OFFSET", value_delimiter = ',')]
+    pub(crate) at: Vec<LogPosition>,
+    /// Export content that its privacy class hides, too
+    #[arg(long)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) wait: Deadline,
+}

@@ -1,0 +1,11 @@
+//! Runs in the formats of other tools.
+//!
+//! ```text
+//!   server ──source──▶ records of a run, up to a position ──atif──▶ files ──staging──▶ folder, all at once
+//! ```
+//!
+//! Nothing here judges: a record that the server lists was applied.
+
+pub(crate) mod atif;
+pub(crate) mod source;
+pub(crate) mod staging;

@@ -1,0 +1,449 @@
+//! A run as a trajectory: the Agent Trajectory Interchange Format, version 1.8 (RFC 0001 of the harbor framework).
+//!
+//! ```text
+//!   conversation_turn  user, system        ─▶ a step                    loop_checkpoint of a run without turns:
+//!                      assistant           ─▶ an agent step, open          its new messages, as if they were turns
+//!                      tool                ─▶ the open step's observation, unless a call's result says it
+//!   tool_call_requested                    ─▶ a call of the open step, or a step of its own
+//!   tool_call_completed, _failed, decision ─▶ an observation of the call's step, or a later step if that was written
+//! ```
+//!
+//! The document is written as records come. What is in memory is the open step, which is bounded, and the ids of calls
+//! without a result.
+
+use super::source::{Entry, Hidden};
+use runlog_schemas::{
+    datum::Sha256,
+    id::{RecordId, RunId},
+    json::Json,
+    messages,
+    payload::{EffectResolution, LoopCheckpoint, Payload, PayloadType, ToolCallRequested, observed::ToolJournalEntry},
+};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    io::{self, Write},
+};
+
+mod content;
+#[cfg(test)]
+mod tests;
+
+use content::Text;
+
+/// The version of the format that is written.
+pub(crate) const VERSION: &str = "ATIF-v1.8";
+/// Calls of one step. A further one begins a step.
+const CALLS_MAX: usize = 256;
+/// Content of one step, bytes. What comes after it begins a step.
+const STEP_BYTES_MAX: usize = 64 << 20;
+
+/// What was written of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Written {
+    pub(crate) steps: u64,
+    pub(crate) tool_calls: u64,
+    /// Records whose content is not exported.
+    pub(crate) hidden: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum StepSource {
+    System,
+    User,
+    Agent,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    step_id: u64,
+    timestamp: String,
+    source: StepSource,
+    message: Text,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observation: Option<Observation>,
+    extra: Value,
+}
+
+#[derive(Debug, Serialize)]
+struct Call {
+    /// The request's record id: the provider's own id is not unique within a run.
+    tool_call_id: RecordId,
+    function_name: String,
+    arguments: Json,
+    extra: Value,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Observation {
+    results: Vec<Observed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Observed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source_call_id: Option<RecordId>,
+    content: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    extra: Option<Value>,
+}
+
+/// An agent's step that may get further calls and results.
+#[derive(Debug)]
+struct Open {
+    step: Step,
+    /// What its calls have in common.
+    request_id: Option<String>,
+    /// Messages of tools.
+    told: usize,
+    /// Results of calls.
+    answered: usize,
+    bytes: usize,
+}
+
+/// A trajectory in the making.
+#[derive(Debug)]
+pub(crate) struct Trajectory<W> {
+    out: W,
+    written: Written,
+    open: Option<Open>,
+    /// Calls without a result whose step was written, with their tools.
+    unanswered: HashMap<RecordId, String>,
+    agent: Option<String>,
+    session: Option<String>,
+    /// Whether the run has turns of its own.
+    has_turns: bool,
+    /// Messages of checkpoints that became steps.
+    told: HashSet<Sha256>,
+    /// The run's end.
+    end: Map<String, Value>,
+    /// Records that are no part of a trajectory, by type.
+    left_out: BTreeMap<String, u64>,
+    /// Why content is missing, and how often.
+    hidden: BTreeMap<String, u64>,
+}
+
+impl<W: Write> Trajectory<W> {
+    pub(crate) fn begin(mut out: W, run_id: &RunId) -> io::Result<Self> {
+        write!(out, "{{\"schema_version\":\"{VERSION}\",\"trajectory_id\":")?;
+        serde_json::to_writer(&mut out, run_id)?;
+        out.write_all(b",\"steps\":[")?;
+        Ok(Self {
+            out,
+            written: Written::default(),
+            open: None,
+            unanswered: HashMap::new(),
+            agent: None,
+            session: None,
+            has_turns: false,
+            told: HashSet::new(),
+            end: Map::new(),
+            left_out: BTreeMap::new(),
+            hidden: BTreeMap::new(),
+        })
+    }
+
+    /// Takes the run's next record.
+    pub(crate) fn take(&mut self, entry: Entry) -> io::Result<()> {
+        let Entry { line, envelope, payload, hidden } = entry;
+        if let Some(why) = hidden {
+            self.hide(why);
+        }
+        if let Some(envelope) = envelope {
+            self.session = self.session.take().or(envelope.session_id);
+            // The server's own records name no agent.
+            if self.agent.is_none() && line.payload_type != PayloadType::RunClaim {
+                self.agent = Some(envelope.agent_id);
+            }
+        }
+        let position = format!("{}:{}", line.position.partition, line.position.offset);
+        let at = At { time: line.timestamp, position, record_id: line.record_id };
+        match payload {
+            Some(Payload::ConversationTurn(turn)) => {
+                self.has_turns = true;
+                self.message(&turn.kind, &turn.content, at)
+            }
+            Some(Payload::LoopCheckpoint(checkpoint)) if !self.has_turns => self.checkpoint(&checkpoint, at),
+            Some(Payload::ToolCallRequested(request)) => self.request(request, at),
+            Some(Payload::ToolCallCompleted(done)) => {
+                self.result(done.request_record_id, Text::of_result(done.result.as_ref()), None, at)
+            }
+            Some(Payload::ToolCallFailed(failed)) => {
+                let extra = json!({ "error_kind": failed.error_kind, "is_error": true });
+                self.result(failed.request_record_id, Text::from(failed.error_message), Some(extra), at)
+            }
+            Some(Payload::EffectResolution(decision)) => self.decision(decision, at),
+            Some(Payload::ToolJournalEntry(entry)) => self.observed(entry, at),
+            Some(Payload::RunLifecycle(lifecycle)) => {
+                self.end.insert("status".into(), lifecycle.status.into());
+                self.end.insert("reason".into(), lifecycle.reason.into());
+                Ok(())
+            }
+            // Their content is in other steps, or they have none.
+            Some(Payload::LoopCheckpoint(_) | Payload::RunClaim(_) | Payload::ToolCallAttempt(_)) => Ok(()),
+            // It is counted as hidden.
+            None => Ok(()),
+            Some(_) => {
+                *self.left_out.entry(line.payload_type.as_str().to_owned()).or_default() += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes the rest of the document. `position` is what the run was exported at.
+    pub(crate) fn finish(mut self, run_id: &RunId, position: &str) -> io::Result<Written> {
+        self.close()?;
+        let mut extra = std::mem::take(&mut self.end);
+        extra.insert("position".into(), position.into());
+        if !self.unanswered.is_empty() {
+            let mut ids: Vec<_> = self.unanswered.keys().map(RecordId::as_str).collect();
+            ids.sort_unstable();
+            extra.insert("calls_without_result".into(), ids.into());
+        }
+        if !self.left_out.is_empty() {
+            extra.insert("records_left_out".into(), json!(self.left_out));
+        }
+        if !self.hidden.is_empty() {
+            extra.insert("content_left_out".into(), json!(self.hidden));
+        }
+        let agent = self.agent.as_deref().filter(|agent| !agent.is_empty()).unwrap_or("unknown");
+        let tail = json!({
+            "session_id": self.session.as_deref().unwrap_or(run_id.as_str()),
+            "agent": { "name": agent, "version": "unknown" },
+            "final_metrics": { "total_steps": self.written.steps },
+            "extra": extra,
+        });
+        let tail = tail.to_string();
+        self.out.write_all(b"],")?;
+        // The members of the tail, in the same object.
+        self.out.write_all(&tail.as_bytes()[1..])?;
+        self.out.write_all(b"\n")?;
+        self.out.flush()?;
+        Ok(self.written)
+    }
+
+    fn hide(&mut self, why: Hidden) {
+        self.written.hidden += 1;
+        *self.hidden.entry(why.to_string()).or_default() += 1;
+    }
+
+    /// A message of a conversation.
+    fn message(&mut self, role: &str, content: &Json, at: At) -> io::Result<()> {
+        let message = Text::of(content);
+        let source = match role {
+            "assistant" => return self.begin_step(message, at),
+            "tool" => return self.tool_message(message, at),
+            "user" => StepSource::User,
+            _ => StepSource::System,
+        };
+        self.close()?;
+        let extra = if matches!(role, "user" | "system") { at.extra() } else { at.extra_of_role(role) };
+        self.write(source, message, None, at.time, extra)
+    }
+
+    /// What a tool said: a result that no call has told.
+    fn tool_message(&mut self, message: Text, at: At) -> io::Result<()> {
+        let Some(open) = &mut self.open else {
+            // The results of its step's calls were told there, or after it.
+            if self.written.tool_calls > 0 {
+                return Ok(());
+            }
+            let observed = Observed { source_call_id: None, content: message, extra: None };
+            return self.write(StepSource::System, Text::empty(), Some(observed), at.time.clone(), at.extra());
+        };
+        open.told += 1;
+        if open.told > open.answered.max(open.step.tool_calls.len()) {
+            open.observe(Observed { source_call_id: None, content: message, extra: None });
+        }
+        Ok(())
+    }
+
+    /// The messages that a checkpoint brings, of a run that records no turns.
+    fn checkpoint(&mut self, checkpoint: &LoopCheckpoint, at: At) -> io::Result<()> {
+        // A checkpoint without a base repeats the messages of those before it.
+        let repeats = checkpoint.base.is_none();
+        for (index, message) in checkpoint.messages.iter().enumerate() {
+            let is_new = self.told.insert(messages::hash(message));
+            if repeats && !is_new {
+                continue;
+            }
+            let Some((role, content, has_calls)) = content::message_of(message) else { continue };
+            let (is_empty, has_recorded) = (content.as_str() == "null", self.written.tool_calls > 0);
+            // Calls and results are recorded as such.
+            if has_recorded && (role == "tool" || is_empty && has_calls) {
+                continue;
+            }
+            let at = At { position: format!("{}#{index}", at.position), ..at.clone() };
+            self.message(&role, &content, at)?;
+        }
+        Ok(())
+    }
+
+    fn request(&mut self, request: ToolCallRequested, at: At) -> io::Result<()> {
+        let ToolCallRequested { request_id, call_id, tool_name, arguments, fingerprint, vendor, .. } = request;
+        let joins = self
+            .open
+            .as_ref()
+            .is_some_and(|open| open.request_id.as_ref().is_none_or(|of| *of == request_id) && open.has_room());
+        if !joins {
+            self.begin_step(Text::empty(), at.clone())?;
+        }
+        let mut extra = json!({ "call_id": call_id, "fingerprint": fingerprint, "position": at.position });
+        if let Some(vendor) = vendor {
+            extra["vendor"] = vendor.into();
+        }
+        let hidden = arguments.is_none();
+        let (arguments, is_object) = content::arguments(arguments);
+        if hidden {
+            extra["arguments"] = "[not exported]".into();
+        } else if !is_object {
+            extra["arguments_are"] = "not an object: they are the member `value`".into();
+        }
+        self.call(
+            Call { tool_call_id: at.record_id, function_name: named(tool_name), arguments, extra },
+            Some(request_id),
+        );
+        Ok(())
+    }
+
+    /// A call and its result that another system recorded.
+    fn observed(&mut self, entry: ToolJournalEntry, at: At) -> io::Result<()> {
+        if !self.open.as_ref().is_some_and(Open::has_room) {
+            self.begin_step(Text::empty(), at.clone())?;
+        }
+        let (arguments, _) = content::arguments(Some(entry.arguments));
+        let extra = json!({ "observed": true, "position": at.position });
+        let id = at.record_id;
+        self.call(Call { tool_call_id: id.clone(), function_name: named(entry.tool_name), arguments, extra }, None);
+        if let Some(open) = &mut self.open {
+            open.answered += 1;
+            let extra = entry.is_error.then(|| json!({ "is_error": true }));
+            open.observe(Observed { source_call_id: Some(id), content: Text::of_result(Some(&entry.result)), extra });
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: Call, request_id: Option<String>) {
+        self.written.tool_calls += 1;
+        if let Some(open) = &mut self.open {
+            open.request_id = open.request_id.take().or(request_id);
+            open.bytes += call.arguments.as_str().len();
+            open.step.tool_calls.push(call);
+        }
+    }
+
+    fn decision(&mut self, decision: EffectResolution, at: At) -> io::Result<()> {
+        let EffectResolution { request_record_id, decision, result, who, why } = decision;
+        let extra = json!({ "decision": decision, "who": who, "why": why });
+        let content = match decision.as_str() {
+            "done" => Text::of_result(result.as_ref()),
+            "adopt" => Text::from("[the result of a refused record: `runlog lookup` shows it]".to_owned()),
+            "give_up" => Text::from(format!("given up: {why}")),
+            // The call is still pending.
+            _ => return Ok(()),
+        };
+        self.result(request_record_id, content, Some(extra), at)
+    }
+
+    /// The end of a call: in its step, or in a step of its own where that was written.
+    fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: At) -> io::Result<()> {
+        let own = |open: &&mut Open| open.step.tool_calls.iter().any(|call| call.tool_call_id == request);
+        if let Some(open) = self.open.as_mut().filter(own) {
+            open.answered += 1;
+            open.observe(Observed { source_call_id: Some(request), content, extra });
+            return Ok(());
+        }
+        let tool = self.unanswered.remove(&request).unwrap_or_else(|| "a call".into());
+        self.close()?;
+        let mut more = extra.unwrap_or_else(|| json!({}));
+        more["request_record_id"] = request.as_str().into();
+        let observed = Observed { source_call_id: None, content, extra: Some(more) };
+        let message = Text::from(format!("the result of an earlier call of {tool}"));
+        self.write(StepSource::System, message, Some(observed), at.time.clone(), at.extra())
+    }
+
+    /// Begins an agent's step; the one before it is written.
+    fn begin_step(&mut self, message: Text, at: At) -> io::Result<()> {
+        self.close()?;
+        let bytes = message.bytes();
+        let step = Step {
+            step_id: 0,
+            source: StepSource::Agent,
+            message,
+            tool_calls: Vec::new(),
+            observation: None,
+            extra: at.extra(),
+            timestamp: at.time,
+        };
+        self.open = Some(Open { step, request_id: None, told: 0, answered: 0, bytes });
+        Ok(())
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let Some(Open { step, .. }) = self.open.take() else { return Ok(()) };
+        let results = step.observation.iter().flat_map(|observation| &observation.results);
+        let answered: HashSet<_> = results.filter_map(|observed| observed.source_call_id.as_ref()).collect();
+        let left = step.tool_calls.iter().filter(|call| !answered.contains(&call.tool_call_id));
+        self.unanswered.extend(left.map(|call| (call.tool_call_id.clone(), call.function_name.clone())));
+        self.put(step)
+    }
+
+    fn write(
+        &mut self,
+        source: StepSource,
+        message: Text,
+        observed: Option<Observed>,
+        timestamp: String,
+        extra: Value,
+    ) -> io::Result<()> {
+        let observation = observed.map(|observed| Observation { results: vec![observed] });
+        self.put(Step { step_id: 0, timestamp, source, message, tool_calls: Vec::new(), observation, extra })
+    }
+
+    fn put(&mut self, step: Step) -> io::Result<()> {
+        if self.written.steps > 0 {
+            self.out.write_all(b",")?;
+        }
+        self.written.steps += 1;
+        serde_json::to_writer(&mut self.out, &Step { step_id: self.written.steps, ..step })?;
+        Ok(())
+    }
+}
+
+impl Open {
+    fn has_room(&self) -> bool {
+        self.step.tool_calls.len() < CALLS_MAX && self.bytes < STEP_BYTES_MAX
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.bytes += observed.content.bytes();
+        self.step.observation.get_or_insert_default().results.push(observed);
+    }
+}
+
+/// Where a step comes from.
+#[derive(Clone, Debug)]
+struct At {
+    time: String,
+    position: String,
+    record_id: RecordId,
+}
+
+impl At {
+    fn extra(&self) -> Value {
+        json!({ "record_id": self.record_id, "position": self.position })
+    }
+
+    fn extra_of_role(&self, role: &str) -> Value {
+        json!({ "record_id": self.record_id, "position": self.position, "role": role })
+    }
+}
+
+/// A tool's name, which the format does not take empty.
+fn named(tool: String) -> String {
+    if tool.is_empty() { "unknown".to_owned() } else { tool }
+}

@@ -1,0 +1,97 @@
+//! Values of records in the forms that the format has for them: text, parts of text, objects.
+
+use runlog_schemas::json::{Json, members};
+use serde::{Deserialize, Serialize};
+
+/// A message or a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub(super) enum Text {
+    Plain(String),
+    Parts(Vec<Part>),
+}
+
+/// A part of a message. The format has images as files only, so what is not text stays JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Part {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: String,
+}
+
+#[derive(Deserialize)]
+struct GivenPart {
+    #[serde(rename = "type")]
+    kind: String,
+    text: Option<String>,
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self::Plain(text)
+    }
+}
+
+impl Text {
+    pub(super) fn empty() -> Self {
+        Self::Plain(String::new())
+    }
+
+    /// A message's content: a string, parts, or none. Anything else is its JSON text, and so is a string that is not
+    /// Unicode.
+    pub(super) fn of(content: &Json) -> Self {
+        let text = content.as_str();
+        match text.as_bytes().first() {
+            Some(b'n') => Self::empty(),
+            Some(b'"') => Self::Plain(serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())),
+            Some(b'[') => Self::parts(text).unwrap_or_else(|| Self::Plain(text.to_owned())),
+            _ => Self::Plain(text.to_owned()),
+        }
+    }
+
+    /// A call's result: a string, or its JSON text. Unlike a message's content, null is a value.
+    pub(super) fn of_result(result: Option<&Json>) -> Self {
+        match result {
+            None => Self::Plain("[not recorded]".to_owned()),
+            Some(result) if result.as_str().starts_with('"') => Self::of(result),
+            Some(result) => Self::Plain(result.as_str().to_owned()),
+        }
+    }
+
+    fn parts(text: &str) -> Option<Self> {
+        let given: Vec<GivenPart> = serde_json::from_str(text).ok()?;
+        let part = |part: GivenPart| Some(Part { kind: "text", text: part.text.filter(|_| part.kind == "text")? });
+        Some(Self::Parts(given.into_iter().map(part).collect::<Option<_>>()?))
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(text) => text.len(),
+            Self::Parts(parts) => parts.iter().map(|part| part.text.len()).sum(),
+        }
+    }
+}
+
+/// Arguments as the object that the format wants, and whether they are one.
+pub(super) fn arguments(arguments: Option<Json>) -> (Json, bool) {
+    match arguments {
+        None => (Json::from(serde_json::json!({})), true),
+        Some(object) if object.as_str().starts_with('{') => (object, true),
+        Some(other) => (Json::from(serde_json::json!({ "value": other.to_value() })), false),
+    }
+}
+
+/// Role and content of a checkpoint's message, and whether it asks for calls; none of what is no chat message.
+pub(super) fn message_of(message: &Json) -> Option<(String, Json, bool)> {
+    let members = members(message.as_str()).ok()?;
+    let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+    let role: String = serde_json::from_str(member("role").or_else(|| member("type"))?).ok()?;
+    let role = match role.as_str() {
+        // As LangChain names them.
+        "human" => "user".to_owned(),
+        "ai" => "assistant".to_owned(),
+        _ => role,
+    };
+    let content = Json::parse(member("content").unwrap_or("null")).ok()?;
+    Some((role, content, member("tool_calls").is_some_and(|calls| calls != "null" && calls != "[]")))
+}

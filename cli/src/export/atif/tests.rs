@@ -1,0 +1,186 @@
+use super::*;
+use runlog_schemas::{
+    answer::{Line, Position},
+    id::{Epoch, JournalSeq, Offset, WriterSeq},
+    refs::PrivacyClass,
+};
+
+/// A record with this payload, as the server shows it.
+fn entry(number: u64, payload: Value) -> Entry {
+    let payload = Payload::from_json(&serde_json::value::to_raw_value(&payload).unwrap()).unwrap();
+    let position = Position { topic: "t".into(), partition: 0.into(), offset: Offset::new(number).unwrap(), index: 0 };
+    let line = Line {
+        cursor: String::new(),
+        position,
+        run_id: RunId::new("r".to_owned()).unwrap(),
+        journal_seq: JournalSeq::ZERO,
+        writer_seq: WriterSeq::ZERO,
+        record_id: RecordId::new(format!("e{number}")).unwrap(),
+        record_kind: String::new(),
+        payload_type: payload.payload_type().into(),
+        epoch: Epoch::ZERO,
+        timestamp: "2026-11-25T10:00:00Z".into(),
+        payload: Json::from(Value::Null),
+        missing_content: None,
+        unreadable: None,
+        record: None,
+    };
+    Entry { line, envelope: None, payload: Some(payload), hidden: None }
+}
+
+fn exported(payloads: &[Value]) -> Value {
+    let mut out = Vec::new();
+    let run_id = RunId::new("r".to_owned()).unwrap();
+    let mut trajectory = Trajectory::begin(&mut out, &run_id).unwrap();
+    for (number, payload) in (1..).zip(payloads) {
+        trajectory.take(entry(number, payload.clone())).unwrap();
+    }
+    trajectory.finish(&run_id, "0:9").unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn turn(kind: &str, content: &str) -> Value {
+    json!({"type": "conversation_turn", "message_id": "m", "kind": kind, "content": content})
+}
+
+fn request(response: &str, tool: &str) -> Value {
+    json!({"type": "tool_call_requested", "request_id": response, "call_id": "c", "tool_name": tool, "arguments": {"n": 1}})
+}
+
+fn completed(request: &str, result: Value) -> Value {
+    json!({"type": "tool_call_completed", "request_record_id": request, "result": result})
+}
+
+/// Source, message, tools and results of each step.
+fn told(trajectory: &Value) -> Vec<(Value, Value, Vec<Value>, Vec<Value>)> {
+    let list = |value: &Value, name: &str| -> Vec<Value> {
+        value.as_array().into_iter().flatten().map(|item| item[name].clone()).collect()
+    };
+    let steps = trajectory["steps"].as_array().unwrap().iter();
+    steps
+        .map(|step| {
+            let results = list(&step["observation"]["results"], "content");
+            (step["source"].clone(), step["message"].clone(), list(&step["tool_calls"], "function_name"), results)
+        })
+        .collect()
+}
+
+#[test]
+fn a_response_is_a_step_with_its_calls_and_their_results_once() {
+    let trajectory = exported(&[
+        json!({"type": "run_lifecycle", "status": "started"}),
+        turn("user", "book"),
+        turn("assistant", "I look"),
+        request("r1", "find"),
+        request("r1", "price"),
+        completed("e4", json!("[1]")),
+        turn("tool", "[1]"),
+        completed("e5", json!({"price": 2})),
+        turn("tool", "{\"price\":2}"),
+        turn("assistant", "done"),
+        json!({"type": "run_lifecycle", "status": "completed", "reason": "all well"}),
+    ]);
+    assert_eq!(
+        told(&trajectory),
+        [
+            (json!("user"), json!("book"), vec![], vec![]),
+            (
+                json!("agent"),
+                json!("I look"),
+                vec![json!("find"), json!("price")],
+                vec![json!("[1]"), json!("{\"price\":2}")]
+            ),
+            (json!("agent"), json!("done"), vec![], vec![]),
+        ]
+    );
+    assert_eq!(trajectory["extra"]["status"], "completed");
+    assert_eq!(trajectory["steps"][1]["observation"]["results"][1]["source_call_id"], "e5");
+}
+
+#[test]
+fn a_result_that_comes_after_its_step_is_not_lost() {
+    let trajectory = exported(&[
+        turn("assistant", "I book"),
+        request("r1", "book"),
+        request("r1", "pay"),
+        turn("user", "hurry"),
+        completed("e2", json!("B-1")),
+        json!({"type": "effect_resolution", "request_record_id": "e3", "decision": "not_done", "who": "jo", "why": "?"}),
+    ]);
+    let steps = told(&trajectory);
+    assert_eq!(steps[2], (json!("system"), json!("the result of an earlier call of book"), vec![], vec![json!("B-1")]));
+    assert_eq!(trajectory["extra"]["calls_without_result"], json!(["e3"]));
+}
+
+#[test]
+fn calls_of_two_responses_are_two_steps_and_a_step_is_bounded() {
+    let mut payloads = vec![request("r1", "a"), request("r2", "b")];
+    payloads.extend((0..300).map(|_| request("r3", "c")));
+    let trajectory = exported(&payloads);
+    let calls: Vec<usize> = told(&trajectory).iter().map(|step| step.2.len()).collect();
+    assert_eq!(calls, [1, 1, CALLS_MAX, 300 - CALLS_MAX]);
+}
+
+#[test]
+fn a_run_without_turns_tells_the_messages_of_its_checkpoints_once() {
+    let checkpoint = |number: u64, base: Option<&str>, messages: Value| {
+        json!({"type": "loop_checkpoint", "checkpoint_id": format!("k{number}"), "checkpoint_seq": number,
+               "covers_journal_seq": 0, "messages": messages, "base": base})
+    };
+    let (ask, call) =
+        (json!({"role": "user", "content": "hi"}), json!({"role": "assistant", "content": null, "tool_calls": [{}]}));
+    let (said, done) = (
+        json!({"role": "tool", "content": "x"}),
+        json!({"role": "assistant", "content": [{"type": "text", "text": "done"}]}),
+    );
+    let trajectory = exported(&[
+        checkpoint(1, None, json!([ask])),
+        request("r1", "find"),
+        completed("e2", json!("x")),
+        checkpoint(2, Some("k1"), json!([call, said])),
+        checkpoint(3, None, json!([ask, call, said, done])),
+    ]);
+    let parts = json!([{"type": "text", "text": "done"}]);
+    assert_eq!(
+        told(&trajectory),
+        [
+            (json!("user"), json!("hi"), vec![], vec![]),
+            (json!("agent"), json!(""), vec![json!("find")], vec![json!("x")]),
+            (json!("agent"), parts, vec![], vec![]),
+        ]
+    );
+}
+
+#[test]
+fn hidden_content_and_what_is_no_conversation_are_counted() {
+    let mut out = Vec::new();
+    let run_id = RunId::new("r".to_owned()).unwrap();
+    let mut trajectory = Trajectory::begin(&mut out, &run_id).unwrap();
+    let hidden =
+        Entry { payload: None, hidden: Some(Hidden::Class(PrivacyClass::Secret)), ..entry(1, turn("user", "x")) };
+    trajectory.take(hidden).unwrap();
+    trajectory
+        .take(entry(
+            2,
+            json!({"type": "model_attempt", "provider_route_id": "r",
+        "provider_model_id": "m", "request_message_count": 2, "stop_reason": "tool_use"}),
+        ))
+        .unwrap();
+    assert_eq!(trajectory.finish(&run_id, "0:2").unwrap().hidden, 1);
+    let extra = serde_json::from_slice::<Value>(&out).unwrap()["extra"].clone();
+    assert_eq!(extra["content_left_out"], json!({"[hidden: secret]": 1}));
+    assert_eq!(extra["records_left_out"], json!({"model_attempt": 1}));
+}
+
+#[test]
+fn content_takes_the_forms_that_the_format_has() {
+    let of = |text: &str| serde_json::to_value(Text::of(&Json::parse(text).unwrap())).unwrap();
+    assert_eq!(of("null"), json!(""));
+    assert_eq!(of(r#""a\u00e9""#), json!("aé"));
+    // A lone surrogate is no text.
+    assert_eq!(of(r#""\ud83d""#), json!(r#""\ud83d""#));
+    assert_eq!(of(r#"[{"type":"image_url","image_url":"u"}]"#), json!(r#"[{"type":"image_url","image_url":"u"}]"#));
+    let result = |text: &str| serde_json::to_value(Text::of_result(Some(&Json::parse(text).unwrap()))).unwrap();
+    assert_eq!((result("null"), result("1.50"), result(r#""x""#)), (json!("null"), json!("1.50"), json!("x")));
+    assert_eq!(content::arguments(Some(Json::parse("[1]").unwrap())).0.as_str(), r#"{"value":[1]}"#);
+}

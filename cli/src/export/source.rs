@@ -1,0 +1,229 @@
+//! Runs and their records as of a position, read from a server page by page.
+//!
+//! Memory: one page of records, which the server bounds by 16 MiB and a last record.
+
+use crate::{
+    Error,
+    client::Target,
+    session::{READ_WAIT, Session},
+    value::LogPosition,
+};
+use runlog_schemas::{
+    answer::{ErrorKind, Line, Lines, Run, Runs},
+    id::{Offset, PartitionId, RunId},
+    json::Json,
+    payload::{
+        ConversationTurn, EffectResolution, LoopCheckpoint, Payload, ToolCallCompleted, ToolCallFailed,
+        ToolCallRequested,
+    },
+    refs::PrivacyClass,
+};
+use serde::Deserialize;
+use std::{collections::BTreeMap, time::Duration};
+
+/// Records per request.
+const PAGE: u32 = 200;
+/// Runs per request.
+const RUNS_PAGE: u32 = 500;
+
+/// Positions that an export is made at, inclusive: one per partition.
+pub(crate) type Pins = BTreeMap<PartitionId, Offset>;
+
+/// A server, as an export asks it.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    session: &'a Session,
+    wait: Duration,
+    /// Whether content is shown that its privacy class hides.
+    raw: bool,
+}
+
+/// A record of a run.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// Its line of the timeline, without the record.
+    pub(crate) line: Line,
+    /// The clear parts of its envelope; none if its content was deleted or could not be read.
+    pub(crate) envelope: Option<Envelope>,
+    /// The payload. Of a hidden one what is not content, for the types that exports look into; otherwise none.
+    pub(crate) payload: Option<Payload>,
+    /// Why its content is not exported.
+    pub(crate) hidden: Option<Hidden>,
+}
+
+/// Why content is not exported.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hidden {
+    /// Its privacy class.
+    Class(PrivacyClass),
+    /// It is encrypted.
+    Encrypted,
+    /// Retention deleted it.
+    Dropped,
+    /// The content store did not give it.
+    Missing,
+    /// It nests too deep to be read.
+    Unreadable,
+}
+
+impl std::fmt::Display for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Class(class) => write!(f, "[hidden: {}]", class.as_str()),
+            Self::Encrypted => f.write_str("[hidden: encrypted]"),
+            Self::Dropped => f.write_str("[deleted by retention]"),
+            Self::Missing => f.write_str("[missing in the content store]"),
+            Self::Unreadable => f.write_str("[nests too deep to be read]"),
+        }
+    }
+}
+
+/// The parts of a record that are not content.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Envelope {
+    pub(crate) agent_id: String,
+    #[serde(default)]
+    pub(crate) session_id: Option<String>,
+    pub(crate) privacy: PrivacyClass,
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    #[serde(flatten)]
+    envelope: Envelope,
+    payload: Payload,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(session: &'a Session, wait: &crate::args::Deadline, raw: bool) -> Self {
+        Self { session, wait: session.wait(wait, READ_WAIT), raw }
+    }
+
+    /// One run as it is now.
+    ///
+    /// Errors: `NotFound` for a run without a record.
+    pub(crate) async fn run(&self, run_id: &RunId) -> Result<Run, Error> {
+        self.session.client.get(Target::run(run_id), self.wait).await
+    }
+
+    /// A page of runs by id, and the cursor of the next page.
+    pub(crate) async fn runs(
+        &self,
+        prefix: Option<&str>,
+        status: Option<&str>,
+        cursor: Option<&str>,
+    ) -> Result<Runs, Error> {
+        let target = Target::new("/v1/runs")
+            .with("limit", RUNS_PAGE)
+            .with("consistency", "latest")
+            .with_some("prefix", prefix)
+            .with_some("status", status)
+            .with_some("cursor", cursor);
+        self.session.client.get(target, self.wait).await
+    }
+
+    /// The run's records up to `at`, inclusive. Nothing is asked before the first [`Records::next`].
+    pub(crate) fn records(&self, run_id: &RunId, at: LogPosition) -> Records<'_> {
+        Records { source: self, run_id: run_id.clone(), at, page: Vec::new().into_iter(), next: Next::First }
+    }
+
+    fn entry(&self, line: Line) -> Result<Entry, Error> {
+        let Some(record) = &line.record else {
+            let why = match (&line.missing_content, &line.unreadable) {
+                (Some(_), _) => Hidden::Missing,
+                (None, Some(_)) => Hidden::Unreadable,
+                (None, None) => Hidden::Dropped,
+            };
+            return Ok(Entry { line, envelope: None, payload: None, hidden: Some(why) });
+        };
+        let whole: Whole = serde_json::from_str(record.as_str()).map_err(|error| {
+            let what = format!("cannot read record {} of run {}", line.record_id, line.run_id);
+            Error::new(ErrorKind::Internal, what).because(error)
+        })?;
+        let Whole { envelope, payload } = whole;
+        let shown = self.raw || matches!(envelope.privacy, PrivacyClass::Public | PrivacyClass::Internal);
+        let hidden = match payload {
+            Payload::Encrypted(_) => Some(Hidden::Encrypted),
+            _ if !shown => Some(Hidden::Class(envelope.privacy)),
+            _ => None,
+        };
+        let payload = match hidden {
+            Some(why) => masked(payload, why),
+            None => Some(payload),
+        };
+        Ok(Entry { line: Line { record: None, ..line }, envelope: Some(envelope), payload, hidden })
+    }
+}
+
+/// A payload without its content: as the server masks it, for the types that exports look into.
+fn masked(payload: Payload, why: Hidden) -> Option<Payload> {
+    let instead = Json::from(serde_json::Value::from(why.to_string()));
+    let masked = match payload {
+        Payload::ConversationTurn(turn) => ConversationTurn { content: instead, ..turn }.into(),
+        Payload::ToolCallRequested(request) => ToolCallRequested { arguments: None, ..request }.into(),
+        Payload::ToolCallCompleted(done) => ToolCallCompleted { result: Some(instead), ..done }.into(),
+        Payload::ToolCallFailed(failed) => ToolCallFailed { error_message: why.to_string(), ..failed }.into(),
+        Payload::EffectResolution(decision) => {
+            let result = decision.result.as_ref().map(|_| instead);
+            EffectResolution { result, ..decision }.into()
+        }
+        Payload::LoopCheckpoint(checkpoint) => LoopCheckpoint {
+            messages: Vec::new(),
+            state: None,
+            total_usage: None,
+            verification_reports: Vec::new(),
+            ..checkpoint
+        }
+        .into(),
+        // They have no content.
+        clear @ (Payload::RunLifecycle(_) | Payload::RunClaim(_) | Payload::ToolCallAttempt(_)) => clear,
+        _ => return None,
+    };
+    Some(masked)
+}
+
+/// The records of one run, in order.
+#[derive(Debug)]
+pub(crate) struct Records<'a> {
+    source: &'a Source<'a>,
+    run_id: RunId,
+    at: LogPosition,
+    page: std::vec::IntoIter<Line>,
+    next: Next,
+}
+
+#[derive(Debug)]
+enum Next {
+    First,
+    Page(String),
+    End,
+}
+
+impl Records<'_> {
+    /// The next record; none at the end, and none at all of a run that had not begun then.
+    pub(crate) async fn next(&mut self) -> Result<Option<Entry>, Error> {
+        loop {
+            if let Some(line) = self.page.next() {
+                return self.source.entry(line).map(Some);
+            }
+            let cursor = match std::mem::replace(&mut self.next, Next::End) {
+                Next::First => None,
+                Next::Page(cursor) => Some(cursor),
+                Next::End => return Ok(None),
+            };
+            let target = Target::run(&self.run_id)
+                .path("/records")
+                .with("limit", PAGE)
+                .with("as_of", self.at)
+                .with_flag("whole", true)
+                .with_some("cursor", cursor.as_deref());
+            // No record up to there is `not_found`.
+            let Some(lines) = self.source.session.find::<Lines>(target, self.source.wait).await? else {
+                return Ok(None);
+            };
+            self.page = lines.records.into_iter();
+            // A cursor that does not advance would loop for ever.
+            self.next = lines.next_cursor.filter(|next| cursor.as_ref() != Some(next)).map_or(Next::End, Next::Page);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A Parquet file of a table with flat columns, written row group by row group.
+//!
+//! The same rows give the same bytes: nothing of the clock or of this machine is in them.
+
+use crate::Error;
+use parquet::{
+    basic::Compression,
+    data_type::{BoolType, ByteArray, ByteArrayType, Int64Type},
+    errors::ParquetError,
+    file::{
+        properties::{EnabledStatistics, WriterProperties},
+        writer::SerializedFileWriter,
+    },
+    schema::parser::parse_message_type,
+};
+use runlog_schemas::answer::ErrorKind;
+use std::{fmt::Write as _, fs::File, sync::Arc};
+
+/// Rows of a row group at the most.
+const ROWS_MAX: usize = 1 << 16;
+/// Bytes of a row group's texts, exceeded by at most one row.
+const BYTES_MAX: usize = 32 << 20;
+/// What the files say that wrote them. Without a version: the same position gives the same bytes.
+const CREATED_BY: &str = "runlog";
+
+/// What a column has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Whole,
+    Flag,
+    /// Milliseconds since the Unix epoch, UTC.
+    Time,
+}
+
+/// A value of a row; none is null.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Text(Option<String>),
+    Whole(Option<i64>),
+    Flag(bool),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<Option<String>> for Value {
+    fn from(text: Option<String>) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Value {
+    /// Numbers of a journal are below 2⁶³.
+    fn from(number: u64) -> Self {
+        Self::Whole(Some(number.cast_signed()))
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::from(u64::from(number))
+    }
+}
+
+impl From<Option<u64>> for Value {
+    fn from(number: Option<u64>) -> Self {
+        Self::Whole(number.map(u64::cast_signed))
+    }
+}
+
+impl From<bool> for Value {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
+/// The values of a column that are not in the file yet.
+#[derive(Debug)]
+struct Column {
+    /// 1 for a value, 0 for null.
+    levels: Vec<i16>,
+    texts: Vec<ByteArray>,
+    numbers: Vec<i64>,
+    flags: Vec<bool>,
+}
+
+/// A file of a table.
+pub(super) struct Table {
+    name: &'static str,
+    kinds: Vec<Kind>,
+    columns: Vec<Column>,
+    writer: SerializedFileWriter<File>,
+    rows: usize,
+    bytes: usize,
+    /// Rows in all.
+    pub(super) written: u64,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("name", &self.name).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl Table {
+    /// Every column may be null.
+    pub(super) fn create(file: File, name: &'static str, columns: &[(&str, Kind)]) -> Result<Self, Error> {
+        let mut text = format!("message {name} {{");
+        for (column, kind) in columns {
+            let (physical, logical) = match kind {
+                Kind::Text => ("BYTE_ARRAY", " (UTF8)"),
+                Kind::Whole => ("INT64", ""),
+                Kind::Flag => ("BOOLEAN", ""),
+                Kind::Time => ("INT64", " (TIMESTAMP(MILLIS,true))"),
+            };
+            // A text never fails to take another one.
+            let _ = write!(text, "OPTIONAL {physical} {column}{logical};");
+        }
+        text.push('}');
+        let schema = parse_message_type(&text).map_err(|error| failed(name, error))?;
+        let properties = WriterProperties::builder()
+            .set_created_by(CREATED_BY.to_owned())
+            .set_compression(Compression::UNCOMPRESSED)
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .set_offset_index_disabled(true)
+            .build();
+        let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties));
+        let kinds: Vec<Kind> = columns.iter().map(|(_, kind)| *kind).collect();
+        Ok(Self {
+            name,
+            columns: kinds.iter().map(|_| Column::new()).collect(),
+            kinds,
+            writer: writer.map_err(|error| failed(name, error))?,
+            rows: 0,
+            bytes: 0,
+            written: 0,
+        })
+    }
+
+    /// Adds a row: a value for each column, of its kind.
+    pub(super) fn row<const N: usize>(&mut self, values: [Value; N]) -> Result<(), Error> {
+        debug_assert_eq!(N, self.columns.len(), "{}", self.name);
+        for (column, value) in self.columns.iter_mut().zip(values) {
+            self.bytes += column.push(value);
+        }
+        self.rows += 1;
+        self.written += 1;
+        if self.rows >= ROWS_MAX || self.bytes >= BYTES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let name = self.name;
+        self.write_group().map_err(|error| failed(name, error))?;
+        (self.rows, self.bytes) = (0, 0);
+        Ok(())
+    }
+
+    fn write_group(&mut self) -> Result<(), ParquetError> {
+        let mut group = self.writer.next_row_group()?;
+        for (column, kind) in self.columns.iter_mut().zip(&self.kinds) {
+            let Some(mut out) = group.next_column()? else { break };
+            let Column { levels, texts, numbers, flags } = std::mem::replace(column, Column::new());
+            let levels = Some(levels.as_slice());
+            match kind {
+                Kind::Text => out.typed::<ByteArrayType>().write_batch(&texts, levels, None)?,
+                Kind::Whole | Kind::Time => out.typed::<Int64Type>().write_batch(&numbers, levels, None)?,
+                Kind::Flag => out.typed::<BoolType>().write_batch(&flags, levels, None)?,
+            };
+            out.close()?;
+        }
+        group.close()?;
+        Ok(())
+    }
+
+    /// Writes what is left, and the file to disk. A table without rows is a file too. Returns the rows in all.
+    pub(super) fn finish(mut self) -> Result<u64, Error> {
+        if self.rows > 0 {
+            self.flush()?;
+        }
+        let file = self.writer.into_inner().map_err(|error| failed(self.name, error))?;
+        super::super::staging::sync(&file, self.name)?;
+        Ok(self.written)
+    }
+}
+
+impl Column {
+    fn new() -> Self {
+        Self { levels: Vec::new(), texts: Vec::new(), numbers: Vec::new(), flags: Vec::new() }
+    }
+
+    /// Adds a value; its size in bytes.
+    fn push(&mut self, value: Value) -> usize {
+        let is_some = !matches!(value, Value::Text(None) | Value::Whole(None));
+        self.levels.push(i16::from(is_some));
+        match value {
+            Value::Text(Some(text)) => {
+                let bytes = text.len();
+                self.texts.push(ByteArray::from(text.into_bytes()));
+                bytes
+            }
+            Value::Whole(Some(number)) => {
+                self.numbers.push(number);
+                size_of::<i64>()
+            }
+            Value::Flag(flag) => {
+                self.flags.push(flag);
+                1
+            }
+            Value::Text(None) | Value::Whole(None) => 0,
+        }
+    }
+}
+
+fn failed(name: &str, error: ParquetError) -> Error {
+    Error::new(ErrorKind::Internal, format!("cannot write the table {name}")).because(error)
+}

@@ -121,7 +121,8 @@ pub(crate) enum Command {
     /// Import runs that another framework recorded
     #[command(after_help = "Examples:\n  runlog import tau-bench results.json\n  \
                             runlog import swe-agent trajectories/ --run-prefix 2026-11/\n  \
-                            zcat results.json.gz | runlog import tau-bench -")]
+                            zcat results.json.gz | runlog import tau-bench -\n  \
+                            runlog import otlp traces.jsonl")]
     Import(Import),
     /// Export runs in the formats of other tools
     #[command(after_help = "Examples:\n  runlog export run-42 > run-42.json\n  \

@@ -6,10 +6,12 @@
 //! ```text
 //!  file ──compact──▶ JSON text ──tau_bench | swe_agent──▶ ImportedRun ──records──▶ journal records
 //!         (validates all of it)      (pairs calls, results)
+//!  files ──spans──▶ all spans ──otlp──▶ ImportedRuns
 //! ```
 //!
 //! Contents are slices of the file's own text throughout: numbers, escapes and the order of keys stay as they are.
 
+use clap::ValueEnum as _;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,7 @@ pub(crate) use records::records;
 
 mod files;
 mod json;
+mod otlp;
 mod plan;
 mod records;
 mod swe_agent;
@@ -37,8 +40,12 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Who wrote the files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 pub(crate) enum Format {
+    /// tau-bench's results
     TauBench,
+    /// SWE-agent's trajectories
     SweAgent,
+    /// OTLP/JSON of GenAI spans, as the OpenTelemetry collector's file exporter writes it
+    Otlp,
 }
 
 /// Why nothing was imported. In every case the input is at fault.
@@ -46,7 +53,7 @@ pub(crate) enum Format {
 pub(crate) enum Error {
     #[error("cannot read {}", file.display())]
     Unreadable { file: PathBuf, source: std::io::Error },
-    #[error("folder {} has no .json or .traj file", folder.display())]
+    #[error("folder {} has no file of this format (.json; .traj; of OTLP .jsonl)", folder.display())]
     Empty { folder: PathBuf },
     #[error("{} nests folders more than {} levels deep", folder.display(), files::FOLDERS_DEEP_MAX)]
     TooDeep { folder: PathBuf },
@@ -79,9 +86,14 @@ pub(crate) fn plan_files(
     files: &[PathBuf],
     run_prefix: Option<&str>,
 ) -> Result<Vec<ImportedRun>, Error> {
+    let files = files::expand(files, format)?;
     let mut runs = Vec::new();
-    for file in files::expand(files)? {
-        runs.append(&mut plan_file(format, &file, run_prefix.unwrap_or(""))?);
+    if format == Format::Otlp {
+        // The spans of a run may be in several files.
+        runs = otlp::plan_files(&files, run_prefix.unwrap_or(""))?;
+    }
+    for file in files.iter().filter(|_| format != Format::Otlp) {
+        runs.append(&mut plan_file(format, file, run_prefix.unwrap_or(""))?);
     }
     let mut seen: HashMap<&str, &ImportedRun> = HashMap::new();
     for run in &runs {
@@ -100,22 +112,17 @@ pub(crate) fn plan_files(
 }
 
 fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
-    let bytes = files::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+    let text = read_text(file, format)?;
     let malformed = |malformed: json::Malformed| Error::Malformed {
         file: file.to_owned(),
         path: malformed.path,
         what: malformed.what,
     };
-    if bytes.starts_with(&GZIP) {
-        return Err(malformed(json::Malformed::at_top(
-            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import tau-bench -",
-        )));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| malformed(json::Malformed::at_top(error.utf8_error())))?;
-    let text = canonical::compact(text.strip_prefix('\u{feff}').unwrap_or(&text))
-        .map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
+    let text = canonical::compact(&text).map_err(|error| malformed(json::Malformed::from_scan(&error)))?;
     let top = json::Value::whole(&text);
     let mut runs = match format {
+        // Its files are planned together.
+        Format::Otlp => Vec::new(),
         Format::TauBench => tau_bench::plan(&top).map_err(malformed)?,
         Format::SweAgent => {
             if files::is_stdin(file) {
@@ -136,6 +143,20 @@ fn plan_file(format: Format, file: &Path, run_prefix: &str) -> Result<Vec<Import
         run.origin = format!("{} {}", file.display(), run.origin);
     }
     Ok(runs)
+}
+
+/// A file as text, without a byte order mark.
+fn read_text(file: &Path, format: Format) -> Result<String, Error> {
+    let bytes = files::read(file).map_err(|source| Error::Unreadable { file: file.to_owned(), source })?;
+    let malformed = |what: String| Error::Malformed { file: file.to_owned(), path: "$".to_owned(), what };
+    if bytes.starts_with(&GZIP) {
+        let name = format.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        return Err(malformed(format!(
+            "the file is compressed with gzip: unpack it first, or pipe it: zcat FILE | runlog import {name} -"
+        )));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| malformed(error.utf8_error().to_string()))?;
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// Makes every record of all runs once, before any is written: those that the journal takes have up to `most` bytes in

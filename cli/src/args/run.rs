@@ -124,7 +124,7 @@ pub(crate) struct Import {
     /// Format of the files
     #[arg(value_enum)]
     pub(crate) format: Format,
-    /// Files to import, folders of .json or .traj files, or - for stdin. If one is malformed, nothing is written
+    /// Files to import, folders of .json, .traj or (OTLP) .jsonl files, or - for stdin. If one is malformed, nothing is written
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
     /// Append straight to Kafka, without a server: HOST:PORT, several separated by commas

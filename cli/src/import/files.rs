@@ -1,6 +1,6 @@
 //! The files of an import: files as named, the files of folders, and stdin.
 
-use super::Error;
+use super::{Error, Format};
 use std::{
     io::{self, Read},
     path::{Path, PathBuf},
@@ -13,8 +13,8 @@ pub(super) fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Replaces each folder by its .json and .traj files, sorted by path.
-pub(super) fn expand(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+/// Replaces each folder by its .json and .traj files (of OTLP, .json and .jsonl), sorted by path.
+pub(super) fn expand(named: &[PathBuf], format: Format) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
@@ -22,7 +22,7 @@ pub(super) fn expand(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
             continue;
         }
         let before = files.len();
-        collect(path, 0, &mut files)?;
+        collect(path, 0, format, &mut files)?;
         if files.len() == before {
             return Err(Error::Empty { folder: path.clone() });
         }
@@ -30,7 +30,7 @@ pub(super) fn expand(named: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Error> {
+fn collect(folder: &Path, depth: usize, format: Format, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     if depth > FOLDERS_DEEP_MAX {
         return Err(Error::TooDeep { folder: folder.to_owned() });
     }
@@ -39,10 +39,11 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     let mut paths =
         entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>().map_err(unreadable)?;
     paths.sort();
+    let other = if format == Format::Otlp { "jsonl" } else { "traj" };
     for path in paths {
         if path.is_dir() {
-            collect(&path, depth + 1, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "json" || extension == "traj") {
+            collect(&path, depth + 1, format, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "json" || extension == other) {
             files.push(path);
         }
     }
@@ -72,7 +73,10 @@ mod tests {
             std::fs::write(at(name), "").unwrap();
         }
         let named = [PathBuf::from("-"), folder.path().to_owned()];
-        assert_eq!(expand(&named).unwrap(), [PathBuf::from("-"), at("a.json"), at("b/a.traj"), at("c.json")]);
-        assert!(matches!(expand(&[at("b/empty")]).unwrap_err(), Error::Empty { .. }));
+        assert_eq!(
+            expand(&named, Format::TauBench).unwrap(),
+            [PathBuf::from("-"), at("a.json"), at("b/a.traj"), at("c.json")]
+        );
+        assert!(matches!(expand(&[at("b/empty")], Format::TauBench).unwrap_err(), Error::Empty { .. }));
     }
 }

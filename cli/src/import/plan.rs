@@ -1,11 +1,11 @@
 //! A recorded run in neutral terms, in the order in which its agent would have written it.
 
-use std::collections::HashSet;
+use std::{borrow::Cow, collections::HashSet};
 
 use runlog_schemas::canonical;
 use runlog_schemas::id::{OrEmpty, RunId};
 use runlog_schemas::json::Json;
-use runlog_schemas::payload::ToolCallRequested;
+use runlog_schemas::payload::{ToolCallRequested, observed::ToolJournalEntry};
 
 use super::json::{Malformed, Value};
 
@@ -13,24 +13,28 @@ use super::json::{Malformed, Value};
 #[derive(Debug)]
 pub(crate) struct ImportedRun {
     pub(crate) run_id: RunId,
-    /// Who is said to have written it: the source format's name.
-    pub(crate) agent_id: &'static str,
+    /// Who is said to have written it: the source format's name, unless the source names an agent.
+    pub(crate) agent_id: Cow<'static, str>,
     /// Where it comes from, for messages: file and JSON path.
     pub(crate) origin: String,
     /// The source's messages in their order.
     pub(crate) messages: Vec<Json>,
     /// An event's index is its identity: record ids are made from it.
     pub(crate) events: Vec<Event>,
+    /// When each event happened, milliseconds since the Unix epoch; empty where the source has no times.
+    pub(crate) times: Vec<u64>,
 }
 
 impl ImportedRun {
     pub(crate) fn tool_calls(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::CallRequested(_))).count()
+        self.events.iter().filter(|event| matches!(event, Event::CallRequested(_) | Event::CallObserved(_))).count()
     }
 
     /// Whether both would be written as the same records, wherever they come from.
     pub(super) fn same_content(&self, other: &Self) -> bool {
-        (&self.run_id, &self.messages, &self.events) == (&other.run_id, &other.messages, &other.events)
+        let content = |run: &'_ Self| (run.run_id.clone(), run.agent_id.clone());
+        content(self) == content(other)
+            && (&self.messages, &self.events, &self.times) == (&other.messages, &other.events, &other.times)
     }
 }
 
@@ -57,6 +61,8 @@ pub(crate) enum Event {
         request: usize,
         message: String,
     },
+    /// A call that was watched, not made: it has no intent, so it is never pending and answers no later call.
+    CallObserved(ToolJournalEntry),
     Checkpoint {
         /// It holds the first so many of the run's messages.
         messages: usize,
@@ -141,8 +147,14 @@ impl Recorder {
     /// Refuses a run id that no run can have.
     pub(super) fn start(agent_id: &'static str, run_id: String, at: &Value<'_>) -> Result<Self, Malformed> {
         let run_id = RunId::new(run_id).map_err(|illegal| at.malformed(illegal.to_string()))?;
-        let origin = at.path().to_owned();
-        let run = ImportedRun { run_id, agent_id, origin, messages: Vec::new(), events: vec![Event::RunStarted] };
+        let run = ImportedRun {
+            run_id,
+            agent_id: agent_id.into(),
+            origin: at.path().to_owned(),
+            messages: Vec::new(),
+            events: vec![Event::RunStarted],
+            times: Vec::new(),
+        };
         Ok(Self { run, unanswered: Vec::new() })
     }
 

@@ -24,7 +24,10 @@ pub(super) mod tests;
 /// that was imported before a stranger.
 const WRITERS: Uuid = Uuid::from_u128(0x6df3_0fc6_9cf9_57b3_b934_a4c4_1cef_8feb);
 
-/// The sources have no times: records are a second apart, from the Unix epoch on, which is clearly no real time.
+/// The tag of calls that were watched, not made.
+const OBSERVED: &str = "observed";
+
+/// A source without times: records are a second apart, from the Unix epoch on, which is clearly no real time.
 const MILLIS_PER_EVENT: u64 = 1000;
 
 /// The run's records, one per event, in order, made as they are asked for.
@@ -71,10 +74,15 @@ struct Saved {
 
 impl Pen<'_> {
     fn write(&mut self, index: u64, event: &Event) -> JournalRecord {
-        let timestamp_millis = index * MILLIS_PER_EVENT;
+        let known = usize::try_from(index).ok().and_then(|index| self.run.times.get(index));
+        let timestamp_millis = known.copied().unwrap_or(index * MILLIS_PER_EVENT);
         let payload = self.payload(event, timestamp_millis);
         let mut record =
-            JournalRecord::new(self.run.run_id.borrow(), self.record_id(index), self.run.agent_id, payload);
+            JournalRecord::new(self.run.run_id.borrow(), self.record_id(index), &self.run.agent_id, payload);
+        if let Event::CallObserved(call) = event {
+            record.body.tags.push(OBSERVED.to_owned());
+            record.body.session_id = Some(call.session_id.clone());
+        }
         let numbered = record.body.record_kind.numbered();
         self.journal_seq = self.journal_seq.saturating_add(numbered.into());
         record.place = Sequencing {
@@ -113,6 +121,7 @@ impl Pen<'_> {
             }
             .into(),
             Event::CallRequested(request) => request.clone().into(),
+            Event::CallObserved(call) => call.clone().into(),
             Event::CallCompleted { request, result } => ToolCallCompleted {
                 request_record_id: self.answer(*request),
                 result: Some(result.clone()),

@@ -22,6 +22,7 @@ fn line(event: &Event) -> String {
         Event::CallFailed { request, message } => format!("failed {request} {message}"),
         Event::Checkpoint { messages, unanswered } if unanswered.is_empty() => format!("checkpoint {messages}"),
         Event::Checkpoint { messages, unanswered } => format!("checkpoint {messages} without {unanswered:?}"),
+        Event::CallObserved(call) => format!("observed {}", call.tool_name),
         Event::RunEnded { outcome, reason } => format!("ended {outcome:?} {reason}"),
     }
 }

@@ -166,3 +166,33 @@ fn a_folder_and_stdin_are_imported_like_files() {
     assert_eq!(server.ask(&["import", "tau-bench", runs.join("nothing").to_str().unwrap()]).error(3), "invalid");
     assert_eq!(server.ask(&["import", "swe-agent", "-"]).error(3), "invalid");
 }
+
+/// The spans of an agent that asks its model, calls a tool and fails, as the collector's file exporter writes them.
+const SPANS: &str = include_str!("genai_spans.jsonl");
+
+#[test]
+fn observed_calls_are_imported_once_and_answer_no_gate() {
+    let (folder, server) = server();
+    let path = file(folder.path(), "spans.jsonl", SPANS);
+    let import = || server.ask(&["import", "otlp", path.to_str().unwrap()]).is(0);
+    let first = import();
+    let records = first["records"].clone();
+    assert_eq!(figures(&first), [json!(1), json!(2), records.clone(), json!(0)]);
+    assert_eq!(figures(&import()), [json!(1), json!(2), json!(0), records]);
+    let run = "otlp:5b8efff798038103d269b633813fc60c:eee19b7ec3c1b173";
+    let shown = server.ask(&["show", run, "--raw"]).lines();
+    let calls: Vec<&Value> = shown.iter().filter(|line| line["payload_type"] == "tool_journal_entry").collect();
+    assert_eq!(calls[0]["payload"]["arguments"], json!({"flight": "HAT136"}));
+    assert_eq!((&calls[1]["payload"]["is_error"], &calls[1]["payload"]["result"]), (&json!(true), &json!("no seat")));
+    assert_eq!(calls[0]["timestamp"], "2026-11-23T10:00:03.250Z");
+    // What was watched is no answer: the same call of an agent would run.
+    let lookup = server.ask(&["lookup", run, "--tool", "book_flight", "--args", r#"{"flight":"HAT136"}"#]);
+    assert_eq!(lookup.is(1)["status"], "unknown");
+    assert_eq!(server.ask(&["effects"]).is(0)["effects"], json!([]));
+    let recovered = server.ask(&["recover", run]).is(1);
+    assert_eq!((&recovered["completed"], &recovered["pending"]), (&json!([]), &json!([])));
+    let document = server.ask(&["export", run]).is(0);
+    assert_eq!(document["steps"][1]["tool_calls"][0]["extra"]["observed"], true);
+    assert_eq!((&document["agent"]["name"], &document["extra"]["status"]), (&json!("travel-agent"), &json!("failed")));
+    assert_eq!(server.ask(&["verify"]).is(0)["equal"], true);
+}

@@ -1,0 +1,265 @@
+//! GenAI spans of OpenTelemetry: `invoke_agent` is a run, `chat` its messages, `execute_tool` a call that was observed.
+//!
+//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/>. A span belongs to the nearest `invoke_agent` above it; where
+//! there is none, to a run of its trace. A run's events are in the order of their times: what a model was asked at a
+//! span's start, what it answered and what a tool returned at a span's end.
+//!
+//! An observed call was recorded after the effect, by whoever watched it. There was no intent and no claim, so it is
+//! never pending, and no gate takes it for an answer.
+
+use super::{Error, Format, ImportedRun, plan::Event};
+use crate::import::plan::Outcome;
+use runlog_schemas::{datum::Sha256, id::RunId, json::Json, payload::observed::ToolJournalEntry};
+use serde_json::Value;
+use spans::Span;
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    path::PathBuf,
+};
+
+mod spans;
+#[cfg(test)]
+mod tests;
+
+/// Spans above a span that are followed at the most: more is a cycle.
+const DEPTH_MAX: usize = 1000;
+/// Operations of a model that have messages.
+const CHATS: [&str; 3] = ["chat", "generate_content", "text_completion"];
+const OPERATION: &str = "gen_ai.operation.name";
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
+/// Trace and span.
+type SpanId = (String, String);
+
+/// Reads all files, and makes a run of each agent's invocation. Runs are in the order of their ids.
+pub(super) fn plan_files(files: &[PathBuf], run_prefix: &str) -> Result<Vec<ImportedRun>, Error> {
+    let mut all: BTreeMap<SpanId, (Span, &PathBuf)> = BTreeMap::new();
+    for file in files {
+        let text = super::read_text(file, Format::Otlp)?;
+        let malformed = |what: String| Error::Malformed { file: file.clone(), path: "$".to_owned(), what };
+        for mut span in spans::read(&text).map_err(|error| malformed(error.to_string()))? {
+            // Hexadecimal, in either case.
+            for id in [&mut span.trace_id, &mut span.span_id, &mut span.parent_span_id] {
+                id.make_ascii_lowercase();
+            }
+            if span.trace_id.is_empty() || span.span_id.is_empty() {
+                return Err(malformed(format!("span {:?} has no traceId or no spanId", span.name)));
+            }
+            // A collector that retries writes a span again.
+            all.entry((span.trace_id.clone(), span.span_id.clone())).or_insert((span, file));
+        }
+    }
+    let spans: HashMap<SpanId, &Span> = all.iter().map(|(id, (span, _))| (id.clone(), span)).collect();
+    let mut runs: BTreeMap<(String, Option<String>), Vec<&Span>> = BTreeMap::new();
+    for (span, _) in all.values().filter(|(span, _)| is_of_a_run(span)) {
+        runs.entry((span.trace_id.clone(), agent_of(span, &spans))).or_default().push(span);
+    }
+    let plan = |((trace, agent), spans): (&(String, Option<String>), &Vec<&Span>)| {
+        let file = spans.first().and_then(|span| all.get(&(span.trace_id.clone(), span.span_id.clone())));
+        let file = file.map(|(_, file)| (*file).clone()).unwrap_or_default();
+        let id = agent.as_ref().map_or_else(|| trace.clone(), |agent| format!("{trace}:{agent}"));
+        let malformed = |what: String| Error::Malformed { file: file.clone(), path: format!("trace {trace}"), what };
+        let run_id = RunId::new(format!("{run_prefix}otlp:{id}")).map_err(|illegal| malformed(illegal.to_string()))?;
+        Ok(run(run_id, format!("{} trace {trace}", file.display()), spans))
+    };
+    runs.iter().map(plan).collect()
+}
+
+fn operation(span: &Span) -> &str {
+    span.text(OPERATION).unwrap_or_default()
+}
+
+fn is_agent(span: &Span) -> bool {
+    operation(span) == "invoke_agent"
+}
+
+fn is_of_a_run(span: &Span) -> bool {
+    is_agent(span) || operation(span) == "execute_tool" || CHATS.contains(&operation(span))
+}
+
+/// The nearest `invoke_agent`, the span itself included.
+fn agent_of(span: &Span, spans: &HashMap<SpanId, &Span>) -> Option<String> {
+    let mut at = span;
+    for _ in 0..DEPTH_MAX {
+        if is_agent(at) {
+            return Some(at.span_id.clone());
+        }
+        at = spans.get(&(at.trace_id.clone(), at.parent_span_id.clone()))?;
+    }
+    None
+}
+
+/// One moment of a run.
+enum Moment<'a> {
+    /// What a model or an agent was asked.
+    Asked(&'a Span),
+    /// What it answered.
+    Answered(&'a Span),
+    /// What a tool returned.
+    Returned(&'a Span),
+}
+
+/// `spans` are those of the run, in any order, and not none.
+fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
+    let mut moments: Vec<(u64, u8, &str, Moment<'_>)> = Vec::new();
+    for span in spans {
+        let (start, end) = (span.start_time_unix_nano, span.end_time_unix_nano.max(span.start_time_unix_nano));
+        if operation(span) == "execute_tool" {
+            moments.push((end, 1, &span.span_id, Moment::Returned(span)));
+            continue;
+        }
+        // Of one time, an agent's own messages come before its model's, and its answer comes last.
+        let (asked, answered) = if is_agent(span) { (0, 3) } else { (2, 2) };
+        moments.push((start, asked, &span.span_id, Moment::Asked(span)));
+        moments.push((end, answered, &span.span_id, Moment::Answered(span)));
+    }
+    moments.sort_by_key(|(time, rank, id, _)| (*time, *rank, *id));
+    let agent = spans.iter().find(|span| is_agent(span));
+    let name = agent.and_then(|agent| agent.text("gen_ai.agent.name").or_else(|| agent.text("gen_ai.agent.id")));
+    let start = spans.iter().map(|span| span.start_time_unix_nano).min().unwrap_or_default();
+    let mut writer = Writer {
+        run: ImportedRun {
+            run_id,
+            agent_id: name.map_or("otlp".into(), |name| name.to_owned().into()),
+            origin,
+            messages: Vec::new(),
+            events: vec![Event::RunStarted],
+            times: vec![start / NANOS_PER_MILLI],
+        },
+        conversation: Vec::new(),
+        known: HashSet::new(),
+        instructions: BTreeSet::new(),
+    };
+    for (time, _, _, moment) in moments {
+        match moment {
+            Moment::Asked(span) => {
+                writer.instructions(span, time);
+                writer.asked(span, time);
+            }
+            Moment::Answered(span) => writer.answered(span, time),
+            Moment::Returned(span) => writer.returned(span, time),
+        }
+    }
+    // Without its agent's span nobody knows whether a run has ended.
+    if let Some(agent) = agent {
+        let outcome = if agent.failure().is_some() { Outcome::Failed } else { Outcome::Completed };
+        let reason = agent.failure().unwrap_or_default().to_owned();
+        writer.push(Event::RunEnded { outcome, reason }, agent.end_time_unix_nano);
+    }
+    writer.run
+}
+
+struct Writer {
+    run: ImportedRun,
+    /// The messages of the model's conversation so far.
+    conversation: Vec<Sha256>,
+    /// All messages so far.
+    known: HashSet<Sha256>,
+    /// Instructions that were told.
+    instructions: BTreeSet<String>,
+}
+
+impl Writer {
+    fn push(&mut self, event: Event, nanos: u64) {
+        self.run.events.push(event);
+        // Times never go back within a run, whatever the clocks of its processes said.
+        let last = self.run.times.last().copied().unwrap_or_default();
+        self.run.times.push(last.max(nanos / NANOS_PER_MILLI));
+    }
+
+    /// What a model or an agent was asked. A model is told its whole conversation each time: what follows the part that the
+    /// run has is new. Where the conversation was cut or edited, and beside other conversations, messages are told apart by
+    /// their content.
+    fn asked(&mut self, span: &Span, nanos: u64) {
+        let given = messages(span, "gen_ai.input.messages");
+        let common = self.conversation.iter().zip(&given).take_while(|(known, (key, _))| *known == key).count();
+        let continues = common > 0 && common == self.conversation.len();
+        for (key, message) in given.iter().skip(common) {
+            if self.known.insert(*key) || continues {
+                self.turn(message, nanos);
+            }
+        }
+        if !given.is_empty() {
+            self.conversation = given.into_iter().map(|(key, _)| key).collect();
+        }
+    }
+
+    /// What it answered. An agent repeats the last answer of its model.
+    fn answered(&mut self, span: &Span, nanos: u64) {
+        for (key, message) in messages(span, "gen_ai.output.messages") {
+            if !is_agent(span) {
+                self.conversation.push(key);
+            }
+            if self.known.insert(key) || !is_agent(span) {
+                self.turn(&message, nanos);
+            }
+        }
+    }
+
+    fn turn(&mut self, message: &Value, nanos: u64) {
+        let role = message.get("role").and_then(Value::as_str).unwrap_or("user").to_owned();
+        let content = message.get("parts").map_or(Value::Null, content_of);
+        let number = self.run.messages.len();
+        self.run.messages.push(Json::from(message.clone()));
+        self.push(Event::Turn { role, message: number, content: Json::from(content) }, nanos);
+    }
+
+    fn instructions(&mut self, span: &Span, nanos: u64) {
+        let Some(parts) = span.attributes.get("gen_ai.system_instructions").map(structured) else { return };
+        if self.instructions.insert(parts.to_string()) {
+            self.turn(&serde_json::json!({ "role": "system", "parts": parts }), nanos);
+        }
+    }
+
+    fn returned(&mut self, span: &Span, nanos: u64) {
+        let attribute = |name: &str| span.attributes.get(name);
+        let named = span.name.strip_prefix("execute_tool ").unwrap_or(&span.name);
+        let tool_name = span.text("gen_ai.tool.name").unwrap_or(named);
+        let failure = span.failure();
+        let result = attribute("gen_ai.tool.call.result").cloned();
+        let result = result.or_else(|| failure.map(Value::from)).unwrap_or_default();
+        let session = span.text("gen_ai.conversation.id").unwrap_or(&span.trace_id);
+        let call = ToolJournalEntry {
+            session_id: format!("otlp:{session}"),
+            // The span's own: no other call has it, and no gate asks for it.
+            call_fingerprint: format!("otlp:{}:{}", span.trace_id, span.span_id),
+            tool_name: if tool_name.is_empty() { "unknown".to_owned() } else { tool_name.to_owned() },
+            arguments: Json::from(attribute("gen_ai.tool.call.arguments").map(structured).unwrap_or_default()),
+            result: Json::from(result),
+            is_error: failure.is_some(),
+            timestamp_ms: nanos / NANOS_PER_MILLI,
+        };
+        self.push(Event::CallObserved(call), nanos);
+    }
+}
+
+/// A structured attribute: structured itself, or JSON in a text.
+fn structured(attribute: &Value) -> Value {
+    let text = attribute.as_str().and_then(|text| serde_json::from_str(text).ok());
+    text.unwrap_or_else(|| attribute.clone())
+}
+
+/// The messages of an attribute, with what each is recognised by.
+fn messages(span: &Span, attribute: &str) -> Vec<(Sha256, Value)> {
+    match span.attributes.get(attribute).map(structured) {
+        Some(Value::Array(messages)) => messages.into_iter().map(|message| (key(&message), message)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What a message is recognised by: role and parts. An answer has a finish reason that it has no more as a question.
+fn key(message: &Value) -> Sha256 {
+    let text = serde_json::json!([message.get("role"), message.get("parts")]).to_string();
+    Sha256::of(text.as_bytes())
+}
+
+/// One part of text is that text. All else stays as it is.
+fn content_of(parts: &Value) -> Value {
+    match parts.as_array().map(Vec::as_slice) {
+        Some([only]) if only.get("type").is_some_and(|kind| kind == "text") => {
+            only.get("content").cloned().unwrap_or_default()
+        }
+        Some([]) => Value::Null,
+        _ => parts.clone(),
+    }
+}

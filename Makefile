@@ -4,6 +4,9 @@
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR := $(abspath $(CARGO_TARGET_DIR))
 
+# What scripts/test.sh compiles with: other features would compile the workspace once more.
+FEATURES := --features runlog-cli/parquet
+
 # Two cargos at once would only wait for each other.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
@@ -65,15 +68,15 @@ from-nothing: ## the gate in a fresh clone of HEAD with an empty HOME: what a ne
 
 .PHONY: model
 model: build ## the product beside the independent model: SEEDS=1000000 on the pure projection, DISK_SEEDS=20000 with kills, FROM=0 on, LOOKS=1 at each
-	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace --test model_agrees -- --nocapture
+	@RUNLOG_LOOKS=$(or $(LOOKS),1) RUNLOG_SEEDS_FROM=$(or $(FROM),0) RUNLOG_SEEDS=$(or $(SEEDS),1000000) RUNLOG_DISK_SEEDS=$(or $(DISK_SEEDS),20000) cargo test --workspace $(FEATURES) --test model_agrees -- --nocapture
 
 .PHONY: sim
 sim: rocksdb ## handles, servers and operators under faults, on a virtual clock: SEEDS=10000, FROM=0 on; a failing seed is shrunk and told
-	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --workspace --test simulation -- --nocapture no_interleaving
+	@RUNLOG_SIM_FROM=$(or $(FROM),0) RUNLOG_SIM_SEEDS=$(or $(SEEDS),10000) cargo test --workspace $(FEATURES) --test simulation -- --nocapture no_interleaving
 
 .PHONY: cuts
 cuts: kafka-image build ## cut all connections to the broker in the middle of bookings, CUTS=3x30: three times for 30 seconds
-	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace --test kafka -- connections_cut:: --nocapture
+	@RUNLOG_CUTS=$(or $(CUTS),3x30) cargo test --workspace $(FEATURES) --test kafka -- connections_cut:: --nocapture
 
 .PHONY: cluster
 cluster: kafka-image build ## a Kafka cluster of three brokers under load: FAULTS=200 (leaders killed, paused, cut off, a full disk, lost records)

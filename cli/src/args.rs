@@ -126,7 +126,8 @@ pub(crate) enum Command {
     Import(Import),
     /// Export runs in the formats of other tools
     #[command(after_help = "Examples:\n  runlog export run-42 > run-42.json\n  \
-                            runlog export --prefix acme/ --out trajectories")]
+                            runlog export --prefix acme/ --out trajectories\n  \
+                            runlog export --format parquet --at 0:4711,1:4650 --out tables")]
     Export(Export),
     /// Append records, one JSON object per line
     #[command(

@@ -1,7 +1,7 @@
 //! Runs in the formats of other tools.
 //!
 //! ```text
-//!   server ──source──▶ records of a run, up to a position ──atif──▶ files ──staging──▶ folder, all at once
+//!   server ──source──▶ records of a run, up to a position ──atif, tables──▶ files ──staging──▶ folder, all at once
 //! ```
 //!
 //! Nothing here judges: a record that the server lists was applied.
@@ -9,3 +9,5 @@
 pub(crate) mod atif;
 pub(crate) mod source;
 pub(crate) mod staging;
+#[cfg(feature = "parquet")]
+pub(crate) mod tables;

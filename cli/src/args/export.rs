@@ -11,6 +11,9 @@ use std::path::PathBuf;
 pub(crate) enum ExportFormat {
     /// A trajectory per run: JSON in the Agent Trajectory Interchange Format, version 1.8
     Atif,
+    /// Tables of all runs as of a position: runs, records, tool_calls, effects, checkpoints, anomalies. Needs --out, and a
+    /// build with the feature `parquet`
+    Parquet,
 }
 
 #[derive(Debug, Args)]

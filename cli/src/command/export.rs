@@ -27,6 +27,22 @@ use std::{
     time::Instant,
 };
 
+#[cfg(feature = "parquet")]
+mod tables;
+#[cfg(not(feature = "parquet"))]
+mod tables {
+    //! In a build without Parquet.
+
+    use crate::{Error, args, exit::Answer, session::Session};
+
+    pub(super) async fn run(_: &Session, _: &args::Export) -> Result<Answer, Error> {
+        Err(Error::usage(
+            "this runlog was built without Parquet. In Runlog's folder, `cargo build --release --package runlog-cli \
+             --features parquet` builds target/release/runlog with it",
+        ))
+    }
+}
+
 /// Longest name of a file before its extension, bytes: file systems take 255.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -45,6 +61,7 @@ pub(super) async fn run(session: &Session, args: args::Export) -> Result<Answer,
         done = async {
             match args.format {
                 args::ExportFormat::Atif => atif(session, &args).await,
+                args::ExportFormat::Parquet => tables::run(session, &args).await,
             }
         } => done,
         _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Unavailable, "interrupted: nothing was written")),

@@ -98,10 +98,6 @@ struct Open {
     step: Step,
     /// What its calls have in common.
     request_id: Option<String>,
-    /// Messages of tools.
-    told: usize,
-    /// Results of calls.
-    answered: usize,
     bytes: usize,
 }
 
@@ -117,6 +113,8 @@ pub(crate) struct Trajectory<W> {
     session: Option<String>,
     /// Whether the run has turns of its own.
     has_turns: bool,
+    /// Messages of tools.
+    tools_said: u64,
     /// Messages of checkpoints that became steps.
     told: HashSet<Sha256>,
     /// The run's end.
@@ -140,6 +138,7 @@ impl<W: Write> Trajectory<W> {
             agent: None,
             session: None,
             has_turns: false,
+            tools_said: 0,
             told: HashSet::new(),
             end: Map::new(),
             left_out: BTreeMap::new(),
@@ -245,21 +244,18 @@ impl<W: Write> Trajectory<W> {
         self.write(source, message, None, at.time, extra)
     }
 
-    /// What a tool said: a result that no call has told.
+    /// What a tool said: told already as the result of a call, unless there are more such messages than calls.
     fn tool_message(&mut self, message: Text, at: At) -> io::Result<()> {
-        let Some(open) = &mut self.open else {
-            // The results of its step's calls were told there, or after it.
-            if self.written.tool_calls > 0 {
-                return Ok(());
-            }
-            let observed = Observed { source_call_id: None, content: message, extra: None };
-            return self.write(StepSource::System, Text::empty(), Some(observed), at.time.clone(), at.extra());
-        };
-        open.told += 1;
-        if open.told > open.answered.max(open.step.tool_calls.len()) {
-            open.observe(Observed { source_call_id: None, content: message, extra: None });
+        self.tools_said += 1;
+        if self.tools_said <= self.written.tool_calls {
+            return Ok(());
         }
-        Ok(())
+        let observed = Observed { source_call_id: None, content: message, extra: None };
+        if let Some(open) = &mut self.open {
+            open.observe(observed);
+            return Ok(());
+        }
+        self.write(StepSource::System, Text::empty(), Some(observed), at.time.clone(), at.extra())
     }
 
     /// The messages that a checkpoint brings, of a run that records no turns.
@@ -320,7 +316,6 @@ impl<W: Write> Trajectory<W> {
         let id = at.record_id;
         self.call(Call { tool_call_id: id.clone(), function_name: named(entry.tool_name), arguments, extra }, None);
         if let Some(open) = &mut self.open {
-            open.answered += 1;
             let extra = entry.is_error.then(|| json!({ "is_error": true }));
             open.observe(Observed { source_call_id: Some(id), content: Text::of_result(Some(&entry.result)), extra });
         }
@@ -353,7 +348,6 @@ impl<W: Write> Trajectory<W> {
     fn result(&mut self, request: RecordId, content: Text, extra: Option<Value>, at: At) -> io::Result<()> {
         let own = |open: &&mut Open| open.step.tool_calls.iter().any(|call| call.tool_call_id == request);
         if let Some(open) = self.open.as_mut().filter(own) {
-            open.answered += 1;
             open.observe(Observed { source_call_id: Some(request), content, extra });
             return Ok(());
         }
@@ -379,7 +373,7 @@ impl<W: Write> Trajectory<W> {
             extra: at.extra(),
             timestamp: at.time,
         };
-        self.open = Some(Open { step, request_id: None, told: 0, answered: 0, bytes });
+        self.open = Some(Open { step, request_id: None, bytes });
         Ok(())
     }
 

@@ -8,6 +8,12 @@ use crate::{
     session::{READ_WAIT, Session},
     value::LogPosition,
 };
+#[cfg(feature = "parquet")]
+use runlog_schemas::{
+    answer::{Anomalies, Doctor, LifecycleStatus, OrOther, PartitionHealth, Pending, Recovery},
+    id::RecordId,
+    record::Facts,
+};
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines, Run, Runs},
     id::{Offset, PartitionId, RunId},
@@ -85,6 +91,8 @@ pub(crate) struct Envelope {
     #[serde(default)]
     pub(crate) session_id: Option<String>,
     pub(crate) privacy: PrivacyClass,
+    #[cfg(feature = "parquet")]
+    pub(crate) facts: Facts,
 }
 
 #[derive(Deserialize)]
@@ -125,6 +133,82 @@ impl<'a> Source<'a> {
     /// The run's records up to `at`, inclusive. Nothing is asked before the first [`Records::next`].
     pub(crate) fn records(&self, run_id: &RunId, at: LogPosition) -> Records<'_> {
         Records { source: self, run_id: run_id.clone(), at, page: Vec::new().into_iter(), next: Next::First }
+    }
+
+    /// How the run stood at `at`, and all that was pending; none of a run that had not begun.
+    #[cfg(feature = "parquet")]
+    pub(crate) async fn standing(
+        &self,
+        run_id: &RunId,
+        at: LogPosition,
+    ) -> Result<Option<super::tables::Standing>, Error> {
+        let (mut first, mut pending, mut cursor): (Option<Recovery>, Vec<Pending>, Option<String>) =
+            (None, Vec::new(), None);
+        loop {
+            let target = Target::run(run_id)
+                .path("/recovery")
+                .with("as_of", at)
+                .with("content", false)
+                .with_some("cursor", cursor.as_deref());
+            let Some(page) = self.session.find::<Recovery>(target, self.wait).await? else { return Ok(None) };
+            let next = page.next_cursor.clone();
+            // They are listed before all else: after a page without any there are none. Each page folds the run again.
+            let last = page.pending.is_empty() || next.is_none() || next == cursor;
+            pending.extend(page.pending.clone());
+            let first = first.get_or_insert(page);
+            if last {
+                return Ok(Some((first.clone(), pending)));
+            }
+            cursor = next;
+        }
+    }
+
+    /// The status that a decision on `id` adopts, made right after `before`.
+    #[cfg(feature = "parquet")]
+    pub(crate) async fn adopted(
+        &self,
+        run_id: &RunId,
+        before: LogPosition,
+        id: &RecordId,
+    ) -> Result<Option<OrOther<LifecycleStatus>>, Error> {
+        let Some((_, pending)) = self.standing(run_id, before).await? else { return Ok(None) };
+        let evidence = pending.iter().find(|pending| pending.id == *id).and_then(Pending::adoptable);
+        Ok(evidence.map(|evidence| OrOther::of(evidence.status.as_str())))
+    }
+
+    /// The last position of each partition that the server has applied.
+    ///
+    /// Errors: `Forbidden` for who may not ask for the server's health, and has to name positions.
+    #[cfg(feature = "parquet")]
+    pub(crate) async fn applied(&self) -> Result<Pins, Error> {
+        let doctor: Result<Doctor, Error> = self.session.client.get(Target::new("/v1/doctor"), self.wait).await;
+        let doctor = doctor.map_err(|error| match error.kind() {
+            ErrorKind::Forbidden => {
+                Error::new(ErrorKind::Forbidden, "name positions with --at: this token may not ask for the last ones")
+                    .because(error)
+            }
+            _ => error,
+        })?;
+        let last =
+            |health: PartitionHealth| Some((health.partition, Offset::new(health.applied.get().checked_sub(1)?).ok()?));
+        Ok(doctor.partitions.into_iter().filter_map(last).collect())
+    }
+
+    /// A page of refused records of all runs, by position, and the cursor of the next page.
+    #[cfg(feature = "parquet")]
+    pub(crate) async fn anomalies(&self, cursor: Option<&str>) -> Result<Anomalies, Error> {
+        let target = Target::new("/v1/anomalies")
+            .with("limit", RUNS_PAGE)
+            .with("consistency", "latest")
+            .with_some("cursor", cursor);
+        let page: Anomalies = self.session.client.get(target, self.wait).await?;
+        match page.unavailable_partitions.first() {
+            None => Ok(page),
+            Some(partition) => Err(Error::new(
+                ErrorKind::PartitionStopped,
+                format!("partition {partition} is stopped; `runlog doctor` says why"),
+            )),
+        }
     }
 
     fn entry(&self, line: Line) -> Result<Entry, Error> {

@@ -14,7 +14,7 @@
 
 use super::source::{Entry, Records, Source};
 use crate::{Error, export::staging::Staging, value::LogPosition};
-use parquet::{Kind, Table, Value};
+use file::{Kind, Table, Value};
 use rows::RunRows;
 use runlog_schemas::{
     answer::{Anomaly, Pending, Recovery},
@@ -23,7 +23,7 @@ use runlog_schemas::{
 };
 use serde::Serialize;
 
-mod parquet;
+mod file;
 mod rows;
 
 /// Rows written, by table.

@@ -119,3 +119,13 @@ fn the_same_position_gives_the_same_bytes_whatever_came_after_it() {
     assert_eq!(export(&server, &["--at", &before]).stdout, "");
     assert_eq!(export(&server, &["r", "--at", &before]).error(1), "not_found");
 }
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_build_without_parquet_says_how_to_get_it() {
+    let (folder, server) = server();
+    let out = folder.path().join("out");
+    let refused = export(&server, &["--format", "parquet", "--out", out.to_str().unwrap()]);
+    assert!(refused.stdout.contains("--features parquet"), "{refused:?}");
+    assert_eq!((refused.error(2).as_str(), out.exists()), ("usage", false));
+}

@@ -113,6 +113,12 @@ fn a_result_that_comes_after_its_step_is_not_lost() {
 }
 
 #[test]
+fn what_a_tool_says_without_a_recorded_call_is_an_observation() {
+    let trajectory = exported(&[turn("assistant", "I look"), turn("tool", "found"), turn("user", "thanks")]);
+    assert_eq!(told(&trajectory)[0], (json!("agent"), json!("I look"), vec![], vec![json!("found")]));
+}
+
+#[test]
 fn calls_of_two_responses_are_two_steps_and_a_step_is_bounded() {
     let mut payloads = vec![request("r1", "a"), request("r2", "b")];
     payloads.extend((0..300).map(|_| request("r3", "c")));

@@ -1,6 +1,6 @@
 //! The calls and effects of one run, from its applied records.
 
-use super::{number, parquet::Table, time};
+use super::{file::Table, number, time};
 use crate::{Error, export::source::Entry, value::LogPosition};
 use runlog_schemas::{
     answer::{EffectKind, LifecycleStatus, OrOther, Pending, Position},
@@ -53,7 +53,7 @@ pub(super) struct RunRows {
 impl RunRows {
     /// `pending` is what the server says of the run at the same position.
     pub(super) fn new(pending: Vec<Pending>) -> Self {
-        let known = |pending: Pending| Some(((pending.kind.known()?, pending.id.clone()), pending));
+        let known = |pending: Pending| Some(((*pending.kind.known()?, pending.id.clone()), pending));
         Self {
             pending: pending.into_iter().filter_map(known).collect(),
             effects: Vec::new(),
@@ -83,7 +83,9 @@ impl RunRows {
     fn requested(&mut self, entry: Entry) {
         let Entry { line, envelope: Some(envelope), payload, hidden } = entry else { return };
         let fingerprint = envelope.facts.fingerprint.as_ref().map(ToString::to_string);
-        let occurrence = fingerprint.as_ref().map(|fingerprint| {
+        // The journal numbers requests; an observed call has none.
+        let observed = envelope.facts.payload_type == PayloadType::ToolJournalEntry;
+        let occurrence = fingerprint.as_ref().filter(|_| !observed).map(|fingerprint| {
             let count = self.occurrences.entry(fingerprint.clone()).or_default();
             *count += 1;
             *count
@@ -107,17 +109,15 @@ impl RunRows {
                 effect.call.call_id = Some(request.call_id);
                 effect.call.arguments = request.arguments.map(|arguments| arguments.as_str().to_owned());
             }
-            // An observed call has no request: it is its own end.
-            Some(Payload::ToolJournalEntry(observed)) if hidden.is_none() => {
-                let failed = observed.is_error;
-                effect.status = if failed { LifecycleStatus::Failed } else { LifecycleStatus::Completed }.into();
-                effect.tool_name = observed.tool_name;
-                effect.call.arguments = Some(observed.arguments.as_str().to_owned());
-                effect.call.result = Some(observed.result.as_str().to_owned());
+            Some(Payload::ToolJournalEntry(entry)) if hidden.is_none() => {
+                effect.call.arguments = Some(entry.arguments.as_str().to_owned());
+                effect.call.result = Some(entry.result.as_str().to_owned());
             }
             _ => {}
         }
-        if envelope.facts.payload_type == PayloadType::ToolJournalEntry {
+        if observed {
+            // It is its own end.
+            effect.status = OrOther::of(envelope.facts.status.as_deref().unwrap_or("unknown"));
             effect.ended = true;
             effect.call.observed = true;
             effect.call.ended_by = Some(line.record_id.to_string());
@@ -202,7 +202,7 @@ impl RunRows {
     /// A record on an effect of the run-journal contract.
     fn reported(&mut self, entry: &Entry) {
         let Some(facts) = entry.envelope.as_ref().map(|envelope| &envelope.facts) else { return };
-        let Some(family) = facts.payload_type.known().and_then(Family::of) else { return };
+        let Some(family) = facts.payload_type.known().copied().and_then(Family::of) else { return };
         let (Some(kind), Some(key), Some(status)) = (EffectKind::of(family), &facts.key, &facts.status) else { return };
         let Ok(id) = RecordId::new(key.clone()) else { return };
         let report = StatusReport { family, key: key.clone(), status: OrOther::of(status) };

@@ -1,0 +1,109 @@
+//! `export --format parquet`: the tables of all runs as of a position of each partition.
+
+use crate::{
+    Error, args,
+    exit::Answer,
+    export::{
+        source::{Pins, Source},
+        staging::Staging,
+        tables::{Tables, Written},
+    },
+    session::Session,
+    text::Text,
+    value::LogPosition,
+};
+use runlog_schemas::{answer::Run, id::RunId};
+use serde::Serialize;
+use std::{collections::BTreeSet, time::Instant};
+
+#[derive(Debug, Serialize)]
+struct Report {
+    /// The positions that the tables are as of, as `--at` takes them.
+    at: String,
+    #[serde(flatten)]
+    rows: Written,
+    seconds: f64,
+}
+
+pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer, Error> {
+    let started = Instant::now();
+    let Some(out) = &args.out else {
+        return Err(Error::usage("--format parquet writes several files: name a folder with --out"));
+    };
+    if args.status.is_some() {
+        return Err(Error::usage(
+            "--status is about runs as they are now, and tables are as of a position: leave it out",
+        ));
+    }
+    let source = Source::new(session, &args.wait, args.raw);
+    let staging = Staging::begin(out)?;
+    let pins = match super::pins(&args.at)? {
+        Some(pins) => pins,
+        None => source.applied().await?,
+    };
+    let mut tables = Tables::create(&staging)?;
+    let named: BTreeSet<&RunId> = args.runs.iter().collect();
+    for run_id in &named {
+        let run = source.run(run_id).await?;
+        add(&mut tables, &source, &pins, &run).await?;
+    }
+    let mut cursor: Option<String> = None;
+    while named.is_empty() {
+        let page = source.runs(args.prefix.as_deref(), None, cursor.as_deref()).await?;
+        for run in &page.runs {
+            add(&mut tables, &source, &pins, run).await?;
+        }
+        if page.next_cursor.is_none() || page.next_cursor == cursor {
+            break;
+        }
+        cursor = page.next_cursor;
+    }
+    let prefix = args.prefix.as_deref().unwrap_or_default();
+    let is_wanted =
+        |run_id: &RunId| if named.is_empty() { run_id.as_str().starts_with(prefix) } else { named.contains(run_id) };
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = source.anomalies(cursor.as_deref()).await?;
+        for anomaly in page.anomalies.iter().filter(|anomaly| is_wanted(&anomaly.run_id)) {
+            // A refused record is in the partition that it was sent to, right or wrong.
+            if pins.get(&anomaly.position.partition).is_some_and(|last| anomaly.position.offset <= *last) {
+                tables.anomaly(anomaly)?;
+            }
+        }
+        if page.next_cursor.is_none() || page.next_cursor == cursor {
+            break;
+        }
+        cursor = page.next_cursor;
+    }
+    let rows = tables.finish()?;
+    staging.finish()?;
+    let at = pins.iter().map(|(partition, offset)| LogPosition { partition: *partition, offset: *offset }.to_string());
+    let report = Report { at: at.collect::<Vec<_>>().join(","), rows, seconds: started.elapsed().as_secs_f64() };
+    session.output.answer(&report, human)?;
+    super::note_hidden(session, report.rows.hidden, args.raw);
+    Ok(Answer::Yes)
+}
+
+/// Adds a run as of its partition's position; nothing of one that had not begun, or whose partition is left out.
+async fn add(tables: &mut Tables, source: &Source<'_>, pins: &Pins, run: &Run) -> Result<(), Error> {
+    let partition = run.position.partition;
+    if let Some(offset) = pins.get(&partition) {
+        tables.run(source, &run.run_id, LogPosition { partition, offset: *offset }).await?;
+    }
+    Ok(())
+}
+
+fn human(report: &Report, text: &mut Text) {
+    let rows = &report.rows;
+    text.facts([
+        ("as of", report.at.as_str().into()),
+        ("runs", rows.runs.into()),
+        ("records", rows.records.into()),
+        ("tool calls", rows.tool_calls.into()),
+        ("effects", rows.effects.into()),
+        ("checkpoints", rows.checkpoints.into()),
+        ("anomalies", rows.anomalies.into()),
+        ("content not exported", rows.hidden.into()),
+        ("seconds", format!("{:.2}", report.seconds).into()),
+    ]);
+}

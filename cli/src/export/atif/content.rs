@@ -23,6 +23,8 @@ pub(super) struct Part {
 struct GivenPart {
     #[serde(rename = "type")]
     kind: String,
+    /// As OpenAI names it; OpenTelemetry calls it `content`.
+    #[serde(alias = "content")]
     text: Option<String>,
 }
 

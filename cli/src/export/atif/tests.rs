@@ -183,6 +183,7 @@ fn content_takes_the_forms_that_the_format_has() {
     let of = |text: &str| serde_json::to_value(Text::of(&Json::parse(text).unwrap())).unwrap();
     assert_eq!(of("null"), json!(""));
     assert_eq!(of(r#""a\u00e9""#), json!("aé"));
+    assert_eq!(of(r#"[{"type":"text","content":"as traced"}]"#), json!([{"type": "text", "text": "as traced"}]));
     // A lone surrogate is no text.
     assert_eq!(of(r#""\ud83d""#), json!(r#""\ud83d""#));
     assert_eq!(of(r#"[{"type":"image_url","image_url":"u"}]"#), json!(r#"[{"type":"image_url","image_url":"u"}]"#));

@@ -32,6 +32,8 @@ step "$tools/bin/cargo-deny" --all-features --workspace check bans licenses sour
 # The vectors that other languages take, by rules written down a second time.
 has python3 || die "python3 is missing; scripts/setup.sh test installs it"
 step python3 tests/python/canonical.py
+# The crates that other programs depend on can be packaged. `make packages` compiles them from their packages, too.
+step scripts/packages.py
 # The Python client: format, lints, types.
 step scripts/python.sh lint
 # Links in the documents, and documents that the code names.

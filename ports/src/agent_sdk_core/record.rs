@@ -131,8 +131,8 @@ mod tests {
 
     #[test]
     fn a_number_that_avro_cannot_hold_is_kept_beside_the_record() {
-        let text = include_str!("../../../schemas/golden/v1/checkpoint.json");
-        let mut record: JournalRecord = serde_json::from_str(text).unwrap();
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../schemas/golden/v1/checkpoint.json");
+        let mut record: JournalRecord = serde_json::from_str(&fs::read_to_string(golden).unwrap()).unwrap();
         let ::agent_sdk_core::JournalRecordPayload::Checkpoint(checkpoint) = &mut record.payload else { panic!() };
         checkpoint.created_at_millis = u64::MAX;
         let run = RunId::new(record.run_id.as_str().to_owned()).unwrap();

@@ -42,8 +42,18 @@ kafka-image: ## make Docker run and have the image of a real Kafka (RUNLOG_KAFKA
 	@scripts/docker.sh
 	@deploy/kafka/build.sh
 
+.PHONY: image
+image: build ## make Docker run and have the service image runlog/runlog:dev
+	@scripts/setup.sh test
+	@scripts/docker.sh
+	@deploy/runlog/build.sh
+
+.PHONY: packages
+packages: rocksdb ## package the crates that other programs depend on, and compile each as it is packaged
+	@scripts/packages.py verify
+
 .PHONY: test
-test: kafka-image build ## all tests, those on a real Kafka too
+test: kafka-image image ## all tests, those on a real Kafka too
 	@scripts/test.sh all
 
 .PHONY: test-ports-heavy

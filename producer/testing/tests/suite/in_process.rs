@@ -1,7 +1,5 @@
 //! On a journal within the process, the agent is a task that is aborted.
 
-use std::time::{Duration, Instant};
-
 use runlog_testing::{
     InProcess,
     producer::{Action, answer::ErrorKind},
@@ -58,18 +56,11 @@ async fn an_agent_that_is_killed_while_it_pays_does_not_pay_again() -> anyhow::R
 }
 
 #[tokio::test]
-async fn each_journal_is_empty_and_there_in_milliseconds() -> anyhow::Result<()> {
-    let mut starts = Vec::new();
-    for _ in 0..20 {
-        let begun = Instant::now();
+async fn each_journal_is_empty() -> anyhow::Result<()> {
+    for _ in 0..3 {
         let journal = InProcess::start().await?;
-        starts.push(begun.elapsed());
         let run = journal.connect("travel-agent").open("trip-1").await?;
         assert_eq!((run.recovery().epoch.get(), run.recovery().pending.len()), (1, 0));
     }
-    starts.sort();
-    println!("a journal starts in {:?}, the slowest in {:?}", starts[10], starts[19]);
-    // On an idle core it is a millisecond; other tests run beside this one.
-    assert!(starts[10] < Duration::from_millis(50), "{starts:?}");
     Ok(())
 }

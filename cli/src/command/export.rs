@@ -64,7 +64,7 @@ pub(super) async fn run(session: &Session, args: args::Export) -> Result<Answer,
                 args::ExportFormat::Parquet => tables::run(session, &args).await,
             }
         } => done,
-        _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Unavailable, "interrupted: nothing was written")),
+        _ = tokio::signal::ctrl_c() => Err(Error::new(ErrorKind::Unavailable, "interrupted: what was not complete was not written")),
     }
 }
 

@@ -1,5 +1,6 @@
 //! On a journal within the process, the agent is a task that is aborted.
 
+use anyhow::ensure;
 use runlog_testing::{
     InProcess,
     producer::{Action, answer::ErrorKind},
@@ -9,12 +10,13 @@ use serde_json::json;
 use crate::agent::{Airline, travel};
 
 /// Runs the agent until the airline did what it is silent about, and aborts it.
-async fn travel_and_die(journal: &InProcess, airline: &Airline) {
+async fn travel_and_die(journal: &InProcess, airline: &Airline) -> anyhow::Result<()> {
     let (runlog, customer) = (journal.connect("travel-agent"), airline.clone());
     let agent = tokio::spawn(async move { travel(&runlog, &customer, "trip-1").await });
     airline.done.notified().await;
     agent.abort();
-    assert!(agent.await.unwrap_err().is_cancelled());
+    ensure!(agent.await.is_err_and(|error| error.is_cancelled()), "the agent ended before it was aborted");
+    Ok(())
 }
 
 fn airline(folder: &tempfile::TempDir) -> Airline {
@@ -34,7 +36,7 @@ async fn a_trip_is_booked_and_paid_once() -> anyhow::Result<()> {
 async fn an_agent_that_is_killed_while_it_books_does_not_book_twice() -> anyhow::Result<()> {
     let (journal, folder) = (InProcess::start().await?, tempfile::tempdir()?);
     let airline = airline(&folder);
-    travel_and_die(&journal, &airline.clone().silent_about("book")).await;
+    travel_and_die(&journal, &airline.clone().silent_about("book")).await?;
     assert_eq!(travel(&journal.connect("travel-agent"), &airline, "trip-1").await?, json!("B-trip-1-HAT136"));
     // It was asked twice, under one key.
     assert_eq!(airline.requests(), ["book trip-1-HAT136", "book trip-1-HAT136", "pay"]);
@@ -45,7 +47,7 @@ async fn an_agent_that_is_killed_while_it_books_does_not_book_twice() -> anyhow:
 async fn an_agent_that_is_killed_while_it_pays_does_not_pay_again() -> anyhow::Result<()> {
     let (journal, folder) = (InProcess::start().await?, tempfile::tempdir()?);
     let airline = airline(&folder);
-    travel_and_die(&journal, &airline.clone().silent_about("pay")).await;
+    travel_and_die(&journal, &airline.clone().silent_about("pay")).await?;
     let runlog = journal.connect("travel-agent");
     let error = travel(&runlog, &airline, "trip-1").await.unwrap_err();
     assert_eq!((error.kind(), error.action()), (ErrorKind::ReconcileRequired, Action::Operator));

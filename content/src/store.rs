@@ -94,8 +94,8 @@ impl Store {
         Self { deadline: self.deadline.min(deadline), ..self.clone() }
     }
 
-    /// Stores content; succeeds if it is already stored. An object of another length is replaced: it is not what its
-    /// name says.
+    /// Stores content; succeeds if it is already stored. An object that is there is read and hashed: one that is not what its name
+    /// says is replaced.
     ///
     /// Errors: `TooLarge` over [`CONTENT_BYTES_MAX`]; `Unavailable` otherwise. If cancelled, it may have stored the
     /// object.
@@ -113,7 +113,7 @@ impl Store {
     async fn upload(&self, reference: &Reference, content: Bytes) -> Result<(), Failure> {
         let path = self.path(reference)?;
         let mut mode = match self.length(&path).await? {
-            Some(length) if length == reference.bytes => return Ok(()),
+            Some(length) if length == reference.bytes && self.is_intact(&path, reference).await? => return Ok(()),
             Some(_) => PutMode::Overwrite,
             None => PutMode::Create,
         };
@@ -123,7 +123,7 @@ impl Store {
                 Ok(_) => return Ok(()),
                 // Another writer was faster, or the answer to an earlier attempt of this call was lost.
                 Err(Failure::AlreadyExists { .. } | Failure::Precondition { .. }) if create => {
-                    if self.length(&path).await? == Some(reference.bytes) {
+                    if self.is_intact(&path, reference).await? {
                         return Ok(());
                     }
                 }
@@ -133,6 +133,16 @@ impl Store {
             }
             mode = PutMode::Overwrite;
         }
+    }
+
+    /// Whether an object is what its name says.
+    async fn is_intact(&self, path: &ObjectPath, reference: &Reference) -> Result<bool, Failure> {
+        let found = match self.objects.get(path).await {
+            Ok(found) if found.meta.size == reference.bytes => found.bytes().await,
+            Ok(_) | Err(Failure::NotFound { .. }) => return Ok(false),
+            Err(failure) => return Err(failure),
+        };
+        Ok(Reference::of(&found?) == *reference)
     }
 
     /// Reads the content and verifies length and hash. Reads no more bytes than the reference says.

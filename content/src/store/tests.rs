@@ -59,7 +59,7 @@ async fn many_who_put_the_same_content_at_once_all_succeed() {
 }
 
 #[tokio::test]
-async fn what_is_missing_cut_short_or_changed_is_told_apart_and_a_put_mends_what_was_cut() {
+async fn what_is_missing_cut_short_or_changed_is_told_apart_and_a_put_mends_it() {
     let (store, dir) = folder();
     let content = vec![3; 4096];
     let reference = Reference::of(&content);
@@ -73,11 +73,13 @@ async fn what_is_missing_cut_short_or_changed_is_told_apart_and_a_put_mends_what
     assert_eq!(got(&store).await, Err(Kind::Corrupt));
     store.put(content.clone()).await.expect("put");
     assert_eq!(got(&store).await, Ok(content.clone().into()));
-    let mut changed = content;
+    let mut changed = content.clone();
     changed[4095] ^= 1;
     fs::write(&path, changed).expect("changed");
     assert!(store.has(&reference).await.expect("its length is right"));
     assert_eq!(got(&store).await, Err(Kind::Corrupt));
+    store.put(content.clone()).await.expect("put");
+    assert_eq!(got(&store).await, Ok(content.into()), "it was hashed before it was accepted");
 }
 
 #[tokio::test]

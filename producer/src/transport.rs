@@ -20,6 +20,7 @@ mod in_flight;
 mod kafka;
 #[cfg(feature = "embedded")]
 mod local;
+mod receipts;
 pub(crate) mod request;
 
 /// A connection to a journal, with the limit on its unacknowledged records.
@@ -31,7 +32,7 @@ pub(crate) struct Transport {
 
 #[derive(Debug)]
 enum Backend {
-    Http(http::Http),
+    Http(Box<http::Http>),
     #[cfg(feature = "kafka")]
     Kafka(Box<kafka::Kafka>),
     #[cfg(feature = "embedded")]
@@ -57,7 +58,9 @@ macro_rules! query {
 impl Transport {
     pub(crate) async fn connect(config: &Config) -> Result<Self, Error> {
         let backend = match &config.journal {
-            Journal::Http(server) => http::Http::connect(server, config).await.map(Backend::Http),
+            Journal::Http(server) => {
+                http::Http::connect(server, config).await.map(|http| Backend::Http(Box::new(http)))
+            }
             #[cfg(feature = "kafka")]
             Journal::Kafka { brokers, server } => {
                 kafka::Kafka::connect(brokers, server, config).await.map(|kafka| Backend::Kafka(Box::new(kafka)))
@@ -90,8 +93,15 @@ impl Transport {
     /// Moves a payload that is too large for a record into the content store, if this side has one. A server does the same
     /// with records that it receives whole.
     pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
-        let Some(store) = query!(self, backend => backend.content()) else { return Ok(record) };
         let id = record.body.record_id.clone();
+        let store = match &self.backend {
+            Backend::Http(http) => return http.offload(record).await.map_err(|error| error.about_record(id.borrow())),
+            #[cfg(feature = "kafka")]
+            Backend::Kafka(kafka) => kafka.http.content(),
+            #[cfg(feature = "embedded")]
+            Backend::Local(local) => local.content(),
+        };
+        let Some(store) = store else { return Ok(record) };
         store.stow(record).await.map_err(|error| Error::from(error).about_record(id.borrow()))
     }
 

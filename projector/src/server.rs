@@ -48,6 +48,7 @@ pub mod auth;
 mod body;
 mod changes;
 mod connections;
+mod contents;
 mod events;
 mod facts;
 mod fleet;
@@ -77,7 +78,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
 /// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
 const REQUESTS_MAX: usize = 1024;
-/// When a client may send again what was refused as `overloaded`, seconds.
+/// When a client may send again what was refused as `overloaded`, seconds, if nothing else is known.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
@@ -154,6 +155,7 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
         Route::post("/v1/runs/{run}/records", NewRun(Append), runs::append),
         Route::post("/v1/runs/{run}/claims", NewRun(Append), runs::claim),
+        Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
         Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
         Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), runs::checkpoint),
@@ -200,7 +202,8 @@ fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown)
 
 impl App {
     fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
-        let (room, metrics) = (Arc::new(Room::new()), Arc::new(Metrics::new()));
+        let refusals = options.authentication.as_ref().map(|authentication| authentication.refusals.clone());
+        let (room, metrics) = (Arc::new(Room::new()), Arc::new(Metrics::new(refusals.unwrap_or_default())));
         Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
     }
 
@@ -245,7 +248,12 @@ pub(crate) fn problem(error: &Error) -> Response {
     if problem.kind == ErrorKind::Internal {
         tracing::error!("{}", problem.detail);
     }
-    respond(problem)
+    let mut response = respond(problem);
+    if let Some(wait) = error.wait() {
+        // Whole seconds, so that the wait is over then.
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(wait.as_secs() + 1));
+    }
+    response
 }
 
 fn respond(problem: Problem) -> Response {

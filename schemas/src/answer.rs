@@ -32,6 +32,7 @@ mod problem;
 mod refused;
 mod runs;
 mod standing;
+mod uploaded;
 
 pub use crate::or_other::OrOther;
 pub use appended::{Appended, CurrentWriter, Warning};
@@ -49,6 +50,7 @@ pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
 pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
+pub use uploaded::Uploaded;
 
 /// A position in the log. `index` counts within an atomic batch and is 0 otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

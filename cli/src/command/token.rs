@@ -8,8 +8,11 @@ use crate::{
     output::Output,
     text::Cell,
 };
-use runlog_projector::server::auth::token_file::{self, Entry, SECRET_BYTES, TokenFile};
-use runlog_schemas::answer::ErrorKind;
+use runlog_projector::server::auth::{
+    receipts::KEY_BYTES,
+    token_file::{self, Entry, SECRET_BYTES, TokenFile},
+};
+use runlog_schemas::{answer::ErrorKind, datum::hex};
 use serde::Serialize;
 use serde_json::json;
 use std::{
@@ -39,10 +42,10 @@ fn create(args: TokenCreate, output: &Output) -> Result<Answer, Error> {
     let path = &args.file.tokens;
     let _lock = lock(path)?;
     let mut file = if path.exists() { TokenFile::read(path).map_err(unusable)? } else { TokenFile::default() };
-    let mut secret = [0; SECRET_BYTES];
-    getrandom::fill(&mut secret).map_err(|error| {
-        Error::new(ErrorKind::Internal, "the system gives no random bytes for a token").because(error.to_string())
-    })?;
+    let secret = random::<SECRET_BYTES>()?;
+    if file.receipt_key.is_none() {
+        file.receipt_key = Some(hex(&random::<KEY_BYTES>()?));
+    }
     let (entry, token) = Entry::new(args.principal, args.scopes.into_iter().collect(), args.runs, &secret);
     let now = crate::now_millis();
     let after = |wait: std::time::Duration| now.saturating_add(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
@@ -120,6 +123,14 @@ fn revoke(args: &TokenRevoke, output: &Output) -> Result<Answer, Error> {
     let ids: Vec<_> = gone.iter().map(Entry::id).collect();
     output.answer(&json!({ "revoked": ids }), |_, text| text.line([Cell::from(format!("revoked {what}")).good()]))?;
     Ok(Answer::Yes)
+}
+
+fn random<const BYTES: usize>() -> Result<[u8; BYTES], Error> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Internal, "the system gives no random bytes for a secret").because(error.to_string())
+    })?;
+    Ok(bytes)
 }
 
 /// Lets one command at a time change the file.

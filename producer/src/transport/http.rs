@@ -1,6 +1,9 @@
 //! Append and query through a server.
 
-use super::request::{AppendFailed, Appended, RecordFilter, RecoveryQuery};
+use super::{
+    receipts::Receipts,
+    request::{AppendFailed, Appended, RecordFilter, RecoveryQuery},
+};
 use crate::{
     config::Config,
     error::{Action, Error},
@@ -15,6 +18,7 @@ use runlog_content::Store;
 use runlog_schemas::{
     answer::{
         Checkpoint, ErrorKind, Feature, Journal, Lines, Lookup, Outcome, Position, Problem, ReadBack, Recovery, Run,
+        Uploaded,
     },
     id::{self, Illegal, JournalSeq, OrEmpty, RecordId, RunId},
     record::JournalRecord,
@@ -27,6 +31,9 @@ use tokio::time::Instant;
 
 /// The client waits this much longer than the deadline that it sends to the server.
 const SLACK: Duration = Duration::from_secs(5);
+
+/// The header that says that content was uploaded.
+const RECEIPT: &str = "Runlog-Receipt";
 
 /// How long an idle connection is kept: less than the 10 s after which a server closes it.
 const IDLE_MAX: Duration = Duration::from_secs(5);
@@ -50,6 +57,8 @@ pub(crate) struct Http {
     server: String,
     deadline: Duration,
     content: Option<Store>,
+    /// Of contents that were uploaded through the server; none where the producer writes to the store itself.
+    receipts: Option<Receipts>,
 }
 
 /// The unreserved characters of RFC 3986. All others are percent-encoded in a path segment or a parameter.
@@ -63,25 +72,54 @@ fn segment(text: &(impl AsRef<str> + ?Sized)) -> PercentEncode<'_> {
 impl Http {
     pub(crate) async fn connect(server: &str, config: &Config) -> Result<Self, Error> {
         let (deadline, sender, content) = (config.deadline, config.http.clone(), config.content_store()?);
+        let security = config.security()?;
         let client = match &sender {
             Some(sender) => sender.client(),
-            None => config
-                .security()?
-                .client(server)?
-                .connect_timeout(deadline)
-                .pool_idle_timeout(IDLE_MAX)
-                .build()
-                .map_err(|error| {
+            None => security.client(server)?.connect_timeout(deadline).pool_idle_timeout(IDLE_MAX).build().map_err(
+                |error| {
                     Error::new(ErrorKind::Internal, Action::Operator, format!("cannot create an HTTP client: {error}"))
-                })?,
+                },
+            )?,
         };
-        let http = Self { client, sender, server: server.to_owned(), deadline, content };
-        http.journal().await?;
+        let mut http = Self { client, sender, server: server.to_owned(), deadline, content, receipts: None };
+        let journal = http.journal().await?;
+        // A server that asks for tokens takes a record that names content with the receipt of its upload alone. To one that
+        // gives none, content is written as before, and it says what it does not take.
+        if security.token.is_some() && journal.has(Feature::Uploads) {
+            http.receipts = Some(Receipts::default());
+        }
         Ok(http)
     }
 
+    /// The content store that the producer writes to itself.
+    #[cfg(feature = "kafka")]
     pub(crate) fn content(&self) -> Option<&Store> {
         self.content.as_ref()
+    }
+
+    /// Moves a payload that is too large for a record into the content store, through the server if that asks for tokens.
+    pub(crate) async fn offload(&self, mut record: JournalRecord) -> Result<JournalRecord, Error> {
+        let Some(store) = &self.content else { return Ok(record) };
+        let Some(receipts) = &self.receipts else { return Ok(store.stow(record).await?) };
+        let whole = record.clone();
+        if record.detach(store.inline_bytes_max()).is_none() {
+            return Ok(record);
+        }
+        let id = &record.body.record_id;
+        let failed = |error| {
+            Error::new(ErrorKind::Internal, Action::Operator, format!("record {id} does not serialise: {error}"))
+        };
+        let body = serde_json::to_string(&whole).map_err(failed)?;
+        drop(whole);
+        let (run, deadline) = (segment(record.body.run_id.as_str()), self.deadline.as_millis());
+        let url = self.url(&format!("/v1/runs/{run}/contents?deadline_ms={deadline}"))?;
+        let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
+        let response = self.send(request).await.map_err(|error| self.unreachable(&error))?;
+        let uploaded: Uploaded = self.answer(response).await?;
+        if let Some(receipt) = uploaded.receipt {
+            receipts.keep(&record, receipt);
+        }
+        Ok(record)
     }
 
     pub(crate) async fn journal(&self) -> Result<Journal, Error> {
@@ -196,6 +234,8 @@ impl Http {
         let url = url.map_err(|error| failed(error, true))?;
         let request = self.client.post(url).header(CONTENT_TYPE, "application/json").body(body);
         let request = if let Some(trace) = trace { request.header(TRACEPARENT, trace) } else { request };
+        let receipt = self.receipts.as_ref().and_then(|receipts| receipts.of(record));
+        let request = if let Some(receipt) = receipt { request.header(RECEIPT, receipt) } else { request };
         let response = self.send(request).await.map_err(|error| {
             // Without a connection nothing was sent; after that the record may be in the log.
             failed(self.unreachable(&error), !error.sent)

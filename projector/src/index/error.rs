@@ -6,6 +6,7 @@ use runlog_schemas::{
     id::{Illegal, Offset, PartitionId, RecordId},
     subject::Subject,
 };
+use std::time::Duration;
 
 /// Why a call was not answered.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,7 @@ pub struct Error {
     message: String,
     subject: Box<Subject>,
     lag: Option<u64>,
+    retry_after: Option<Duration>,
     #[source]
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -22,7 +24,19 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; the message says what, where and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), subject: Box::default(), lag: None, source: None }
+        Self { kind, message: message.into(), subject: Box::default(), lag: None, retry_after: None, source: None }
+    }
+
+    /// Says when what was refused may be tried again.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// After which time it may be tried again, as far as it is known.
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after
     }
 
     /// Names the cause.

@@ -1,11 +1,13 @@
 //! Appending through a server: numbers are filled in where a client left them out, then the log's own rules apply.
 
+use super::auth::{Caller, limits::Limit};
 use crate::index::{
     Consistency, Error, Projector, entry,
     project::{self, Changes, Effect, RecordContext, RunRecord},
     query,
     store::{self, Rows, runs::RunRow},
 };
+use runlog_content::Store;
 use runlog_log::Entry;
 use runlog_schemas::{
     answer::{Claim, Disposition, ErrorKind, Outcome},
@@ -43,6 +45,8 @@ pub struct Origin {
     pub traceparent: Option<String>,
     /// Whoever asked, as authenticated. It is written to decisions and to whatever else names a person.
     pub principal: Option<String>,
+    /// Whose content it is that goes to the content store.
+    pub(in crate::server) caller: Caller,
 }
 
 impl Projector {
@@ -122,7 +126,7 @@ impl Projector {
     ) -> Result<Vec<Outcome>, Error> {
         let begun = Instant::now();
         self.running(self.partition_of(run_id))?;
-        let mut drafts = self.stowed(drafts, deadline).await?;
+        let mut drafts = self.stowed(drafts, &origin.caller, deadline).await?;
         for draft in drafts.iter_mut().filter(|draft| !draft.has_record_id) {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
@@ -220,34 +224,42 @@ impl Projector {
 
     /// The drafts with their large payloads in the content store. One that names content itself is taken if that is there
     /// and is what the record says: its facts are all that judge and statuses ever see of it.
-    async fn stowed(&self, drafts: Vec<Draft>, deadline: Duration) -> Result<Vec<Draft>, Error> {
+    ///
+    /// What is to be stored is charged to the caller first, whether the store has it already or not.
+    async fn stowed(&self, drafts: Vec<Draft>, caller: &Caller, deadline: Duration) -> Result<Vec<Draft>, Error> {
         let begun = Instant::now();
+        let inline_bytes_max = self.content().map(Store::inline_bytes_max);
+        let detach = |mut draft: Draft| {
+            let content = inline_bytes_max.and_then(|max| draft.record.detach(max));
+            (draft, content)
+        };
+        let drafts: Vec<_> = drafts.into_iter().map(detach).collect();
+        let bytes: usize = drafts.iter().filter_map(|(_, content)| Some(content.as_ref()?.len())).sum();
+        if bytes > 0 {
+            caller.take(Limit::ContentBytesPerDay, bytes as u64)?;
+        }
         let mut stowed = Vec::with_capacity(drafts.len());
-        for draft in drafts {
-            let named = matches!(draft.record.payload, Payload::StoredPayload(_));
-            let Some(store) = self.content() else {
-                if named {
-                    let message = "a record names content, and no content store is configured (--content)";
-                    let error = Error::new(ErrorKind::Invalid, message);
-                    return Err(error.about_record(draft.record.body.record_id.borrow()));
-                }
+        for (draft, content) in drafts {
+            let Payload::StoredPayload(reference) = &draft.record.payload else {
                 stowed.push(draft);
                 continue;
             };
+            let record_id = draft.record.body.record_id.borrow();
+            let Some(store) = self.content() else {
+                let message = "a record names content, and no content store is configured (--content)";
+                return Err(Error::new(ErrorKind::Invalid, message).about_record(record_id));
+            };
             let store = store.within(deadline.saturating_sub(begun.elapsed()));
-            if let Payload::StoredPayload(reference) = &draft.record.payload {
-                let record_id = &draft.record.body.record_id;
-                let failed = |error| Error::from(error).about_record(record_id.borrow());
+            let failed = |error| Error::from(error).about_record(record_id);
+            if let Some(content) = content {
+                store.put(content).await.map_err(failed)?;
+            } else {
                 let payload = store.resolve(reference).await.map_err(failed)?;
                 draft::fits(&draft.record, &payload).map_err(|error| {
-                    Error::new(ErrorKind::Invalid, format!("record {record_id}: {error}"))
-                        .about_record(record_id.borrow())
+                    Error::new(ErrorKind::Invalid, format!("record {record_id}: {error}")).about_record(record_id)
                 })?;
             }
-            let record_id = draft.record.body.record_id.clone();
-            let stowed_record = store.stow(draft.record).await;
-            let record = stowed_record.map_err(|error| Error::from(error).about_record(record_id.borrow()))?;
-            stowed.push(Draft { record, ..draft });
+            stowed.push(draft);
         }
         Ok(stowed)
     }
@@ -418,7 +430,7 @@ impl Projector {
             has_writer_id: false,
             has_timestamp: false,
         };
-        let origin = Origin { traceparent: None, principal };
+        let origin = Origin { principal, ..Origin::default() };
         let mut outcomes = self.append_from(run_id, vec![draft], origin, deadline).await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }

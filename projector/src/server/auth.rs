@@ -9,11 +9,14 @@
 //! for it (`App::rows`), so that it is answered as an absent one is.
 
 mod caller;
-pub mod room;
+pub mod limits;
+pub mod receipts;
+mod room;
 pub mod token_file;
 mod tokens;
 
 pub(super) use caller::{Caller, Principal};
+pub(super) use room::InProgress;
 pub use tokens::Authentication;
 
 use super::{App, Options, problem};

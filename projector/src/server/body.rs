@@ -1,6 +1,9 @@
 //! Takes the bodies of requests: bounded each, in room that all share, and from clients that keep sending.
 
-use super::{App, DEADLINE};
+use super::{
+    App, DEADLINE,
+    auth::{Caller, limits::Limit},
+};
 use crate::Error;
 use axum::{
     body::Body,
@@ -22,12 +25,15 @@ const RECORDS_BYTES_MAX: usize = runlog_content::CONTENT_BYTES_MAX + (8 << 20);
 /// A body up to this is taken at once, bytes; longer ones share [`ROOM_BYTES`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Longer bodies at the same time, bytes.
-pub(super) const ROOM_BYTES: usize = 96 << 20;
+pub(super) const ROOM_BYTES: usize = 192 << 20;
 
 /// How long a client may send nothing; from then on it has to have sent [`BYTES_PER_MS_MIN`].
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// The least speed of a body, bytes per millisecond.
 const BYTES_PER_MS_MIN: u64 = 64;
+
+/// The room of a body: of its principal's, and of all clients'.
+pub(super) type Taken = [Option<OwnedSemaphorePermit>; 2];
 
 /// A body that is not of records, as text. Its room is free when the handler begins: such bodies become small values.
 pub(super) struct Text(pub(super) String);
@@ -43,39 +49,39 @@ impl FromRequest<App> for Text {
 impl App {
     /// A request's body of records, and the room that it takes until it is dropped. Waits for room within `wait`.
     ///
-    /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time, `Unavailable` where the body comes too
+    /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time or the caller sent too much, `Unavailable` where the body comes too
     /// slowly or not at all.
-    pub(crate) async fn body(
-        &self,
-        request: Request,
-        wait: Duration,
-    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
+    pub(crate) async fn body(&self, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
         let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
         self.taken(request, wait, limit).await
     }
 
-    async fn taken(
-        &self,
-        request: Request,
-        wait: Duration,
-        limit: usize,
-    ) -> Result<(String, Option<OwnedSemaphorePermit>), Error> {
-        let told = request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
+    async fn taken(&self, request: Request, wait: Duration, limit: usize) -> Result<(String, Taken), Error> {
+        let told: Option<usize> =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|told| told.to_str().ok()?.parse().ok());
         // One that does not tell may be as long as the limit.
-        let length: usize = told.unwrap_or(limit);
+        let length = told.unwrap_or(limit);
         if length > limit {
             return Err(too_large(limit));
         }
+        let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
+        caller.take(Limit::BodyBytesPerSecond, told.unwrap_or_default() as u64)?;
         let until = Instant::now() + wait;
         let room = if length > SMALL_BYTES_MAX {
             let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
             let full = "there is no room for the body now; nothing happened, send the request again later";
-            let room = timeout(wait, self.1.bodies.clone().acquire_many_owned(kilobytes)).await;
-            Some(room.ok().and_then(Result::ok).ok_or_else(|| Error::new(ErrorKind::Overloaded, full))?)
+            let shared = self.1.bodies.clone();
+            // Its own first: whoever waits for that takes nothing from others.
+            let room = async { (caller.body(kilobytes).await, shared.acquire_many_owned(kilobytes).await.ok()) };
+            let room = timeout(wait, room).await.map_err(|_| Error::new(ErrorKind::Overloaded, full))?;
+            <[_; 2]>::from(room)
         } else {
-            None
+            [None, None]
         };
         let bytes = received(request.into_body(), limit, until).await?;
+        if told.is_none() {
+            caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
+        }
         let text = String::from_utf8(bytes);
         let text = text.map_err(|error| Error::new(ErrorKind::Invalid, "the body is not UTF-8").because(error))?;
         Ok((text, room))

@@ -93,6 +93,7 @@ pub(super) async fn of_index(
     };
     // Rows are what their log came to from its beginning on, not from where it begins now.
     let begin = given.as_ref().map_or(From::End, |cursor| From::Offsets(cursor.at.iter().map(|at| at.next).collect()));
+    let ends = Ends::of_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await.map_err(dropped)?;
     let cursor = match given {
         Some(cursor) => cursor,
@@ -100,7 +101,6 @@ pub(super) async fn of_index(
     };
     let deltas = Deltas::new(partitions, app.0.shared.config.schemas.clone(), CACHE_BYTES);
     let folding = Some(Folding { cursor, deltas });
-    let ends = Ends::of(&app)?;
     Ok(events(ends, Feed { app, follower, folding, records: VecDeque::new(), ready: VecDeque::new() }))
 }
 

@@ -8,17 +8,17 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use futures_util::stream;
+use futures_util::{future::OptionFuture, stream};
 use runlog_schemas::answer::ErrorKind;
 use serde::Serialize;
 use std::{convert::Infallible, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Answers that are made at the same time. Each reads some 16 MiB, and takes a multiple of that until it is made.
+/// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a multiple of that until it is made.
 const MADE_MAX: usize = 4;
 /// An answer up to this needs no room, bytes; longer ones share [`UNSENT_BYTES_MAX`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
-/// Longer answers that are not sent yet, bytes.
+/// Longer answers that are not sent yet, bytes, half of them of one principal at the most.
 const UNSENT_BYTES_MAX: usize = 128 << 20;
 /// What is handed to a connection at once, bytes: what a client that does not read has in memory beside the room.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -33,8 +33,30 @@ pub(super) struct Large {
 
 impl Large {
     pub(super) fn new() -> Self {
-        let room = |size| Arc::new(Semaphore::new(size));
+        Self::of(1)
+    }
+
+    /// What one principal may take of it.
+    pub(super) fn share() -> Self {
+        Self::of(2)
+    }
+
+    fn of(shares: usize) -> Self {
+        let room = |size| Arc::new(Semaphore::new(size / shares));
         Self { made: room(MADE_MAX), unsent: room(UNSENT_BYTES_MAX >> 10) }
+    }
+
+    /// The turn to make an answer, until it is dropped. Waits for it.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // It is never closed.
+        self.made.clone().acquire_owned().await.ok()
+    }
+
+    /// Room for an answer that is made. One that is longer than all there is takes it all.
+    fn unsent(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Error> {
+        let kilobytes = bytes.min(UNSENT_BYTES_MAX / 2).div_ceil(1 << 10);
+        let room = self.unsent.clone().try_acquire_many_owned(u32::try_from(kilobytes).unwrap_or(u32::MAX));
+        room.map_err(|_| Error::new(ErrorKind::Overloaded, FULL))
     }
 }
 
@@ -46,8 +68,10 @@ impl App {
         &self,
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<Response, Error> {
-        // It is never closed. The thread has it, which goes on when the client disconnects.
-        let made = self.1.large.made.clone().acquire_owned().await.ok();
+        let share = self.caller().large();
+        // Its own first: whoever waits for that takes nothing from others. The thread has them, which goes on when the client
+        // disconnects.
+        let made = (OptionFuture::from(share.map(Large::turn)).await, self.1.large.turn().await);
         let text = self.read(move |app| {
             let _made = made;
             let answer = read(app)?;
@@ -57,9 +81,9 @@ impl App {
         let bytes = Bytes::from(text.await?);
         let length = HeaderValue::from(bytes.len());
         let body = if bytes.len() > SMALL_BYTES_MAX {
-            let kilobytes = u32::try_from(bytes.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
-            let room = self.1.large.unsent.clone().try_acquire_many_owned(kilobytes);
-            sent_from(bytes, room.map_err(|_| Error::new(ErrorKind::Overloaded, FULL))?)
+            let share = share.map(|share| share.unsent(bytes.len())).transpose()?;
+            let room = self.1.large.unsent(bytes.len())?;
+            sent_from(bytes, (share, room))
         } else {
             Body::from(bytes)
         };
@@ -72,7 +96,7 @@ const FULL: &str =
     "there is no room for the answer, since clients do not read theirs; ask again later, or for fewer items";
 
 /// A body that has its room until its last chunk is taken. As a whole it would be the connection's at once.
-fn sent_from(bytes: Bytes, room: OwnedSemaphorePermit) -> Body {
+fn sent_from(bytes: Bytes, room: (Option<OwnedSemaphorePermit>, OwnedSemaphorePermit)) -> Body {
     Body::from_stream(stream::unfold((bytes, room), |(mut bytes, room)| async move {
         let chunk = bytes.split_to(bytes.len().min(CHUNK_BYTES));
         if chunk.is_empty() { None } else { Some((Ok::<_, Infallible>(chunk), (bytes, room))) }

@@ -3,7 +3,7 @@
 //! Counters and histograms are kept as requests come. Gauges are read from the indices, the log and the process when they
 //! are scraped; what takes a scan of an index is counted once in [`COUNTS_KEPT`] at most.
 
-use super::App;
+use super::{App, auth::limits::Limit};
 use crate::index::{
     Error,
     query::counts::{self, Counts},
@@ -55,6 +55,17 @@ impl HandshakeFailures {
     }
 }
 
+/// Counts requests that were over a limit of their principal.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusals(Counters<1>);
+
+impl Refusals {
+    /// One more, over this limit.
+    pub(super) fn count(&self, limit: Limit) {
+        count(&self.0, [("limit", limit.as_str().to_owned())]);
+    }
+}
+
 /// All metrics of a server.
 pub(super) struct Metrics {
     registry: Registry,
@@ -103,9 +114,11 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(refusals: Refusals) -> Self {
         let mut registry = Registry::default();
         let all = &mut registry;
+        let help = "Requests refused because their principal was over a limit, by limit";
+        all.register("runlog_principal_refusals", help, refusals.0);
         let durations = Histograms::new_with_constructor(histogram as fn() -> Histogram);
         let help = "Time from a request to its answer, by method and path; of a stream, until it opens";
         all.register_with_unit("runlog_http_request_duration", help, Unit::Seconds, durations.clone());

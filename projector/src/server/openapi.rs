@@ -208,6 +208,7 @@ fn answers() -> Map<String, Value> {
         answer::Runs,
         answer::SkipPlan,
         answer::Standings,
+        answer::Uploaded,
         answer::Verification,
         fleet::Shown,
         health::Readiness,

@@ -6,7 +6,7 @@ use super::{
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
-    check_attribution,
+    check_attribution, contents,
     events::terms,
     limit,
     moment::Asked,
@@ -147,6 +147,7 @@ pub(super) async fn append(
 ) -> Result<Response, Error> {
     let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
     let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let receipts = contents::receipts(request.headers())?;
     let (body, _room) = app.body(request, ask.deadline()).await?;
     let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
     let many = body.trim_start().starts_with('[');
@@ -178,6 +179,7 @@ pub(super) async fn append(
         warnings.push(found);
         drafts.push(draft);
     }
+    contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;
     let principal = app.caller().principal().map(str::to_owned);
     if !query.check {
         for draft in drafts.iter().filter(|draft| is_of_operators(&draft.record)) {
@@ -189,7 +191,14 @@ pub(super) async fn append(
     let outcomes = if query.check {
         app.0.check(run_id.borrow(), drafts, principal, ask.deadline()).await?
     } else {
-        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, principal }, ask.deadline()).await?
+        app.0
+            .append_from(
+                run_id.borrow(),
+                drafts,
+                Origin { traceparent, principal, caller: app.caller().clone() },
+                ask.deadline(),
+            )
+            .await?
     };
     if !query.check {
         app.metrics().appended(&outcomes);
@@ -210,7 +219,6 @@ pub(super) async fn append(
 /// * A decision is made by whoever may resolve. A writer may say of a call of its own that it was not done: that is what the
 ///   gate does with an effect that never started.
 /// * Keys are erased by operators.
-/// * A claim check could name another tenant's content: it is taken from whoever may read that of all runs.
 fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
     match record.body.record_kind {
         RecordKind::EffectResolution if !is_own(record) => caller.require(Scope::Resolve)?,
@@ -221,10 +229,6 @@ fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
         Payload::Batch(batch) => batch.records.as_slice(),
         _ => &[],
     };
-    let names_content = |record: &JournalRecord| matches!(record.payload, Payload::StoredPayload(_));
-    if names_content(record) || members.iter().any(names_content) {
-        caller.require_content_of_all_runs()?;
-    }
     members.iter().try_for_each(|record| may_append(caller, record))
 }
 

@@ -4,7 +4,7 @@ mod all;
 
 pub(super) use all::every;
 
-use super::{App, Ask, Caller, Shutdown};
+use super::{App, Ask, Caller, Shutdown, auth::InProgress};
 use crate::index::{
     Error,
     query::{parse_cursor, timeline},
@@ -22,7 +22,6 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::VecDeque, convert::Infallible, time::Duration};
-use tokio::sync::OwnedSemaphorePermit;
 
 /// Lines read at once, and their bytes: what a stream has in memory whose client does not read.
 const PAGE: usize = 100;
@@ -114,13 +113,21 @@ pub(super) trait Source: Send + 'static {
 pub(super) struct Ends {
     shutdown: Shutdown,
     caller: Caller,
-    _room: Option<OwnedSemaphorePermit>,
+    _room: [Option<InProgress>; 2],
 }
 
 impl Ends {
     /// Errors: `Overloaded` where the caller has as many streams as it may.
     pub(super) fn of(app: &App) -> Result<Self, Error> {
-        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), _room: app.caller().stream()? })
+        let room = [app.caller().stream()?, None];
+        Ok(Self { shutdown: app.2.clone(), caller: app.caller().clone(), _room: room })
+    }
+
+    /// The same of a stream that is of all runs.
+    pub(super) fn of_all_runs(app: &App) -> Result<Self, Error> {
+        let ends = Self::of(app)?;
+        let [one, _] = ends._room;
+        Ok(Self { _room: [one, app.caller().stream_of_all_runs()?], ..ends })
     }
 }
 

@@ -14,7 +14,10 @@ symbols! {
     /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` appends nothing.
     /// * `Force`: a skip of a record that can be read is refused without `force=true`.
     /// * `Strict`: `strict=true` of an append refuses records that otherwise get a warning.
-    Feature { Revisions = "revisions", DryRun = "dry_run", Force = "force", Strict = "strict" }
+    /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
+    Feature {
+        Revisions = "revisions", DryRun = "dry_run", Force = "force", Strict = "strict", Uploads = "uploads",
+    }
 }
 
 /// What a producer needs to know of a journal.

@@ -76,6 +76,8 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
         "idempotency_key": "booking-42", "payload": { "type": "tool_call_requested", "request_id": "response-1",
             "call_id": "call_1", "tool_name": "book_flight", "arguments": { "to": "LHR", "seats": 2 } } });
     let turns = json!([turn("trip-42-1"), turn("trip-42-2")]);
+    let page = json!({ "run_id": "trip-42", "record_id": "trip-42-4", "payload": { "type": "tool_call_completed",
+        "request_record_id": "trip-42-3", "result": { "page": "a long one" } } });
     let decision =
         json!({ "decision": "adopt", "revision": 2, "evidence": "late", "who": "jo", "why": "it was booked" });
     let horizon =
@@ -84,6 +86,7 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
     vec![
         ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), turns),
         ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), call),
+        ("/v1/runs/{run}/contents", "/v1/runs/trip-42/contents".to_owned(), page),
         ("/v1/runs/{run}/claims", "/v1/runs/trip-42/claims".to_owned(), json!({ "claimed_by": "worker-7" })),
         ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
         ("/v1/horizons", "/v1/horizons".to_owned(), horizon),

@@ -17,7 +17,7 @@ use tokio::{
 
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// Bodies of that size for which there is room at a time.
-const BODIES_MAX: usize = 6;
+const BODIES_MAX: usize = 12;
 /// What a client may take for a request's head, or send nothing of its body.
 const SEND_WAIT: Duration = Duration::from_secs(10);
 /// What a client may take without reading.

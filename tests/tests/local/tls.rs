@@ -298,7 +298,7 @@ async fn clients_that_do_not_go_on_with_a_handshake_hold_nobody_up_and_lose_thei
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_watches_needs_no_token_and_learns_of_no_run() {
     let (entry, token) = Entry::new("agent".into(), [Scope::Append].into(), vec!["*".into()], &[7; 32]);
-    let site = Site::start(long, false, Some(&TokenFile { tokens: vec![entry] })).await;
+    let site = Site::start(long, false, Some(&TokenFile { tokens: vec![entry], ..TokenFile::default() })).await;
     let security = runlog_producer::Security {
         token: Some(runlog_producer::Token::new(&token).unwrap()),
         tls: site.trusting(),

@@ -1,6 +1,8 @@
 //! Whoever sent a request, and what they may do.
 
 use super::{
+    limits::Allowance,
+    receipts::Upload,
     room::Room,
     token_file::Scope,
     tokens::{Authentication, Grant},
@@ -37,9 +39,10 @@ impl Caller {
         }
     }
 
-    pub(super) fn room(&self) -> Option<&Room> {
+    /// What it does, and how much it may do.
+    pub(super) fn room(&self) -> Option<(&Room, &Allowance)> {
         match self {
-            Self::Known(grant, _) => Some(&grant.room),
+            Self::Known(grant, _) => Some((&grant.room, &grant.allowance)),
             Self::Unchecked | Self::Nobody => None,
         }
     }
@@ -92,17 +95,30 @@ impl Caller {
         Err(forbidden(format!("this needs a token with the scope {} for all runs", names.join(" or "))))
     }
 
-    /// Whether a record may name content: it could be that of any run.
-    ///
-    /// Errors: `Forbidden`, whether the content exists or not.
-    pub(in crate::server) fn require_content_of_all_runs(&self) -> Result<(), Error> {
-        if self.has(Scope::ReadContent) && self.visible().is_all() {
-            return Ok(());
+    /// Whether it may read the content of all runs.
+    pub(in crate::server) fn reads_all_content(&self) -> bool {
+        self.has(Scope::ReadContent) && self.visible().is_all()
+    }
+
+    /// Whether it may read the content of a run.
+    pub(in crate::server) fn reads_content_of(&self, run_id: RunId<&str>) -> bool {
+        self.has(Scope::ReadContent) && self.sees(run_id)
+    }
+
+    /// A receipt of what it uploaded, and when that expires; none is needed where nobody is told apart.
+    pub(in crate::server) fn receipt(&self, upload: Upload<'_>) -> Option<(String, u64)> {
+        match self {
+            Self::Known(_, authentication) => Some(authentication.receipt(upload)),
+            Self::Unchecked | Self::Nobody => None,
         }
-        Err(forbidden(
-            "a record names content, which needs a token with the scope read_content for all runs; send it whole"
-                .into(),
-        ))
+    }
+
+    /// Whether a text is a receipt of this upload.
+    pub(in crate::server) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
+        match self {
+            Self::Known(_, authentication) => authentication.proves(receipt, upload),
+            Self::Unchecked | Self::Nobody => false,
+        }
     }
 
     /// Whether a run may be written. The error does not depend on whether the run exists.

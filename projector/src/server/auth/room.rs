@@ -1,27 +1,81 @@
-//! How much a principal may have in progress, so that it leaves room for others.
+//! How much a principal does at a time and over time, so that it leaves room for others.
+//!
+//! A room belongs to a principal and is kept as long as a token of it is in the file, so there are no more rooms than tokens.
+//! Where no tokens are asked for, nobody is told apart and there are only the server's own bounds: peers behind a proxy share
+//! an address, and whoever is on this machine may do everything anyway.
 
-use super::caller::Caller;
-use crate::Error;
+use super::{
+    caller::Caller,
+    limits::{Bucket, Limit},
+};
+use crate::{Error, server::large::Large};
 use runlog_schemas::answer::ErrorKind;
-use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
-/// Requests of a principal in progress at the same time, of the server's 1024.
-pub const REQUESTS_MAX: usize = 256;
-/// Streams of a principal that are open at the same time. Those over all runs are 16 in all.
-pub const STREAMS_MAX: usize = 64;
+/// Long bodies of a principal at the same time, bytes, of the server's 192 MiB: one of the longest.
+const BODIES_BYTES: usize = 80 << 20;
 
-/// What a principal has in progress, with all of its tokens together.
+/// What a principal does, with all of its tokens together.
 #[derive(Debug)]
 pub(super) struct Room {
-    requests: Arc<Semaphore>,
-    streams: Arc<Semaphore>,
+    requests: Arc<AtomicU64>,
+    streams: Arc<AtomicU64>,
+    streams_of_all_runs: Arc<AtomicU64>,
+    /// For long bodies, in KiB.
+    bodies: Arc<Semaphore>,
+    /// Its share of the room for large answers.
+    large: Large,
+    rates: Mutex<Rates>,
 }
 
-impl Room {
-    pub(super) fn new() -> Self {
-        let room = |size| Arc::new(Semaphore::new(size));
-        Self { requests: room(REQUESTS_MAX), streams: room(STREAMS_MAX) }
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            requests: Arc::default(),
+            streams: Arc::default(),
+            streams_of_all_runs: Arc::default(),
+            bodies: Arc::new(Semaphore::new(BODIES_BYTES >> 10)),
+            large: Large::share(),
+            rates: Mutex::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Rates {
+    requests: Bucket,
+    body_bytes: Bucket,
+    content_bytes: Bucket,
+}
+
+impl Rates {
+    fn bucket(&mut self, limit: Limit) -> Option<&mut Bucket> {
+        match limit {
+            Limit::RequestsPerSecond => Some(&mut self.requests),
+            Limit::BodyBytesPerSecond => Some(&mut self.body_bytes),
+            Limit::ContentBytesPerDay => Some(&mut self.content_bytes),
+            Limit::RequestsInProgress | Limit::Streams | Limit::StreamsOfAllRuns => None,
+        }
+    }
+}
+
+/// Something in progress, until it is dropped.
+#[derive(Debug)]
+pub(in crate::server) struct InProgress(Arc<AtomicU64>);
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -29,22 +83,80 @@ impl Caller {
     /// Room for a request until it is answered; none is needed where nobody is told apart.
     ///
     /// Errors: `Overloaded`; nothing happened.
-    pub(super) fn request(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
-        let Some(room) = self.room() else { return Ok(None) };
-        let full = || full(format!("{REQUESTS_MAX} requests of this principal are in progress"));
-        room.requests.clone().try_acquire_owned().map(Some).map_err(|_| full())
+    pub(super) fn request(&self) -> Result<Option<InProgress>, Error> {
+        self.take(Limit::RequestsPerSecond, 1)?;
+        self.begin(Limit::RequestsInProgress, |room| &room.requests)
     }
 
-    /// Room for a stream until it ends.
+    /// Room for a stream of a run until it ends.
     ///
     /// Errors: `Overloaded`; nothing happened.
-    pub(in crate::server) fn stream(&self) -> Result<Option<OwnedSemaphorePermit>, Error> {
-        let Some(room) = self.room() else { return Ok(None) };
-        let full = || full(format!("{STREAMS_MAX} streams of this principal are open"));
-        room.streams.clone().try_acquire_owned().map(Some).map_err(|_| full())
+    pub(in crate::server) fn stream(&self) -> Result<Option<InProgress>, Error> {
+        self.begin(Limit::Streams, |room| &room.streams)
     }
-}
 
-fn full(what: String) -> Error {
-    Error::new(ErrorKind::Overloaded, format!("{what}; nothing happened, send this one again later"))
+    /// The same of a stream of all runs, of which a server has few.
+    pub(in crate::server) fn stream_of_all_runs(&self) -> Result<Option<InProgress>, Error> {
+        self.begin(Limit::StreamsOfAllRuns, |room| &room.streams_of_all_runs)
+    }
+
+    /// Room for a long body, in KiB, until it is taken in. Waits for it.
+    pub(in crate::server) async fn body(&self, kilobytes: u32) -> Option<OwnedSemaphorePermit> {
+        let (room, _) = self.room()?;
+        // It is never closed.
+        room.bodies.clone().acquire_many_owned(kilobytes).await.ok()
+    }
+
+    /// The share of the room for large answers; none where nobody is told apart.
+    pub(in crate::server) fn large(&self) -> Option<&Large> {
+        self.room().map(|(room, _)| &room.large)
+    }
+
+    fn begin(&self, limit: Limit, of: impl Fn(&Room) -> &Arc<AtomicU64>) -> Result<Option<InProgress>, Error> {
+        let Some((room, allowance)) = self.room() else { return Ok(None) };
+        let max = allowance.get(limit);
+        // Counted before it is compared: of two at the same time, one at the most is let in too few.
+        let begun = InProgress(Arc::clone(of(room)));
+        if begun.0.fetch_add(1, Ordering::Relaxed) < max {
+            return Ok(Some(begun));
+        }
+        Err(self.over(limit, max, None))
+    }
+
+    /// Takes an amount of what the principal may use in a time, if something is left: it may be more than that.
+    ///
+    /// Errors: `Overloaded` where nothing is left; nothing happened, and the error says when to try again.
+    pub(in crate::server) fn take(&self, limit: Limit, amount: u64) -> Result<(), Error> {
+        let taken = self.bucket(limit, |bucket, max, now| match bucket.wait(limit, max, now) {
+            None => {
+                bucket.take(limit, max, amount, now);
+                Ok(())
+            }
+            Some(wait) => Err((max, wait)),
+        });
+        taken.unwrap_or(Ok(())).map_err(|(max, wait)| self.over(limit, max, Some(wait)))
+    }
+
+    /// Takes an amount that is used already, whatever is left.
+    pub(in crate::server) fn owe(&self, limit: Limit, amount: u64) {
+        self.bucket(limit, |bucket, max, now| bucket.take(limit, max, amount, now));
+    }
+
+    /// Changes what is used of a limit per time, which is `max`; none where there is no such limit.
+    fn bucket<T>(&self, limit: Limit, change: impl FnOnce(&mut Bucket, u64, Instant) -> T) -> Option<T> {
+        let (room, allowance) = self.room()?;
+        let mut rates = room.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(change(rates.bucket(limit)?, allowance.get(limit), Instant::now()))
+    }
+
+    fn over(&self, limit: Limit, max: u64, wait: Option<Duration>) -> Error {
+        if let Self::Known(_, authentication) = self {
+            authentication.refusals.count(limit);
+        }
+        let what = limit.in_words();
+        let message =
+            format!("this principal is at its limit of {max} {what}; nothing happened, send this one again later");
+        let error = Error::new(ErrorKind::Overloaded, message);
+        if let Some(wait) = wait { error.retry_after(wait) } else { error }
+    }
 }

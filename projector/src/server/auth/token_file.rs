@@ -7,8 +7,10 @@
 //! ]}
 //! ```
 //!
-//! `expires` may be left out. A principal may have several tokens, with other scopes and runs each.
+//! `expires` may be left out. A principal may have several tokens, with other scopes and runs each. [`Limits`] may be set
+//! besides.
 
+use super::{limits::Limits, receipts::KEY_BYTES};
 use crate::index::query::{
     parse_time, time,
     visible::{Malformed, RunPattern},
@@ -18,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use std::{
     collections::BTreeSet,
-    fs,
+    fmt, fs,
     io::{self, Read as _, Write as _},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
@@ -75,11 +77,26 @@ pub struct Entry {
 }
 
 /// The file's content.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenFile {
+    /// How much principals may do, where that is not the default.
+    #[serde(default, skip_serializing_if = "Limits::is_empty")]
+    pub limits: Limits,
+    /// What receipts of uploads are signed with: 32 random bytes, hexadecimal. Servers of one journal have the same. Where it is
+    /// left out, each server takes its own receipts alone, until it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt_key: Option<String>,
     /// Its tokens.
     pub tokens: Vec<Entry>,
+}
+
+/// The key is a secret.
+impl fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limits, tokens, receipt_key: _ } = self;
+        f.debug_struct("TokenFile").field("limits", limits).field("tokens", tokens).finish_non_exhaustive()
+    }
 }
 
 /// Why a file of tokens is not used.
@@ -119,6 +136,17 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A limit is not for a principal.
+    #[error("limits of {principal:?}: {why}")]
+    Limits {
+        /// Its name.
+        principal: String,
+        /// Why.
+        why: String,
+    },
+    /// The key of receipts is none.
+    #[error("the token file's `receipt_key` is not 64 hexadecimal digits in lower case")]
+    ReceiptKey,
     /// There are too many, or the file is too long.
     #[error("the token file {} is over its limit of {TOKENS_MAX} tokens and {FILE_BYTES_MAX} bytes", path.display())]
     TooLarge {
@@ -158,13 +186,7 @@ impl Entry {
 
     /// Errors: why it is not valid, in words.
     pub fn check(&self) -> Result<Checked, String> {
-        let legal = |c: char| c.is_ascii_alphanumeric() || "._-@/:+".contains(c);
-        if self.principal.is_empty() || self.principal.len() > PRINCIPAL_BYTES_MAX || !self.principal.chars().all(legal)
-        {
-            return Err(format!(
-                "a principal has 1 to {PRINCIPAL_BYTES_MAX} ASCII letters, digits and characters of `. _ - @ / : +`"
-            ));
-        }
+        check_principal(&self.principal)?;
         if self.scopes.is_empty() {
             return Err("no scope: it would allow nothing".to_owned());
         }
@@ -187,12 +209,20 @@ impl Entry {
     }
 }
 
+fn check_principal(principal: &str) -> Result<(), String> {
+    let legal = |c: char| c.is_ascii_alphanumeric() || "._-@/:+".contains(c);
+    if (1..=PRINCIPAL_BYTES_MAX).contains(&principal.len()) && principal.chars().all(legal) {
+        return Ok(());
+    }
+    Err(format!("a principal has 1 to {PRINCIPAL_BYTES_MAX} ASCII letters, digits and characters of `. _ - @ / : +`"))
+}
+
 /// The hash of a token.
 pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn digest(text: &str) -> Option<[u8; 32]> {
+pub(super) fn digest(text: &str) -> Option<[u8; 32]> {
     let lower = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     if text.len() != 64 || !text.bytes().all(lower) {
         return None;
@@ -245,10 +275,20 @@ impl TokenFile {
         Ok(file)
     }
 
+    /// The key of receipts.
+    pub(super) fn receipt_key(&self) -> Result<Option<[u8; KEY_BYTES]>, Error> {
+        self.receipt_key.as_deref().map(|text| digest(text).ok_or(Error::ReceiptKey)).transpose()
+    }
+
     /// Its entries, checked.
     ///
-    /// Errors: `Entry` for the first that is not valid, or that has the hash of an earlier one.
+    /// Errors: `Entry` for the first that is not valid, or that has the hash of an earlier one; `Limits` for those of what
+    /// is no principal; `ReceiptKey`.
     pub fn checked(&self) -> Result<Vec<(&Entry, Checked)>, Error> {
+        for principal in self.limits.principals() {
+            check_principal(principal).map_err(|why| Error::Limits { principal: principal.to_owned(), why })?;
+        }
+        self.receipt_key()?;
         let mut seen = BTreeSet::new();
         let mut found = Vec::with_capacity(self.tokens.len());
         for (number, entry) in (1..).zip(&self.tokens) {
@@ -320,7 +360,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (entry, token) = Entry::new("a".to_owned(), [Scope::Append].into(), vec!["*".to_owned()], &[9; 32]);
-        let file = TokenFile { tokens: vec![entry] };
+        let file = TokenFile { tokens: vec![entry], ..TokenFile::default() };
         file.write(&path).unwrap();
         assert_eq!(TokenFile::read(&path).unwrap(), file);
         assert!(!fs::read_to_string(&path).unwrap().contains(&token[7..]));
@@ -330,7 +370,7 @@ mod tests {
             let told = TokenFile::read(&path).unwrap_err();
             assert!(matches!(told, Error::Exposed { .. }) && told.to_string().contains("tokens.json"), "{told}");
         }
-        let twice = TokenFile { tokens: [file.tokens.clone(), file.tokens].concat() };
+        let twice = TokenFile { tokens: [file.tokens.clone(), file.tokens].concat(), ..TokenFile::default() };
         assert!(matches!(twice.write(&path), Err(Error::Entry { number: 2, .. })));
     }
 }

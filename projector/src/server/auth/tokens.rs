@@ -2,12 +2,17 @@
 
 use super::{
     caller::Caller,
+    limits::Allowance,
+    receipts::{KEY_BYTES, ReceiptKey, Upload},
     room::Room,
     token_file::{self, Scope, TokenFile},
 };
 use crate::{
     index::{Clock, executor::Executor, query::visible::Visible},
-    server::followed::{self, Followed, Read},
+    server::{
+        followed::{self, Followed, Read},
+        metrics::Refusals,
+    },
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -32,6 +37,7 @@ pub(in crate::server) struct Grant {
     expires_millis: Option<u64>,
     /// Shared by all tokens of the principal, also those of a file that was read before.
     pub(super) room: Arc<Room>,
+    pub(super) allowance: Allowance,
 }
 
 impl Grant {
@@ -45,13 +51,23 @@ impl Grant {
     }
 }
 
-type Table = HashMap<[u8; 32], Arc<Grant>>;
+/// What was made of the file.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    grants: HashMap<[u8; 32], Arc<Grant>>,
+    /// What receipts are signed with, if the file says so.
+    receipts: Option<ReceiptKey>,
+}
 
 /// The tokens that a server takes. They follow their file: it is read every 2 s.
 pub struct Authentication {
     path: PathBuf,
     clock: Clock,
     table: Followed<Table>,
+    /// What receipts are signed with where the file does not say so.
+    own_receipts: ReceiptKey,
+    /// Requests that were over a limit of their principal.
+    pub(in crate::server) refusals: Refusals,
 }
 
 /// Hashes are no secrets, and nobody needs them.
@@ -67,8 +83,17 @@ impl Authentication {
     /// Errors: whatever makes it unusable.
     pub fn open(path: &Path, clock: Clock) -> Result<Arc<Self>, token_file::Error> {
         let text = TokenFile::text(path)?;
-        let table = table(&TokenFile::parse(&text, path)?, &Table::new())?;
-        Ok(Arc::new(Self { path: path.to_owned(), clock, table: Followed::new(digest(&text), table) }))
+        let table = table(&TokenFile::parse(&text, path)?, &Table::default())?;
+        let mut key = [0; KEY_BYTES];
+        let failed = |error: getrandom::Error| token_file::Error::Io { path: path.to_owned(), source: error.into() };
+        getrandom::fill(&mut key).map_err(failed)?;
+        Ok(Arc::new(Self {
+            path: path.to_owned(),
+            clock,
+            table: Followed::new(digest(&text), table),
+            own_receipts: ReceiptKey::new(&key),
+            refusals: Refusals::default(),
+        }))
     }
 
     /// Whoever holds a token; none where it is unknown or expired.
@@ -77,7 +102,7 @@ impl Authentication {
             return None;
         }
         let sha256 = token_file::hash(token);
-        let grant = self.table.now().get(&sha256).cloned()?;
+        let grant = self.table.now().grants.get(&sha256).cloned()?;
         let is_same = bool::from(grant.sha256.ct_eq(&sha256)) && !self.is_expired(&grant);
         is_same.then(|| Caller::Known(grant, Arc::clone(self)))
     }
@@ -88,7 +113,20 @@ impl Authentication {
 
     /// Whether a token is still there, allows the same and has not expired.
     pub(super) fn is_current(&self, grant: &Grant) -> bool {
-        !self.is_expired(grant) && self.table.now().get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
+        !self.is_expired(grant)
+            && self.table.now().grants.get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
+    }
+
+    /// A receipt of an upload, and when it expires.
+    pub(super) fn receipt(&self, upload: Upload<'_>) -> (String, u64) {
+        let now = (self.clock)();
+        self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).issue(upload, now)
+    }
+
+    /// Whether a text is a receipt of this upload.
+    pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>) -> bool {
+        let now = (self.clock)();
+        self.table.now().receipts.as_ref().unwrap_or(&self.own_receipts).proves(receipt, upload, now)
     }
 
     /// Told when the table changes.
@@ -103,7 +141,7 @@ impl Authentication {
         match self.table.take(read, make) {
             Read::Same => {}
             Read::Restored | Read::Replaced => {
-                let tokens = self.table.now().len();
+                let tokens = self.table.now().grants.len();
                 tracing::info!(tokens, file = %self.path.display(), "the tokens were read again");
             }
             Read::Unusable(why) => {
@@ -130,7 +168,7 @@ fn digest(text: &str) -> [u8; 32] {
 /// The tokens of a file. A principal of `before` keeps its room, with what is in progress.
 fn table(file: &TokenFile, before: &Table) -> Result<Table, token_file::Error> {
     let mut rooms: HashMap<String, Arc<Room>> =
-        before.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.room))).collect();
+        before.grants.values().map(|grant| (grant.principal.clone(), Arc::clone(&grant.room))).collect();
     let grants = file.checked()?.into_iter().map(|(entry, checked)| {
         let grant = Grant {
             sha256: checked.sha256,
@@ -138,9 +176,11 @@ fn table(file: &TokenFile, before: &Table) -> Result<Table, token_file::Error> {
             scopes: entry.scopes.clone(),
             visible: Visible::new(checked.runs),
             expires_millis: checked.expires_millis,
-            room: Arc::clone(rooms.entry(entry.principal.clone()).or_insert_with(|| Arc::new(Room::new()))),
+            room: Arc::clone(rooms.entry(entry.principal.clone()).or_default()),
+            allowance: file.limits.of(&entry.principal),
         };
         (checked.sha256, Arc::new(grant))
     });
-    Ok(grants.collect())
+    let receipts = file.receipt_key()?.as_ref().map(ReceiptKey::new);
+    Ok(Table { grants: grants.collect(), receipts })
 }

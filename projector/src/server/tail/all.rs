@@ -51,10 +51,10 @@ pub(in crate::server) async fn every(
             (From::Offsets(cursor.offsets()), Some(cursor))
         }
     };
+    let ends = Ends::of_all_runs(&app)?;
     let follower = Follower::new(&app.0, begin, query.until_end).await?;
     let cursor = given.unwrap_or_else(|| Cursor::before(follower.next_offsets()));
     let (records, ready) = (VecDeque::new(), VecDeque::new());
-    let ends = Ends::of(&app)?;
     Ok(events(ends, All { app, follower, cursor, records, ready, show }))
 }
 

@@ -1,0 +1,41 @@
+//! Receipts of uploads, until the records that name the contents are appended.
+
+use runlog_schemas::{datum::Sha256, id::RunId, payload::Payload, record::JournalRecord};
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, PoisonError},
+};
+
+/// How many are kept, the latest. A server refuses a record without its receipt, and nothing happens then.
+const KEPT_MAX: usize = 1024;
+
+/// The receipts that a server gave.
+#[derive(Debug, Default)]
+pub(crate) struct Receipts(Mutex<VecDeque<(RunId, Sha256, String)>>);
+
+impl Receipts {
+    /// Keeps the receipt of what a record names.
+    pub(crate) fn keep(&self, record: &JournalRecord, receipt: String) {
+        let Some((run_id, sha256)) = named(record) else { return };
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((run_id.to_owned(), sha256, receipt));
+    }
+
+    /// The latest receipt of what a record names; none if it names nothing.
+    pub(crate) fn of(&self, record: &JournalRecord) -> Option<String> {
+        let (run_id, sha256) = named(record)?;
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut latest = kept.iter().rev();
+        latest.find(|(run, hash, _)| run.borrow() == run_id && *hash == sha256).map(|(_, _, receipt)| receipt.clone())
+    }
+}
+
+fn named(record: &JournalRecord) -> Option<(RunId<&str>, Sha256)> {
+    match &record.payload {
+        Payload::StoredPayload(stored) => Some((record.body.run_id.borrow()?, stored.sha256)),
+        _ => None,
+    }
+}

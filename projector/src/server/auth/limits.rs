@@ -1,0 +1,175 @@
+//! How much a principal may do, as the file of tokens says, and what it has left.
+//!
+//! ```json
+//! {"limits": {"*": {"requests_per_second": 500}, "importer": {"body_bytes_per_second": 134217728}}, "tokens": [...]}
+//! ```
+//!
+//! `*` is every principal that is not named. A limit that is left out is that of `*`, and then the default.
+
+use runlog_schemas::symbols;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, num::NonZeroU64, time::Duration};
+use tokio::time::Instant;
+
+/// What `limits` calls all principals that it does not name.
+const OTHERS: &str = "*";
+const SECOND: Duration = Duration::from_secs(1);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest time for which a principal that took too much is refused.
+const DEBT_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+symbols! {
+    /// What is limited of a principal, with all of its tokens together.
+    Limit {
+        RequestsPerSecond = "requests_per_second", BodyBytesPerSecond = "body_bytes_per_second",
+        ContentBytesPerDay = "content_bytes_per_day", RequestsInProgress = "requests_in_progress", Streams = "streams",
+        StreamsOfAllRuns = "streams_of_all_runs",
+    }
+}
+
+impl Limit {
+    /// For a principal of which the file says nothing.
+    pub const fn default_value(self) -> u64 {
+        match self {
+            Self::RequestsPerSecond => 1_000,
+            Self::BodyBytesPerSecond => 32 << 20,
+            Self::ContentBytesPerDay => 64 << 30,
+            Self::RequestsInProgress => 256,
+            Self::Streams => 64,
+            // Of the server's 16.
+            Self::StreamsOfAllRuns => 4,
+        }
+    }
+
+    /// What is over its limit, in words.
+    pub(super) const fn in_words(self) -> &'static str {
+        match self {
+            Self::RequestsPerSecond => "requests a second",
+            Self::BodyBytesPerSecond => "bytes of request bodies a second",
+            Self::ContentBytesPerDay => "bytes in the content store a day",
+            Self::RequestsInProgress => "requests in progress",
+            Self::Streams => "open streams",
+            Self::StreamsOfAllRuns => "open streams of all runs",
+        }
+    }
+
+    /// The time in which it may be used up once; none of what is in progress.
+    const fn window(self) -> Option<Duration> {
+        match self {
+            Self::RequestsPerSecond | Self::BodyBytesPerSecond => Some(SECOND),
+            Self::ContentBytesPerDay => Some(DAY),
+            Self::RequestsInProgress | Self::Streams | Self::StreamsOfAllRuns => None,
+        }
+    }
+}
+
+/// The limits that a file of tokens sets, by principal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Limits(BTreeMap<String, BTreeMap<Limit, NonZeroU64>>);
+
+impl Limits {
+    /// Whether none is set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The names of principals that have limits of their own.
+    pub(super) fn principals(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str).filter(|name| *name != OTHERS)
+    }
+
+    /// Those of a principal.
+    pub(super) fn of(&self, principal: &str) -> Allowance {
+        let set = |limit| [principal, OTHERS].iter().find_map(|name| self.0.get(*name)?.get(&limit).copied());
+        Allowance(
+            Limit::ALL
+                .iter()
+                .map(|limit| (*limit, set(*limit)))
+                .filter_map(|(limit, set)| Some((limit, set?)))
+                .collect(),
+        )
+    }
+}
+
+/// What one principal may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Allowance(BTreeMap<Limit, NonZeroU64>);
+
+impl Allowance {
+    pub(super) fn get(&self, limit: Limit) -> u64 {
+        self.0.get(&limit).map_or(limit.default_value(), |set| set.get())
+    }
+}
+
+/// What is used of a limit per time. It can be used up at once, and comes back at a steady rate. Where one is left, more may
+/// be taken; the next one then waits for as long as that takes.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    /// When nothing is used any more; none is now.
+    full_at: Option<Instant>,
+}
+
+impl Bucket {
+    /// How much is used, as the time after which it is back.
+    fn used(&self, now: Instant) -> Duration {
+        self.full_at.map_or(Duration::ZERO, |full_at| full_at.saturating_duration_since(now))
+    }
+
+    /// How long to wait until one is left of `allowed`, the limit; none where it is.
+    pub(super) fn wait(&self, limit: Limit, allowed: u64, now: Instant) -> Option<Duration> {
+        let one_used = self.used(now).saturating_add(cost(limit.window()?, allowed, 1));
+        one_used.checked_sub(limit.window()?).filter(|wait| !wait.is_zero())
+    }
+
+    /// Takes an amount, whether it is left or not. `allowed` is the limit.
+    pub(super) fn take(&mut self, limit: Limit, allowed: u64, amount: u64, now: Instant) {
+        let Some(window) = limit.window() else { return };
+        let cost = cost(window, allowed, amount);
+        self.full_at = Some(now + self.used(now).saturating_add(cost).min(window + DEBT_MAX));
+    }
+}
+
+/// How long it takes until an amount is back, of which `allowed` come back in a window.
+fn cost(window: Duration, allowed: u64, amount: u64) -> Duration {
+    let nanos = window.as_nanos().saturating_mul(amount.into()) / u128::from(allowed.max(1));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_that_of_the_principal_then_of_all_then_the_default() {
+        let limits: Limits =
+            serde_json::from_str(r#"{"*": {"streams": 2, "requests_per_second": 3}, "agent": {"streams": 1}}"#)
+                .unwrap();
+        let of = |principal, limit| limits.of(principal).get(limit);
+        assert_eq!((of("agent", Limit::Streams), of("other", Limit::Streams)), (1, 2));
+        assert_eq!((of("agent", Limit::RequestsPerSecond), of("agent", Limit::RequestsInProgress)), (3, 256));
+        for wrong in [r#"{"*": {"stream": 1}}"#, r#"{"*": {"streams": 0}}"#] {
+            assert!(serde_json::from_str::<Limits>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_used_up_comes_back_steadily_and_a_large_amount_is_paid_for_afterwards() {
+        let (limit, begun) = (Limit::RequestsPerSecond, Instant::now());
+        let at = |millis| begun + Duration::from_millis(millis);
+        let mut bucket = Bucket::default();
+        for _ in 0..4 {
+            assert_eq!(bucket.wait(limit, 4, at(0)), None);
+            bucket.take(limit, 4, 1, at(0));
+        }
+        // One comes back in a fourth of a second.
+        let waits = [0, 1, 250].map(|millis| bucket.wait(limit, 4, at(millis)));
+        assert_eq!(waits, [Some(Duration::from_millis(250)), Some(Duration::from_millis(249)), None]);
+        bucket.take(limit, 4, 40, at(10_000));
+        assert_eq!(bucket.wait(limit, 4, at(10_000)), Some(Duration::from_millis(9_250)));
+        let mut bucket = Bucket::default();
+        bucket.take(Limit::ContentBytesPerDay, 1, u64::MAX, at(0));
+        let wait = bucket.wait(Limit::ContentBytesPerDay, 1, at(0));
+        assert!(wait.is_some_and(|wait| wait <= DEBT_MAX + DAY), "it ends some time: {wait:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Receipts of uploads: a server that stored content gives one to whoever sent it, and takes a record that names the content
+//! in return for it.
+//!
+//! ```text
+//!   receipt = expiry . HMAC-SHA-256(key, journal ‖ run ‖ payload type ‖ SHA-256 ‖ length ‖ expiry)
+//! ```
+//!
+//! Servers whose token files have the same `receipt_key` take each other's. A receipt says nothing of whether content exists.
+
+use ring::hmac;
+use runlog_schemas::{datum::hex, id::RunId, payload::StoredPayload};
+use std::fmt;
+
+/// For how long a receipt is taken: the longest time in which a client appends what it uploaded.
+const VALID_MILLIS: u64 = 24 * 60 * 60 * 1000;
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Keeps what is signed here apart from whatever else a key may sign.
+const PURPOSE: &[u8] = b"runlog upload receipt 1";
+
+/// What receipts are signed with.
+#[derive(Clone)]
+pub(in crate::server) struct ReceiptKey(hmac::Key);
+
+/// The key is a secret.
+impl fmt::Debug for ReceiptKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReceiptKey(…)")
+    }
+}
+
+/// What was uploaded: content, for one run of one journal.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::server) struct Upload<'a> {
+    pub(in crate::server) journal_id: &'a str,
+    pub(in crate::server) run_id: RunId<&'a str>,
+    pub(in crate::server) stored: &'a StoredPayload,
+}
+
+impl ReceiptKey {
+    pub(super) fn new(key: &[u8; KEY_BYTES]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
+    }
+
+    /// A receipt, and when it expires, milliseconds since the Unix epoch.
+    pub(super) fn issue(&self, upload: Upload<'_>, now_millis: u64) -> (String, u64) {
+        let expires = now_millis.saturating_add(VALID_MILLIS);
+        let tag = hmac::sign(&self.0, &signed(upload, expires));
+        (format!("{expires}.{}", hex(tag.as_ref())), expires)
+    }
+
+    /// Whether a text is a receipt of this upload that has not expired.
+    pub(super) fn proves(&self, receipt: &str, upload: Upload<'_>, now_millis: u64) -> bool {
+        let Some((expires, tag)) = receipt.split_once('.') else { return false };
+        let (Ok(expires), Some(tag)) = (expires.parse(), super::token_file::digest(tag)) else { return false };
+        hmac::verify(&self.0, &signed(upload, expires), &tag).is_ok() && now_millis < expires
+    }
+}
+
+/// Each part behind its length, so that no two uploads are the same bytes.
+fn signed(Upload { journal_id, run_id, stored }: Upload<'_>, expires_millis: u64) -> Vec<u8> {
+    let mut bytes = PURPOSE.to_vec();
+    for part in [journal_id, run_id.as_str(), &stored.payload_type.to_string(), &stored.sha256.to_string()] {
+        bytes.extend((part.len() as u64).to_be_bytes());
+        bytes.extend(part.as_bytes());
+    }
+    bytes.extend(stored.bytes.to_be_bytes());
+    bytes.extend(expires_millis.to_be_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runlog_schemas::payload::PayloadType;
+
+    #[test]
+    fn a_receipt_is_of_one_content_for_one_run_of_one_journal_until_it_expires() {
+        let key = ReceiptKey::new(&[1; KEY_BYTES]);
+        let stored = StoredPayload::of(PayloadType::ConversationTurn, b"content");
+        let run = |name| RunId::new(name).unwrap();
+        let upload = Upload { journal_id: "j", run_id: run("a/1"), stored: &stored };
+        let (receipt, expires) = key.issue(upload, 5);
+        assert!(key.proves(&receipt, upload, 5) && !key.proves(&receipt, upload, expires));
+        let other = StoredPayload::of(PayloadType::ConversationTurn, b"other");
+        let longer = StoredPayload { bytes: 8, ..stored.clone() };
+        for foreign in [
+            Upload { journal_id: "k", ..upload },
+            Upload { run_id: run("a/2"), ..upload },
+            Upload { stored: &other, ..upload },
+            Upload { stored: &longer, ..upload },
+            // The same letters, parted otherwise.
+            Upload { journal_id: "ja", run_id: run("/1"), ..upload },
+        ] {
+            assert!(!key.proves(&receipt, foreign, 5), "{foreign:?}");
+        }
+        let later = receipt.replacen(&expires.to_string(), &(expires + 1).to_string(), 1);
+        for forged in ["", ".", "5.", &later, receipt.trim_end_matches(|c: char| c.is_ascii_hexdigit())] {
+            assert!(!key.proves(forged, upload, 5), "{forged:?}");
+        }
+        assert!(!ReceiptKey::new(&[2; KEY_BYTES]).proves(&receipt, upload, 5), "of another server");
+    }
+}

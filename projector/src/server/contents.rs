@@ -1,0 +1,147 @@
+//! Content that is uploaded before the record that names it, and which records may name it.
+//!
+//! Where a server asks for tokens, a record may name content of the store only if its sender uploaded that for the run, which
+//! the receipt says, or may read it anyway. Otherwise whoever knows a hash could read the content of others, or learn whether
+//! it exists.
+
+use super::{
+    App, Patience,
+    auth::{limits::Limit, receipts::Upload},
+};
+use crate::index::{
+    Error,
+    query::time,
+    store::{self, Rows, contents::ContentRow},
+};
+use axum::{
+    Json,
+    extract::{Path, Query, Request},
+    http::{HeaderMap, HeaderName},
+};
+use rocksdb::Direction;
+use runlog_schemas::{
+    answer::{ErrorKind, Uploaded},
+    draft::Draft,
+    id::RunId,
+    json::Json as RunlogJson,
+    payload::{Payload, StoredPayload},
+    record::JournalRecord,
+};
+use std::ops::ControlFlow;
+
+/// The receipts of a request's records, in any order, separated by commas.
+const RECEIPT: HeaderName = HeaderName::from_static("runlog-receipt");
+/// Receipts of a request.
+const RECEIPTS_MAX: usize = 64;
+/// Contents of a run that are compared with one that a record names.
+const NAMED_MAX: usize = 10_000;
+
+/// Stores the payload of a record that will be appended, and answers what the record has to have in its place.
+pub(super) async fn upload(
+    app: App,
+    Path(run_id): Path<RunId>,
+    Query(patience): Query<Patience>,
+    request: Request,
+) -> Result<Json<Uploaded>, Error> {
+    let (body, _room) = app.body(request, patience.deadline()).await?;
+    let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+    let Draft { mut record, .. } = Draft::parse(&body).map_err(|error| invalid(error.to_string()))?;
+    drop(body);
+    if record.body.run_id.borrow() != Some(run_id.borrow()) {
+        return Err(invalid(format!("the record names run {}, the request names {run_id}", record.body.run_id)));
+    }
+    let Some(store) = app.0.content() else {
+        return Err(invalid("this server has no content store (--content): append the record whole".to_owned()));
+    };
+    let Some(content) = record.detach(0) else {
+        let kind = record.body.record_kind.as_str();
+        return Err(invalid(format!("the payload of this {kind} is not held elsewhere: append the record whole")));
+    };
+    let Payload::StoredPayload(stored) = &record.payload else {
+        return Err(Error::new(ErrorKind::Internal, "a payload was detached and left no claim check"));
+    };
+    app.caller().take(Limit::ContentBytesPerDay, content.len() as u64)?;
+    store.within(patience.deadline()).put(content).await?;
+    let upload = Upload { journal_id: &app.0.journal().journal_id, run_id: run_id.borrow(), stored };
+    let (receipt, expires) = app.caller().receipt(upload).unzip();
+    let json = |json: Result<RunlogJson, serde_json::Error>| {
+        json.map_err(|error| Error::new(ErrorKind::Internal, "an upload does not serialise").because(error))
+    };
+    Ok(Json(Uploaded {
+        record_kind: record.body.record_kind.as_str().to_owned(),
+        facts: json(RunlogJson::of(&record.body.facts))?,
+        payload: json(RunlogJson::of(&record.payload))?,
+        receipt,
+        expires: expires.map(time),
+    }))
+}
+
+/// The receipts that came with a request.
+///
+/// Errors: `Usage` where there are too many.
+pub(super) fn receipts(headers: &HeaderMap) -> Result<Vec<String>, Error> {
+    let values = headers.get_all(RECEIPT).iter().filter_map(|value| value.to_str().ok());
+    let receipts: Vec<String> = values.flat_map(|value| value.split(',')).map(|text| text.trim().to_owned()).collect();
+    if receipts.len() > RECEIPTS_MAX {
+        return Err(Error::new(ErrorKind::Usage, format!("a request has at most {RECEIPTS_MAX} receipts")));
+    }
+    Ok(receipts)
+}
+
+/// Refuses records that name content which the caller neither uploaded for the run nor may read: with a receipt, as a reader of
+/// all runs, or where the run has it already.
+///
+/// Errors: `Forbidden`, in the same words whether the content exists or not.
+pub(super) async fn may_name(
+    app: &App,
+    run_id: RunId<&str>,
+    drafts: &[Draft],
+    receipts: &[String],
+) -> Result<(), Error> {
+    for stored in drafts.iter().flat_map(|draft| named(&draft.record)) {
+        let upload = Upload { journal_id: &app.0.journal().journal_id, run_id, stored };
+        let caller = app.caller();
+        if caller.reads_all_content() || receipts.iter().any(|receipt| caller.proves(receipt, upload)) {
+            continue;
+        }
+        let (run, wanted) = (run_id.to_owned(), stored.clone());
+        if caller.reads_content_of(run_id) && app.read(move |app| app.has_content(run.borrow(), &wanted)).await? {
+            continue;
+        }
+        return Err(Error::new(
+            ErrorKind::Forbidden,
+            "a record names content without a receipt of its upload to this run: upload it (POST /v1/runs/{run}/contents), and \
+             send the receipt as Runlog-Receipt; or send the payload whole",
+        ));
+    }
+    Ok(())
+}
+
+/// The contents that a record names, or the records of its batch.
+fn named(record: &JournalRecord) -> impl Iterator<Item = &StoredPayload> {
+    let members = match &record.payload {
+        Payload::Batch(batch) => batch.records.as_slice(),
+        _ => &[],
+    };
+    [record].into_iter().chain(members).filter_map(|record| match &record.payload {
+        Payload::StoredPayload(stored) => Some(stored),
+        _ => None,
+    })
+}
+
+impl App {
+    /// Whether one of a run's records names this content, of its first [`NAMED_MAX`]. Blocking.
+    fn has_content(&self, run_id: RunId<&str>, wanted: &StoredPayload) -> Result<bool, Error> {
+        let store = self.0.store(self.0.partition_of(run_id));
+        let prefix = store::contents::prefix(run_id);
+        let (mut has, mut seen) = (false, 0);
+        let rows = self.rows(&store, run_id);
+        rows.scan(prefix.bytes(), prefix.bytes(), Direction::Forward, &mut |key, row| {
+            let row: ContentRow = store::decode(key, row)?;
+            has = row.stored == *wanted;
+            seen += 1;
+            Ok(if has || seen == NAMED_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(has)
+    }
+}

@@ -1,0 +1,213 @@
+//! A principal that is over a limit is refused, with nothing done and a time to try again; others do not notice.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_content::Store;
+use runlog_log::{Log, PartitionId, memory::MemoryLog};
+use runlog_producer::{Action, Journal, Runlog, SideEffect, Token};
+use runlog_projector::{
+    Config, Projector,
+    server::{
+        Options,
+        access::AllowedHosts,
+        auth::{
+            Authentication,
+            token_file::{Entry, Scope, TokenFile},
+        },
+        serve,
+    },
+};
+use runlog_schemas::answer::ErrorKind;
+use runlog_tests::{
+    content::{objects, text},
+    server::client,
+};
+use serde_json::{Value, json};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const WAIT: Duration = Duration::from_secs(10);
+const DAY_SECONDS: u64 = 24 * 60 * 60;
+const BUSY: &str = "busy";
+const OTHER: &str = "other";
+
+/// A server that asks for tokens: two of `busy`, one of `other`.
+struct Site {
+    dir: TempDir,
+    log: MemoryLog,
+    url: String,
+    http: reqwest::Client,
+    authentication: Arc<Authentication>,
+    busy: [String; 2],
+    other: String,
+}
+
+#[derive(Debug)]
+struct Told {
+    status: u16,
+    retry_after: Option<u64>,
+    body: Value,
+}
+
+impl Told {
+    /// Refused with nothing done, to be tried again after so many seconds.
+    fn refused(&self) -> u64 {
+        assert_eq!((self.status, &self.body["kind"]), (429, &json!("overloaded")), "{self:?}");
+        assert!(self.body["detail"].as_str().unwrap().contains("nothing happened"), "{self:?}");
+        self.retry_after.unwrap()
+    }
+}
+
+fn write(path: &Path, limits: Value) -> ([String; 2], String) {
+    let entry = |principal: &str, number: u8| {
+        Entry::new(principal.into(), Scope::ALL.iter().copied().collect(), vec!["*".into()], &[number; 32])
+    };
+    let [(a, one), (b, two), (c, other)] = [entry(BUSY, 1), entry(BUSY, 2), entry(OTHER, 3)];
+    let limits = serde_json::from_value(limits).unwrap();
+    TokenFile { limits, tokens: vec![a, b, c], ..TokenFile::default() }.write(path).unwrap();
+    ([one, two], other)
+}
+
+impl Site {
+    async fn start(limits: Value) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, tokens) = (MemoryLog::new(1), dir.path().join("tokens.json"));
+        let (busy, other) = write(&tokens, limits);
+        let ids = || {
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+        };
+        let content = runlog_content::Config::new(format!("file:{}", dir.path().join("content").display()));
+        let content = Some(Store::open(&content).unwrap());
+        let config = Config { content, ..Config::new(dir.path(), || 1_000, ids) };
+        let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let authentication = Authentication::open(&tokens, || 1_000).unwrap();
+        let mut options = Options::from(AllowedHosts::default());
+        options.authentication = Some(authentication.clone());
+        tokio::spawn(serve(listener, projector, options, std::future::pending(), WAIT));
+        Self { dir, log, url, http: client().unwrap(), authentication, busy, other }
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder, token: &str) -> Told {
+        let response = request.bearer_auth(token).send().await.unwrap();
+        let status = response.status().as_u16();
+        let retry_after = response.headers().get("retry-after").map(|wait| wait.to_str().unwrap().parse().unwrap());
+        let body = response.text().await.unwrap();
+        Told { status, retry_after, body: serde_json::from_str(&body).unwrap_or(json!(body)) }
+    }
+
+    async fn get(&self, path: &str, token: &str) -> Told {
+        self.send(self.http.get(format!("{}{path}", self.url)), token).await
+    }
+
+    fn post(&self, id: &str, content: &str) -> reqwest::RequestBuilder {
+        self.http.post(format!("{}/v1/runs/r/records", self.url)).json(&json!({ "run_id": "r", "record_id": id,
+            "payload": { "type": "conversation_turn", "message_id": id, "kind": "user", "content": content } }))
+    }
+
+    async fn end(&self) -> u64 {
+        self.log.bounds(PartitionId::from(0), WAIT).await.unwrap().end.get()
+    }
+
+    /// How many requests were refused over this limit.
+    async fn refusals(&self, limit: &str) -> u64 {
+        let metrics = self.get("/metrics", &self.other).await.body;
+        let line = format!("runlog_principal_refusals_total{{limit=\"{limit}\"}} ");
+        let count = metrics.as_str().unwrap().lines().find_map(|text| text.strip_prefix(&line)?.parse().ok());
+        count.unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_over_the_rate_are_refused_until_it_allows_them_with_all_tokens_of_the_principal_together() {
+    let site = Site::start(json!({ BUSY: { "requests_per_second": 4 } })).await;
+    let begun = Instant::now();
+    let mut answered = 0;
+    let refused = loop {
+        let told = site.get("/v1/journal", &site.busy[answered % 2]).await;
+        if told.status != 200 {
+            break told;
+        }
+        answered += 1;
+    };
+    // Those of one second, and what has come back meanwhile.
+    let most = 4 + (begun.elapsed().as_millis() / 250) as usize;
+    assert!((4..=most).contains(&answered), "{answered} of {most}");
+    assert_eq!(refused.refused(), 1);
+    for _ in 0..20 {
+        assert_eq!(site.get("/v1/journal", &site.other).await.status, 200, "another principal");
+    }
+    assert!(site.refusals("requests_per_second").await >= 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(site.get("/v1/journal", &site.busy[0]).await.status, 200, "after the time that it was told");
+    // Limits are read again while what was used is kept.
+    write(&site.dir.path().join("tokens.json"), json!({ "*": { "requests_per_second": 1 } }));
+    site.authentication.reload();
+    site.get("/v1/journal", &site.busy[0]).await;
+    site.get("/v1/journal", &site.busy[0]).await.refused();
+    site.get("/v1/journal", &site.other).await;
+    site.get("/v1/journal", &site.other).await.refused();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_over_the_rate_are_refused_before_they_are_read_and_a_producer_knows_that_nothing_happened() {
+    let site = Site::start(json!({ BUSY: { "body_bytes_per_second": 4_000 } })).await;
+    let long = text(16_000, 1);
+    assert_eq!(site.send(site.post("one", &long), &site.busy[0]).await.status, 200);
+    let end = site.end().await;
+    let again = site.send(site.post("two", "short"), &site.busy[1]).await.refused();
+    assert!((3..=4).contains(&again), "{again} s for 16,000 bytes at 4,000 a second, of which a second is free");
+    assert_eq!(site.send(site.post("three", &long), &site.other).await.status, 200, "another principal");
+    assert_eq!(site.end().await, end + 1, "what was refused is not in the log");
+    // A body without a length is paid for when it is there.
+    tokio::time::sleep(Duration::from_secs(again)).await;
+    let chunks = futures_util::stream::iter([Ok::<_, std::io::Error>(" ".repeat(16_000))]);
+    let chunked = || site.http.post(format!("{}/v1/runs/r/records", site.url));
+    let chunked = chunked().header("content-type", "application/json").body(reqwest::Body::wrap_stream(chunks));
+    assert_eq!(site.send(chunked, &site.busy[0]).await.status, 400);
+    let again = site.send(site.post("two", "short"), &site.busy[0]).await.refused();
+    // So that the claim fits in, too.
+    tokio::time::sleep(Duration::from_secs(again + 1)).await;
+
+    let journal = Journal::parse(&site.url, None).unwrap();
+    let token = Some(Token::new(&site.busy[0]).unwrap());
+    let config = runlog_producer::Config { token, ..runlog_producer::Config::new(journal, "test") };
+    let run = Runlog::connect(config).await.unwrap().open("handle").await.unwrap();
+    run.turn("user", &*long).await.unwrap();
+    run.flush().await.unwrap();
+    let error = run.turn("user", "next").await.unwrap_err();
+    let told = (error.kind(), error.action(), error.side_effect());
+    assert_eq!(told, (ErrorKind::Overloaded, Action::Retry, SideEffect::None), "{error}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    run.turn("user", "next").await.expect("the handle goes on");
+    run.end(runlog_producer::Outcome::Completed).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn content_over_the_days_quota_is_not_stored() {
+    let site = Site::start(json!({ BUSY: { "content_bytes_per_day": 1_000_000 } })).await;
+    let stored = || objects(&site.dir.path().join("content")).unwrap().len();
+    for (nth, id) in (1..).zip(["one", "two"]) {
+        assert_eq!(site.send(site.post(id, &text(600_000, nth)), &site.busy[0]).await.status, 200, "{id}");
+    }
+    assert_eq!(stored(), 2);
+    let end = site.end().await;
+    let again = site.send(site.post("three", &text(600_000, 3)), &site.busy[0]).await.refused();
+    assert!(
+        (DAY_SECONDS / 5 - 60..=DAY_SECONDS / 5 + 60).contains(&again),
+        "a fifth of it has to come back: {again} s"
+    );
+    assert_eq!((stored(), site.end().await), (2, end), "nothing happened");
+    assert_eq!(site.send(site.post("short", "short"), &site.busy[0]).await.status, 200, "it is in its record");
+    assert_eq!(site.send(site.post("three", &text(600_000, 3)), &site.other).await.status, 200, "another principal");
+    assert_eq!(site.refusals("content_bytes_per_day").await, 1);
+}

@@ -32,6 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
 const WAIT: Duration = Duration::from_secs(10);
 const DAY_SECONDS: u64 = 24 * 60 * 60;
@@ -138,6 +139,7 @@ async fn requests_over_the_rate_are_refused_until_it_allows_them_with_all_tokens
             break told;
         }
         answered += 1;
+        assert!(answered < 1_000, "none is refused");
     };
     // Those of one second, and what has come back meanwhile.
     let most = 4 + (begun.elapsed().as_millis() / 250) as usize;
@@ -210,4 +212,26 @@ async fn content_over_the_days_quota_is_not_stored() {
     assert_eq!(site.send(site.post("short", "short"), &site.busy[0]).await.status, 200, "it is in its record");
     assert_eq!(site.send(site.post("three", &text(600_000, 3)), &site.other).await.status, 200, "another principal");
     assert_eq!(site.refusals("content_bytes_per_day").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_do_not_come_take_the_room_of_their_principal_and_of_nobody_else() {
+    let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
+    let address = site.url.strip_prefix("http://").unwrap();
+    let mut silent = Vec::new();
+    // Together longer than all the room there is.
+    for token in site.busy.iter().cycle().take(3) {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!(
+            "POST /v1/runs/r/records HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nContent-Length: {}\r\n\r\n",
+            70 << 20
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    // So that they come first.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let begun = Instant::now();
+    assert_eq!(site.send(site.post("long", &text(2 << 20, 1)), &site.other).await.status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waited for others: {:?}", begun.elapsed());
 }

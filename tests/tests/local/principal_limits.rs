@@ -32,7 +32,10 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use tokio::{io::AsyncWriteExt as _, net::TcpStream};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 const WAIT: Duration = Duration::from_secs(10);
 const DAY_SECONDS: u64 = 24 * 60 * 60;
@@ -234,4 +237,43 @@ async fn bodies_that_do_not_come_take_the_room_of_their_principal_and_of_nobody_
     let begun = Instant::now();
     assert_eq!(site.send(site.post("long", &text(2 << 20, 1)), &site.other).await.status, 200);
     assert!(begun.elapsed() < Duration::from_secs(5), "it waited for others: {:?}", begun.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_are_not_read_take_the_room_of_their_principal_and_of_nobody_else() {
+    let site = Site::start(json!({ "*": { "body_bytes_per_second": 1_000_000_000 } })).await;
+    for nth in 0..60 {
+        assert_eq!(site.send(site.post(&nth.to_string(), &text(240_000, nth)), &site.busy[0]).await.status, 200);
+    }
+    let address = site.url.strip_prefix("http://").unwrap();
+    // Reads the status of a page of 14 MB, and no more.
+    let unread = async |token: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!(
+            "GET /v1/runs/r/records?limit=60&raw=true HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        tokio::time::timeout(WAIT, stream.read_exact(&mut status)).await.unwrap().unwrap();
+        (String::from_utf8(status.to_vec()).unwrap(), stream)
+    };
+    let mut streams = Vec::new();
+    let refused = loop {
+        let (status, stream) = unread(&site.busy[streams.len() % 2]).await;
+        if status != "HTTP/1.1 200" {
+            break status;
+        }
+        streams.push(stream);
+        assert!(streams.len() < 5, "64 MiB of a principal are four of them");
+    };
+    assert_eq!((refused.as_str(), streams.len()), ("HTTP/1.1 429", 4));
+    let (other, _stream) = unread(&site.other).await;
+    assert_eq!(other, "HTTP/1.1 200", "another principal");
+    drop(streams);
+    let freed = async {
+        while unread(&site.busy[0]).await.0 != "HTTP/1.1 200" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(WAIT, freed).await.expect("a client that goes leaves its room");
 }

@@ -206,7 +206,7 @@ fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_i
     let (cert, key) = authority.sign(&names, 3000).unwrap().write(dir.path(), "server").unwrap();
     let tokens = dir.path().join("tokens.json");
     let ((first_entry, first), (second_entry, second)) = (entry(1), entry(2));
-    TokenFile { tokens: vec![first_entry.clone()] }.write(&tokens).unwrap();
+    TokenFile { tokens: vec![first_entry.clone()], ..TokenFile::default() }.write(&tokens).unwrap();
     let launch = ["a", "b"].map(|name| {
         let launch = Launch::kafka(&dir.path().join(name), &kafka).partitions(2);
         let files = [("--kafka-properties", &file), ("--tls-cert", &cert), ("--tls-key", &key), ("--tokens", &tokens)];
@@ -253,10 +253,10 @@ fn what_clients_and_servers_trust_each_other_by_changes_under_load_and_nothing_i
         known.lock().unwrap().ca = next.ca.clone();
         step();
         // The token: a second one, then the first one no more.
-        TokenFile { tokens: vec![first_entry, second_entry.clone()] }.write(&tokens).unwrap();
+        TokenFile { tokens: vec![first_entry, second_entry.clone()], ..TokenFile::default() }.write(&tokens).unwrap();
         known.lock().unwrap().token = second;
         step();
-        TokenFile { tokens: vec![second_entry] }.write(&tokens).unwrap();
+        TokenFile { tokens: vec![second_entry], ..TokenFile::default() }.write(&tokens).unwrap();
         for server in &servers {
             server.hang_up().unwrap();
         }

@@ -49,8 +49,8 @@ impl FromRequest<App> for Text {
 impl App {
     /// A request's body of records, and the room that it takes until it is dropped. Waits for room within `wait`.
     ///
-    /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time or the caller sent too much, `Unavailable` where the body comes too
-    /// slowly or not at all.
+    /// Errors: `TooLarge` over the limit, `Overloaded` where there is no room in time or the caller sent too much,
+    /// `Unavailable` where the body comes too slowly or not at all.
     pub(crate) async fn body(&self, request: Request, wait: Duration) -> Result<(String, Taken), Error> {
         let limit = if self.0.content().is_some() { RECORDS_BYTES_MAX } else { BYTES_MAX };
         self.taken(request, wait, limit).await
@@ -65,8 +65,11 @@ impl App {
             return Err(too_large(limit));
         }
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
-        caller.take(Limit::BodyBytesPerSecond, told.unwrap_or_default() as u64)?;
         let until = Instant::now() + wait;
+        if let Err(refused) = caller.take(Limit::BodyBytesPerSecond, told.unwrap_or_default() as u64) {
+            discarded(request.into_body(), until).await;
+            return Err(refused);
+        }
         let room = if length > SMALL_BYTES_MAX {
             let kilobytes = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
             let full = "there is no room for the body now; nothing happened, send the request again later";
@@ -108,6 +111,13 @@ async fn received(body: Body, limit: usize, until: Instant) -> Result<Vec<u8>, E
             }
         }
     }
+}
+
+/// Reads a body and keeps nothing of it, in the time that a client may send nothing. One that is still sending when its
+/// connection is closed may lose the reason.
+async fn discarded(mut body: Body, until: Instant) {
+    let until = until.min(Instant::now() + STALL_MAX);
+    while let Ok(Some(Ok(_))) = timeout_at(until, body.frame()).await {}
 }
 
 fn too_large(limit: usize) -> Error {

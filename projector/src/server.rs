@@ -67,6 +67,7 @@ mod runs;
 mod shutdown;
 mod skips;
 mod standing;
+mod strangers;
 mod tail;
 pub mod tls;
 

@@ -16,10 +16,10 @@ pub mod token_file;
 mod tokens;
 
 pub(super) use caller::{Caller, Principal};
-pub(super) use room::InProgress;
+pub(super) use room::{Held, InProgress};
 pub use tokens::Authentication;
 
-use super::{App, Options, problem};
+use super::{App, Options, problem, strangers::Peer};
 use crate::Error;
 use axum::{
     extract::{FromRequestParts, RawPathParams, Request, State},
@@ -78,6 +78,12 @@ pub(super) async fn authenticate(State(options): State<Arc<Options>>, mut reques
     };
     match caller {
         Some(caller) => {
+            let peer = request.extensions_mut().remove::<Peer>();
+            if let Some(Err(error)) = peer.map(|peer| peer.belongs_to(&caller)) {
+                let mut response = problem(&error);
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                return response;
+            }
             let _room = match caller.request() {
                 Ok(room) => room,
                 Err(error) => return problem(&error),

@@ -1,13 +1,24 @@
-//! Accepts connections: so many at a time, each closed when its client neither sends a request nor reads its answer.
+//! Accepts connections: so many at a time, each closed when its client neither sends a request nor reads its answer, or does
+//! not show in time that it is let in.
 
 #![allow(
     clippy::disallowed_methods,
     reason = "sockets need a runtime; whoever runs everything by itself calls the routes"
 )]
 
-use super::{handshake::Handshakes, metrics::HandshakeFailures, tls::Tls};
+use super::{
+    handshake::{self, Limited},
+    metrics::HandshakeFailures,
+    strangers::{Crowded, Peer, Stranger, Strangers},
+    tls::Tls,
+};
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{
+    Request,
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
@@ -34,6 +45,8 @@ pub(super) struct Accept {
     pub(super) router: Router,
     /// The certificates; none for connections without TLS.
     pub(super) tls: Option<Arc<Tls>>,
+    /// Whether a client shows by a token that it is let in.
+    pub(super) asks_for_tokens: bool,
     /// Connections at the same time, from the first byte of a handshake on. Further ones wait to be accepted.
     pub(super) connections_max: usize,
     pub(super) failures: HandshakeFailures,
@@ -41,11 +54,11 @@ pub(super) struct Accept {
 
 /// Serves until `end` resolves and the requests in progress then are answered.
 pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
-    let Accept { listener, router, tls, connections_max, failures } = accept;
+    let Accept { listener, router, tls, asks_for_tokens, connections_max, failures } = accept;
     let room = Arc::new(Semaphore::new(connections_max));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_WAIT);
-    let (connections, handshakes) = (GracefulShutdown::new(), Arc::new(Handshakes::default()));
+    let (connections, strangers) = (GracefulShutdown::new(), Arc::new(Strangers::default()));
     let mut end = pin!(end);
     loop {
         let (stream, room) = tokio::select! {
@@ -64,32 +77,62 @@ pub(super) async fn serve(accept: Accept, end: impl Future<Output = ()>) {
         stream.set_write_timeout(Some(READ_WAIT));
         let stream = Box::pin(stream);
         let (http, router, watcher) = (http.clone(), router.clone(), connections.watcher());
-        let encrypted = tls.clone().map(|tls| (handshakes.begin(), tls, failures.clone()));
+        let (tls, failures, (stranger, crowded)) = (tls.clone(), failures.clone(), strangers.begin());
         tokio::spawn(async move {
-            match encrypted {
-                None => answer(stream, &http, router, watcher).await,
-                Some((handshake, tls, failures)) => {
-                    if let Some(stream) = handshake.accept(stream, &tls, &failures).await {
-                        answer(stream, &http, router, watcher).await;
-                    }
-                }
-            }
+            let begun = Begun { stranger, crowded, asks_for_tokens, http, router, watcher };
+            begun.serve(stream, tls, &failures).await;
             drop(room);
         });
     }
     drop(listener);
-    handshakes.end();
+    strangers.end();
     connections.shutdown().await;
 }
 
-/// Answers the requests of a connection until it ends.
-async fn answer<S>(stream: S, http: &http1::Builder, router: Router, watcher: Watcher)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!("a connection ended: {error}");
+/// A connection that was accepted.
+struct Begun {
+    stranger: Stranger,
+    crowded: Crowded,
+    asks_for_tokens: bool,
+    http: http1::Builder,
+    router: Router,
+    watcher: Watcher,
+}
+
+impl Begun {
+    /// Serves it until it ends.
+    async fn serve(mut self, stream: Limited, tls: Option<Arc<Tls>>, failures: &HandshakeFailures) {
+        match tls {
+            None => self.answer(stream).await,
+            Some(tls) => {
+                if let Some(stream) = handshake::shake(stream, &tls, &mut self.crowded, failures).await {
+                    self.answer(stream).await;
+                }
+            }
+        }
+    }
+
+    /// Answers its requests.
+    async fn answer<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { stranger, mut crowded, asks_for_tokens, http, router, watcher } = self;
+        // Without tokens whoever is connected is let in.
+        let peer = asks_for_tokens.then(|| Peer::new(stranger));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
+            TowerToHyperService::new(router.clone()).call(request)
+        });
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        tokio::select! {
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!("a connection ended: {error}");
+            },
+            () = crowded.out() => tracing::debug!("a connection ended: others came, and no token with it"),
+        }
     }
 }
 

@@ -1,20 +1,12 @@
-//! TLS handshakes: each within a time limit, and no more than a bound at the same time, so that clients that do not go on with
-//! theirs take no connections from others.
+//! TLS handshakes, each within a time limit.
 
-use super::{metrics::HandshakeFailures, tls::Tls};
+use super::{metrics::HandshakeFailures, strangers::Crowded, tls::Tls};
 use crate::Error;
 use runlog_schemas::answer::ErrorKind;
-use std::{
-    collections::BTreeMap,
-    io,
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{io, pin::Pin, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
-    sync::oneshot,
     time::timeout,
 };
 use tokio_io_timeout::TimeoutStream;
@@ -22,8 +14,6 @@ use tokio_rustls::server::TlsStream;
 
 /// How long a handshake may take.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
-/// Handshakes at the same time. A further one ends the oldest, since an honest handshake takes milliseconds.
-const HANDSHAKES_MAX: usize = 1024;
 /// How long, and for how many bytes, a client is listened to that has been refused.
 const LINGER_WAIT: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: u64 = 64 << 10;
@@ -58,71 +48,24 @@ impl Failure {
     }
 }
 
-/// The handshakes in progress.
-#[derive(Debug, Default)]
-pub(super) struct Handshakes(Mutex<Pending>);
-
-#[derive(Debug, Default)]
-struct Pending {
-    next: u64,
-    /// By age. What is dropped ends.
-    live: BTreeMap<u64, oneshot::Sender<()>>,
-}
-
-/// One of them; it is in progress until this is dropped.
-#[derive(Debug)]
-pub(super) struct Handshake {
-    number: u64,
-    ended: oneshot::Receiver<()>,
-    all: Arc<Handshakes>,
-}
-
-impl Handshakes {
-    /// Begins one; ends the oldest if there are too many.
-    pub(super) fn begin(self: &Arc<Self>) -> Handshake {
-        let (end, ended) = oneshot::channel();
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = pending.next;
-        pending.next += 1;
-        pending.live.insert(number, end);
-        if pending.live.len() > HANDSHAKES_MAX {
-            pending.live.pop_first();
-        }
-        Handshake { number, ended, all: Arc::clone(self) }
-    }
-
-    /// Ends all of them.
-    pub(super) fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).live.clear();
-    }
-}
-
-impl Drop for Handshake {
-    fn drop(&mut self) {
-        self.all.0.lock().unwrap_or_else(PoisonError::into_inner).live.remove(&self.number);
-    }
-}
-
-impl Handshake {
-    /// Makes the connection. A client that speaks HTTP without TLS gets an error that names `https://`.
-    pub(super) async fn accept(
-        mut self,
-        stream: Limited,
-        tls: &Tls,
-        failures: &HandshakeFailures,
-    ) -> Option<TlsStream<Limited>> {
-        let accepted = tokio::select! {
-            accepted = timeout(HANDSHAKE_WAIT, accept(stream, tls)) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
-            _ = &mut self.ended => Err((Failure::CrowdedOut, None)),
-        };
-        match accepted {
-            Ok(stream) => stream,
-            Err((failure, why)) => {
-                failures.count(failure.as_str());
-                let why = why.map(|why| why.to_string());
-                tracing::info!(failure = failure.as_str(), why, "no TLS connection was made");
-                None
-            }
+/// Makes the connection. A client that speaks HTTP without TLS gets an error that names `https://`.
+pub(super) async fn shake(
+    stream: Limited,
+    tls: &Tls,
+    crowded: &mut Crowded,
+    failures: &HandshakeFailures,
+) -> Option<TlsStream<Limited>> {
+    let accepted = tokio::select! {
+        accepted = timeout(HANDSHAKE_WAIT, accept(stream, tls)) => accepted.unwrap_or(Err((Failure::TimedOut, None))),
+        () = crowded.out() => Err((Failure::CrowdedOut, None)),
+    };
+    match accepted {
+        Ok(stream) => stream,
+        Err((failure, why)) => {
+            failures.count(failure.as_str());
+            let why = why.map(|why| why.to_string());
+            tracing::info!(failure = failure.as_str(), why, "no TLS connection was made");
+            None
         }
     }
 }
@@ -169,28 +112,5 @@ async fn linger(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     if stream.shutdown().await.is_ok() {
         let rest = async { tokio::io::copy(&mut stream.take(LINGER_BYTES_MAX), &mut tokio::io::sink()).await };
         timeout(LINGER_WAIT, rest).await.ok();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_handshake_that_is_one_too_many_ends_the_oldest() {
-        let all = Arc::new(Handshakes::default());
-        let mut first = all.begin();
-        let mut second = all.begin();
-        let others: Vec<_> = (2..HANDSHAKES_MAX).map(|_| all.begin()).collect();
-        assert!(first.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
-        // One that ended makes room.
-        drop(others);
-        let _more = [all.begin(), all.begin()];
-        let crowd: Vec<_> = (0..HANDSHAKES_MAX - 3).map(|_| all.begin()).collect();
-        assert!((&mut first.ended).await.is_err(), "the oldest was ended");
-        assert!(second.ended.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
-        drop(crowd);
-        all.end();
-        assert!((&mut second.ended).await.is_err());
     }
 }

@@ -14,7 +14,8 @@ use serde::Serialize;
 use std::{convert::Infallible, sync::Arc};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a multiple of that until it is made.
+/// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a
+/// multiple of that until it is made.
 const MADE_MAX: usize = 4;
 /// An answer up to this needs no room, bytes; longer ones share [`UNSENT_BYTES_MAX`].
 const SMALL_BYTES_MAX: usize = 64 << 10;

@@ -55,16 +55,19 @@ pub async fn serve(
     let (admin, tls) = (options.admin.take(), options.tls.clone());
     let follow = follow(options.authentication.clone(), tls.clone(), projector.shared.config.executor.clone());
     let (begin, shutdown) = Shutdown::new(grace);
+    let asks_for_tokens = options.authentication.is_some();
     let app = App::new(projector, options, shutdown.clone());
     let failures = app.metrics().handshake_failures.clone();
     let admin = admin.map(|listener| Accept {
         listener,
         router: app.clone().admin_router(),
         tls: None,
+        asks_for_tokens: false,
         connections_max: ADMIN_CONNECTIONS_MAX,
         failures: failures.clone(),
     });
-    let all = Accept { listener, router: app.router(), tls, connections_max: CONNECTIONS_MAX, failures };
+    let (router, connections_max) = (app.router(), CONNECTIONS_MAX);
+    let all = Accept { listener, router, tls, asks_for_tokens, connections_max, failures };
     let served = join(
         connections::serve(all, shutdown.begins()),
         OptionFuture::from(admin.map(|admin| connections::serve(admin, shutdown.begins()))),

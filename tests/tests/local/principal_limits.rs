@@ -173,6 +173,8 @@ async fn bodies_over_the_rate_are_refused_before_they_are_read_and_a_producer_kn
     assert!((3..=4).contains(&again), "{again} s for 16,000 bytes at 4,000 a second, of which a second is free");
     assert_eq!(site.send(site.post("three", &long), &site.other).await.status, 200, "another principal");
     assert_eq!(site.end().await, end + 1, "what was refused is not in the log");
+    // More than sockets hold: the answer comes when it is sent.
+    let again = site.send(site.post("four", &text(12 << 20, 1)), &site.busy[1]).await.refused();
     // A body without a length is paid for when it is there.
     tokio::time::sleep(Duration::from_secs(again)).await;
     let chunks = futures_util::stream::iter([Ok::<_, std::io::Error>(" ".repeat(16_000))]);
@@ -276,4 +278,75 @@ async fn answers_that_are_not_read_take_the_room_of_their_principal_and_of_nobod
         }
     };
     tokio::time::timeout(WAIT, freed).await.expect("a client that goes leaves its room");
+}
+
+/// Asks once over a connection and keeps it: the answer.
+async fn asked(stream: &mut TcpStream, token: Option<&str>, path: &str) -> std::io::Result<String> {
+    let token = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{token}\r\n").as_bytes()).await?;
+    let (mut answer, mut some) = (String::new(), [0; 4096]);
+    // The head, and the body of the length that it names.
+    let is_whole = |answer: &str| {
+        let Some((head, body)) = answer.split_once("\r\n\r\n") else { return false };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        body.len() >= length.parse().unwrap()
+    };
+    while !is_whole(&answer) {
+        let length = tokio::time::timeout(WAIT, stream.read(&mut some)).await.unwrap()?;
+        if length == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        answer.push_str(std::str::from_utf8(&some[..length]).unwrap());
+    }
+    Ok(answer)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_the_limit_are_refused_and_closed_with_all_tokens_of_the_principal_together() {
+    let site = Site::start(json!({ BUSY: { "connections": 2 } })).await;
+    let address = site.url.strip_prefix("http://").unwrap();
+    let connect = async |token: &str| {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = asked(&mut stream, Some(token), "/v1/journal").await.unwrap();
+        (head, stream)
+    };
+    let (first, mut one) = connect(&site.busy[0]).await;
+    let (second, _two) = connect(&site.busy[1]).await;
+    assert!(first.starts_with("HTTP/1.1 200") && second.starts_with("HTTP/1.1 200"), "{first}{second}");
+    let (third, mut refused) = connect(&site.busy[0]).await;
+    assert!(third.starts_with("HTTP/1.1 429") && third.contains("connection: close"), "{third}");
+    refused.read_to_end(&mut Vec::new()).await.unwrap();
+    let again = asked(&mut one, Some(&site.busy[1]), "/v1/journal").await.unwrap();
+    assert!(again.starts_with("HTTP/1.1 200"), "it has its connection: {again}");
+    // A connection of a proxy is whose it carried last.
+    let other = asked(&mut one, Some(&site.other), "/v1/journal").await.unwrap();
+    assert!(other.starts_with("HTTP/1.1 200"), "{other}");
+    let (fourth, _three) = connect(&site.busy[0]).await;
+    assert!(fourth.starts_with("HTTP/1.1 200"), "{fourth}");
+    assert_eq!(site.refusals("connections").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_valid_token_take_those_of_nobody_who_has_one() {
+    let site = Site::start(json!({})).await;
+    let address = site.url.strip_prefix("http://").unwrap();
+    let mut known = TcpStream::connect(address).await.unwrap();
+    asked(&mut known, Some(&site.other), "/v1/journal").await.unwrap();
+    let mut strangers = Vec::new();
+    // Half of them send nothing; the others ask for what needs no token, or with a wrong one.
+    for nth in 0..1_100 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        match nth % 4 {
+            0 => drop(asked(&mut stream, None, "/healthz").await.unwrap()),
+            1 => drop(asked(&mut stream, Some("wrong"), "/v1/journal").await.unwrap()),
+            _ => {}
+        }
+        strangers.push(stream);
+    }
+    let oldest = &mut strangers[0];
+    tokio::time::timeout(WAIT / 2, oldest.read_to_end(&mut Vec::new())).await.expect("it is closed").ok();
+    let told = asked(&mut known, Some(&site.other), "/v1/journal").await.expect("it goes on");
+    assert!(told.starts_with("HTTP/1.1 200"), "{told}");
+    let latest = asked(&mut strangers[1_096], None, "/healthz").await.expect("there is room for the latest");
+    assert!(latest.starts_with("HTTP/1.1 200"), "{latest}");
 }

@@ -23,7 +23,7 @@ symbols! {
     Limit {
         RequestsPerSecond = "requests_per_second", BodyBytesPerSecond = "body_bytes_per_second",
         ContentBytesPerDay = "content_bytes_per_day", RequestsInProgress = "requests_in_progress", Streams = "streams",
-        StreamsOfAllRuns = "streams_of_all_runs",
+        StreamsOfAllRuns = "streams_of_all_runs", Connections = "connections",
     }
 }
 
@@ -31,13 +31,15 @@ impl Limit {
     /// For a principal of which the file says nothing.
     pub const fn default_value(self) -> u64 {
         match self {
-            Self::RequestsPerSecond => 1_000,
+            Self::RequestsPerSecond => 5_000,
             Self::BodyBytesPerSecond => 32 << 20,
             Self::ContentBytesPerDay => 64 << 30,
             Self::RequestsInProgress => 256,
             Self::Streams => 64,
             // Of the server's 16.
             Self::StreamsOfAllRuns => 4,
+            // Of the server's 4096.
+            Self::Connections => 1024,
         }
     }
 
@@ -50,6 +52,7 @@ impl Limit {
             Self::RequestsInProgress => "requests in progress",
             Self::Streams => "open streams",
             Self::StreamsOfAllRuns => "open streams of all runs",
+            Self::Connections => "connections",
         }
     }
 
@@ -58,7 +61,7 @@ impl Limit {
         match self {
             Self::RequestsPerSecond | Self::BodyBytesPerSecond => Some(SECOND),
             Self::ContentBytesPerDay => Some(DAY),
-            Self::RequestsInProgress | Self::Streams | Self::StreamsOfAllRuns => None,
+            Self::RequestsInProgress | Self::Streams | Self::StreamsOfAllRuns | Self::Connections => None,
         }
     }
 }

@@ -31,6 +31,7 @@ pub(super) struct Room {
     requests: Arc<AtomicU64>,
     streams: Arc<AtomicU64>,
     streams_of_all_runs: Arc<AtomicU64>,
+    connections: Arc<AtomicU64>,
     /// For long bodies, in KiB.
     bodies: Arc<Semaphore>,
     /// Its share of the room for large answers.
@@ -44,6 +45,7 @@ impl Default for Room {
             requests: Arc::default(),
             streams: Arc::default(),
             streams_of_all_runs: Arc::default(),
+            connections: Arc::default(),
             bodies: Arc::new(Semaphore::new(BODIES_BYTES >> 10)),
             large: Large::share(),
             rates: Mutex::default(),
@@ -64,7 +66,7 @@ impl Rates {
             Limit::RequestsPerSecond => Some(&mut self.requests),
             Limit::BodyBytesPerSecond => Some(&mut self.body_bytes),
             Limit::ContentBytesPerDay => Some(&mut self.content_bytes),
-            Limit::RequestsInProgress | Limit::Streams | Limit::StreamsOfAllRuns => None,
+            Limit::RequestsInProgress | Limit::Streams | Limit::StreamsOfAllRuns | Limit::Connections => None,
         }
     }
 }
@@ -79,7 +81,25 @@ impl Drop for InProgress {
     }
 }
 
+/// A connection of a principal, until this is dropped.
+#[derive(Debug)]
+pub(in crate::server) struct Held(InProgress);
+
+impl Held {
+    /// Whether it is a connection of the caller's.
+    pub(in crate::server) fn is_of(&self, caller: &Caller) -> bool {
+        caller.room().is_some_and(|(room, _)| Arc::ptr_eq(&room.connections, &self.0.0))
+    }
+}
+
 impl Caller {
+    /// Room for a connection until it ends; none is needed where nobody is told apart.
+    ///
+    /// Errors: `Overloaded`; nothing happened.
+    pub(in crate::server) fn connection(&self) -> Result<Option<Held>, Error> {
+        Ok(self.begin(Limit::Connections, |room| &room.connections)?.map(Held))
+    }
+
     /// Room for a request until it is answered; none is needed where nobody is told apart.
     ///
     /// Errors: `Overloaded`; nothing happened.

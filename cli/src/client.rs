@@ -7,7 +7,7 @@ use runlog_schemas::{
     id::{self, Illegal},
 };
 use serde::{Serialize, de::DeserializeOwned};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod events;
 mod target;
@@ -21,6 +21,10 @@ const CONNECT_WAIT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(5);
 /// Time limit for the first bytes of a stream.
 const STREAM_WAIT: Duration = Duration::from_secs(30);
+/// How long a request is sent again that is refused for now, as one of many of an import is that is over its rate.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
+/// The shortest wait before that.
+const BUSY_PAUSE_MIN: Duration = Duration::from_millis(50);
 /// Detects that the other machine is gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -84,8 +88,18 @@ impl Client {
         url: &str,
         deadline: Duration,
     ) -> Result<T, Error> {
-        let wait = deadline + GRACE;
-        let response = request.timeout(wait).send().await.map_err(|error| self.failed(error, wait))?;
+        let (wait, until) = (deadline + GRACE, Instant::now() + BUSY_WAIT.min(deadline));
+        let request = request.timeout(wait);
+        let response = loop {
+            // The body is text, which can be sent twice.
+            let again = request.try_clone();
+            let again = again.ok_or_else(|| Error::new(ErrorKind::Internal, "a request cannot be sent twice"))?;
+            let response = again.send().await.map_err(|error| self.failed(error, wait))?;
+            match retry_after(&response).filter(|pause| Instant::now() + *pause < until) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => break response,
+            }
+        };
         let status = response.status();
         let body = response.bytes().await.map_err(|error| self.failed(error, wait))?;
         if !status.is_success() {
@@ -133,6 +147,14 @@ impl Client {
         );
         Error::new(ErrorKind::Unavailable, what)
     }
+}
+
+/// How long to wait before a request that was refused for now is sent again: nothing happened.
+fn retry_after(response: &reqwest::Response) -> Option<Duration> {
+    let refused = response.status() == reqwest::StatusCode::TOO_MANY_REQUESTS;
+    let seconds =
+        response.headers().get(reqwest::header::RETRY_AFTER).filter(|_| refused)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds).max(BUSY_PAUSE_MIN))
 }
 
 /// The body of a request.

@@ -158,7 +158,8 @@ async fn content_is_named_by_whoever_uploaded_it_for_the_run_or_reads_it_there()
     assert_eq!(post(&tokens.acme, None, &again).await.0, 403);
     assert_eq!(post(&tokens.reader, None, &with(&again, "run_id", "acme/2")).await.0, 403, "another run does not");
     assert_eq!(post(&tokens.reader, None, &again).await.1, "applied");
-    let batch = json!({ "run_id": "acme/1", "record_id": "b", "payload": { "type": "batch", "records": [with(&record, "record_id", "3")] } });
+    let member = with(&record, "record_id", "3");
+    let batch = json!({ "run_id": "acme/1", "record_id": "b", "payload": { "type": "batch", "records": [member] } });
     assert_ne!(post(&tokens.acme, None, &batch).await.0, 200, "nor does a batch name it");
 }
 

@@ -8,14 +8,19 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig,
+    BackoffConfig, ClientConfigKey, ClientOptions, ObjectStore, RetryConfig,
     aws::{AmazonS3Builder, AmazonS3ConfigKey},
     client::{
         HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody, HttpResponse,
         HttpResponseBody, HttpService,
     },
 };
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 /// The connect timeout.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
@@ -24,15 +29,27 @@ const ATTEMPT_WAIT: Duration = Duration::from_secs(15);
 /// Retries after the first attempt.
 const RETRIES_MAX: usize = 5;
 
+/// The option that lets content and the store's keys go over a network without TLS.
+const ALLOW_HTTP: AmazonS3ConfigKey = AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp);
+
 /// The bucket, as environment and options say. An option wins over the environment.
+///
+/// Errors: `Invalid` for an unknown option, and for an endpoint without TLS on another machine that is not accepted by
+/// `allow_http`.
 pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>, Error> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     for (name, value) in &config.options {
         let key: AmazonS3ConfigKey = name.to_ascii_lowercase().parse().map_err(|error: object_store::Error| {
             Error::new(Kind::Invalid, format!("the content store has no option {name}")).because(error)
         })?;
+        if matches!(key, AmazonS3ConfigKey::Client(_)) && key != ALLOW_HTTP {
+            let message =
+                format!("the content store does not take the option {name}: its connections are Runlog's own");
+            return Err(Error::new(Kind::Invalid, message));
+        }
         builder = builder.with_config(key, value);
     }
+    let builder = over_tls(builder)?;
     let backoff = BackoffConfig {
         init_backoff: Duration::from_millis(100),
         max_backoff: Duration::from_secs(3),
@@ -46,11 +63,43 @@ pub(crate) fn open(bucket: &str, config: &Config) -> Result<Arc<dyn ObjectStore>
     Ok(Arc::new(store))
 }
 
+/// The builder, which takes an endpoint without TLS on this machine, or where `allow_http` accepts it.
+fn over_tls(builder: AmazonS3Builder) -> Result<AmazonS3Builder, Error> {
+    let of = |key: AmazonS3ConfigKey| builder.get_config_value(&key);
+    let Some(endpoint) = of(AmazonS3ConfigKey::S3Endpoint).or_else(|| of(AmazonS3ConfigKey::Endpoint)) else {
+        return Ok(builder);
+    };
+    let plain = endpoint.split_once("://").filter(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
+    match plain.and_then(|(_, rest)| rest.split('/').next()) {
+        None => Ok(builder),
+        Some(authority) if is_this_machine(authority) => Ok(builder.with_allow_http(true)),
+        Some(_) if of(ALLOW_HTTP).as_deref() == Some("true") => Ok(builder),
+        Some(authority) => {
+            let authority = authority.rsplit('@').next().unwrap_or_default();
+            let what = format!("the content store's endpoint http://{authority} is not encrypted");
+            Err(Error::new(
+                Kind::Invalid,
+                format!("{what}; use https://, or accept it with the option allow_http=true"),
+            ))
+        }
+    }
+}
+
+/// Whether `HOST` or `HOST:PORT` is a loopback address.
+fn is_this_machine(authority: &str) -> bool {
+    let host = authority.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(authority);
+    let address = authority.parse().map(|address: SocketAddr| address.ip()).or_else(|_| host.parse::<IpAddr>());
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    address.is_ok_and(|address| address.is_loopback())
+        || authority == "localhost"
+        || authority.strip_prefix("localhost:").is_some_and(is_port)
+}
+
 #[derive(Debug)]
 struct Connector;
 
 impl HttpConnector for Connector {
-    fn connect(&self, _: &ClientOptions) -> object_store::Result<HttpClient> {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let failed = |source| object_store::Error::Generic { store: "S3", source };
         let builder = || {
             rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
@@ -69,7 +118,9 @@ impl HttpConnector for Connector {
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT_WAIT));
         tcp.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls);
+        let allows_http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
+        let connector = if allows_http { connector.https_or_http() } else { connector.https_only() }.enable_http1();
         let client = Client::builder(TokioExecutor::new()).build(connector.wrap_connector(tcp));
         Ok(HttpClient::new(Connection(client)))
     }
@@ -99,4 +150,28 @@ impl HttpService for Connection {
 /// The errors that object_store may retry: all but an answer that is not HTTP.
 fn kind(error: &ClientError) -> HttpErrorKind {
     if error.is_connect() { HttpErrorKind::Connect } else { HttpErrorKind::Interrupted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_without_tls_is_on_this_machine_or_accepted_by_name() {
+        let opened = |options: &[(&str, &str)]| {
+            let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            open("b", &Config { options, ..Config::new("s3://b") }).map_err(|error| error.to_string())
+        };
+        for endpoint in ["https://store:9000", "http://127.0.0.1:9000", "http://[::1]:9000/", "http://localhost:9000"] {
+            assert!(opened(&[("endpoint", endpoint)]).is_ok(), "{endpoint}");
+        }
+        for endpoint in ["http://store:9000", "HTTP://10.0.0.1", "http://127.0.0.1:80@store/", "http://localhost.store"]
+        {
+            let told = opened(&[("endpoint", endpoint)]).expect_err(endpoint);
+            assert!(told.contains("allow_http=true"), "{told}");
+            assert!(opened(&[("endpoint", endpoint), ("allow_http", "true")]).is_ok(), "{endpoint}");
+        }
+        let ignored = opened(&[("allow_invalid_certificates", "true")]).expect_err("it would be ignored");
+        assert!(ignored.contains("allow_invalid_certificates"), "{ignored}");
+    }
 }

@@ -216,7 +216,7 @@ pub(crate) enum Command {
 /// The schema registry of the journal.
 #[derive(Debug, Args)]
 pub(crate) struct RegistryArg {
-    /// Schema registry whose ids the records carry: https://USER:PASSWORD@HOST:PORT, credentials optional
+    /// Schema registry whose ids the records carry: https://HOST:PORT; credentials in RUNLOG_REGISTRY_AUTH
     /// [default: none]
     #[arg(long, env = "RUNLOG_REGISTRY", hide_env_values = true, value_name = "URL")]
     pub(crate) registry: Option<String>,

@@ -9,6 +9,8 @@ use runlog_schemas::{
 };
 use std::{path::PathBuf, sync::Arc};
 
+/// The registry's URL.
+const URL: &str = "RUNLOG_REGISTRY";
 /// `USER:PASSWORD` for the registry, so that a URL need not carry it.
 const AUTH: &str = "RUNLOG_REGISTRY_AUTH";
 /// A bearer token for the registry.
@@ -35,6 +37,10 @@ pub(crate) fn settings(
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(url) = given.filter(|url| !url.is_empty()).or(file.url.as_deref()) else { return Ok(None) };
     let mut config = Config::new(url, topic)?;
+    if config.auth != Auth::None && given == Some(url) && env(URL).as_deref() != given {
+        let what = "credentials on a command line can be read by other users of this machine";
+        return Err(Error::new(ErrorKind::Usage, format!("{what}; give them in {AUTH} or {TOKEN}")));
+    }
     if let Some(subject) = &file.subject {
         config.subject.clone_from(subject);
     }

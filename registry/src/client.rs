@@ -62,11 +62,19 @@ struct Compatibility {
 }
 
 impl Client {
-    /// Makes a client; asks nothing yet.
+    /// Makes a client; asks nothing yet. It follows no redirect, which could lead credentials elsewhere.
+    ///
+    /// Errors: `Invalid` for credentials that would go to another machine without TLS.
     pub fn new(config: Config) -> Result<Self, Error> {
-        let mut builder = reqwest::Client::builder().connect_timeout(config.request).timeout(config.request);
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(config.request)
+            .timeout(config.request)
+            .redirect(reqwest::redirect::Policy::none());
         if matches!(config.url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]")) {
             builder = builder.no_proxy();
+        } else if config.url.scheme() == "http" && config.auth != Auth::None {
+            let what = format!("the credentials for the registry {} would not be encrypted", config.shown());
+            return Err(Error::new(Kind::Invalid, format!("{what}; use https://")));
         }
         let http = builder
             .build()
@@ -195,4 +203,19 @@ fn cause(error: &reqwest::Error) -> String {
         source = inner;
     }
     format!("does not answer: {source}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_go_to_another_machine_over_tls_only() {
+        let opened = |url: &str| Client::new(Config::new(url, "t").unwrap());
+        for url in ["https://me:secret@host", "http://host", "http://me:secret@127.0.0.1:8081"] {
+            assert!(opened(url).is_ok(), "{url}");
+        }
+        let told = opened("http://me:secret@host:8081").unwrap_err();
+        assert!(told.kind() == Kind::Invalid && !told.to_string().contains("secret"), "{told}");
+    }
 }

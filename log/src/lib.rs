@@ -26,6 +26,7 @@ pub mod kafka;
 #[cfg(feature = "local")]
 pub mod local;
 pub mod memory;
+pub mod private_file;
 
 pub use clock::Clock;
 pub use error::{Error, Kind};

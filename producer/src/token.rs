@@ -1,6 +1,7 @@
 //! The token that a server asks for.
 
 use crate::error::{Action, Error};
+use runlog_log::private_file::is_private;
 use runlog_schemas::answer::ErrorKind;
 use std::{fmt, fs, io::Read as _, path::Path};
 
@@ -58,15 +59,8 @@ pub(crate) fn read_private(path: &Path, what: &str, bytes_max: u64) -> Result<St
     let named = path.display();
     let failed = |error: std::io::Error| usage(format!("cannot read the {what} {named}: {error}"));
     let file = fs::File::open(path).map_err(failed)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            return Err(usage(format!(
-                "other users may use the {what} {named} (mode {mode:o}); take that away with chmod 600"
-            )));
-        }
+    if !is_private(&file.metadata().map_err(failed)?) {
+        return Err(usage(format!("other users may use the {what} {named}; take that away with chmod 600")));
     }
     let mut text = String::new();
     file.take(bytes_max).read_to_string(&mut text).map_err(failed)?;
@@ -89,7 +83,7 @@ mod tests {
         fs::write(file.path(), "runlog_secret\n").unwrap();
         let token = Token::from_file(file.path()).unwrap();
         assert_eq!((token.header().as_str(), format!("{token:?}").contains("secret")), ("Bearer runlog_secret", false));
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644)).unwrap();
         let refused = Token::from_file(file.path()).unwrap_err();
         assert!(refused.to_string().contains("chmod 600"), "{refused}");
         assert!(Token::new("two words").is_err() && Token::new("").is_err());

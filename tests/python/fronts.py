@@ -204,8 +204,8 @@ def in_a_container(secrets, token):
 
     docker("network", "create", NAME)
     docker("volume", "create", NAME)
-    # As an init container does it.
-    copy = "cp /from/runlog.pem /from/runlog.key /from/tokens.json /secrets/ && chmod 600 /secrets/* && chown -R 1000:1000 /secrets"
+    # As Kubernetes mounts a Secret for a pod with an fsGroup.
+    copy = "cp /from/runlog.pem /from/runlog.key /from/tokens.json /secrets/ && chmod 440 /secrets/* && chown -R 0:1000 /secrets"
     docker("run", "--rm", "--user", "0:0", "--network", "none", "--entrypoint", "/bin/sh", "-v", f"{secrets}:/from:ro", "-v",
            f"{NAME}:/secrets", KAFKA_IMAGE, "-c", copy)
     bare = [argument for argument in arguments]

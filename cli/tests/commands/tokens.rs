@@ -82,7 +82,7 @@ fn files_of_secrets_that_others_can_read_are_refused_by_name() {
     create(named, "agent", "append", "acme/*");
     let token = file(folder.path(), "token", "runlog_x");
     for path in [&tokens, &token] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     let data = folder.path().join("data");
     let serve =

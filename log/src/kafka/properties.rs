@@ -1,7 +1,7 @@
 //! Properties of librdkafka in files: a file of them, and files of a secret each.
 
 use super::KafkaConfig;
-use crate::{Error, Kind};
+use crate::{Error, Kind, private_file::is_private};
 use std::{collections::BTreeMap, fs, io::Read as _, path::Path};
 
 /// The longest file, bytes.
@@ -79,17 +79,6 @@ fn exposed(path: &Path, property: &str) -> String {
     format!("other users may use {}, which has {property}; take that away with chmod 600", path.display())
 }
 
-#[cfg(unix)]
-fn is_private(metadata: &fs::Metadata) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    metadata.permissions().mode() & 0o077 == 0
-}
-
-#[cfg(not(unix))]
-fn is_private(_: &fs::Metadata) -> bool {
-    true
-}
-
 fn is_secret(name: &str) -> bool {
     let holds_one = name.contains("password") || name.contains("secret") || name == "ssl.key.pem";
     holds_one && !name.ends_with(FILE)
@@ -119,7 +108,7 @@ mod tests {
         let found = read(text, 0o600).unwrap();
         assert_eq!(found["security.protocol"], "SASL_SSL");
         assert_eq!((found["sasl.username"].as_str(), found["sasl.password"].as_str()), ("me", "a=b hunter2"));
-        for (text, mode, why) in [(text, 0o640, "chmod 600"), ("a=b\nhunter2", 0o600, "line 2")] {
+        for (text, mode, why) in [(text, 0o644, "chmod 600"), ("a=b\nhunter2", 0o600, "line 2")] {
             let told = read(text, mode).unwrap_err().to_string();
             assert!(told.contains(why) && !told.contains("hunter2"), "{told}");
         }

@@ -8,6 +8,7 @@
 
 use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
+use runlog_log::private_file::is_private;
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::ring,
@@ -214,9 +215,9 @@ fn no(path: &Path, what: &'static str, source: Option<pem::Error>) -> Error {
 fn read(path: &Path, private: bool) -> Result<Vec<u8>, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    if private && mode & 0o077 != 0 {
-        return Err(Error::Exposed { path: path.to_owned(), mode });
+    let metadata = file.metadata().map_err(failed)?;
+    if private && !is_private(&metadata) {
+        return Err(Error::Exposed { path: path.to_owned(), mode: metadata.permissions().mode() & 0o777 });
     }
     let mut content = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(failed)?;

@@ -344,7 +344,7 @@ fn the_command_serves_and_asks_over_tls_and_a_hangup_reads_the_certificate_again
     server.hang_up().unwrap();
     server.await_complaint("cannot be used together").unwrap();
     runlog.answer(&["runs", "--ca", ca]).unwrap();
-    std::process::Command::new("chmod").args(["640", key]).status().unwrap();
+    std::process::Command::new("chmod").args(["644", key]).status().unwrap();
     server.hang_up().unwrap();
     server.await_complaint("chmod 600").unwrap();
     let refused = Launch::local(&dir.path().join("data2")).with("--tls-cert").with(cert).with("--tls-key").with(key);

@@ -15,6 +15,7 @@ use crate::index::query::{
     parse_time, time,
     visible::{Malformed, RunPattern},
 };
+use runlog_log::private_file::is_private;
 use runlog_schemas::{datum::hex, symbols};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -239,15 +240,15 @@ pub fn moment(millis: u64) -> String {
     time(millis)
 }
 
-/// Reads a file of secrets that only its owner may use.
+/// Reads a file of secrets that [`is_private`].
 ///
 /// Errors: `Io`, `Exposed`, `TooLarge`.
 pub(super) fn read_private(path: &Path, bytes_max: u64) -> Result<String, Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let file = fs::File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(Error::Exposed { path: path.to_owned(), mode });
+    let metadata = file.metadata().map_err(failed)?;
+    if !is_private(&metadata) {
+        return Err(Error::Exposed { path: path.to_owned(), mode: metadata.permissions().mode() & 0o777 });
     }
     let mut text = String::new();
     file.take(bytes_max + 1).read_to_string(&mut text).map_err(failed)?;
@@ -365,7 +366,7 @@ mod tests {
         assert_eq!(TokenFile::read(&path).unwrap(), file);
         assert!(!fs::read_to_string(&path).unwrap().contains(&token[7..]));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        for mode in [0o640, 0o604, 0o620] {
+        for mode in [0o644, 0o604, 0o620] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let told = TokenFile::read(&path).unwrap_err();
             assert!(matches!(told, Error::Exposed { .. }) && told.to_string().contains("tokens.json"), "{told}");

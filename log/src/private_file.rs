@@ -1,0 +1,45 @@
+//! Which files are taken that hold secrets: keys, tokens, passwords.
+
+use std::fs::Metadata;
+
+/// Whether a file is for those alone who need it: no other user may read or write it, and no group, but for one that may read
+/// a file of root's.
+///
+/// The latter is how Kubernetes mounts a Secret for a pod with `fsGroup` (root owns it, mode 440), and what PostgreSQL takes.
+/// Who could change it is root then.
+#[cfg(unix)]
+pub fn is_private(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    metadata.mode() & others == 0
+}
+
+/// Permissions are not looked at where they are not Unix's.
+#[cfg(not(unix))]
+pub fn is_private(_: &Metadata) -> bool {
+    true
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    };
+
+    #[test]
+    fn a_group_may_read_what_root_owns_and_nobody_else_anything() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let taken = |mode| {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            is_private(&fs::metadata(file.path()).unwrap())
+        };
+        let is_root = fs::metadata(file.path()).unwrap().uid() == 0;
+        assert!(taken(0o600) && taken(0o400));
+        assert_eq!((taken(0o440), taken(0o640)), (is_root, is_root));
+        for mode in [0o644, 0o604, 0o460, 0o620, 0o610, 0o602] {
+            assert!(!taken(mode), "{mode:o}");
+        }
+    }
+}

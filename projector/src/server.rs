@@ -50,6 +50,7 @@ mod changes;
 mod connections;
 mod contents;
 mod events;
+mod expiry;
 mod facts;
 mod fleet;
 mod followed;
@@ -401,6 +402,12 @@ impl App {
         let partition = self.0.partition_of(run_id);
         self.0.wait(partition, ask.consistency(Consistency::Latest)?, ask.deadline()).await?;
         Ok(partition)
+    }
+
+    /// What may expire.
+    fn watched(&self) -> expiry::Watched {
+        let (authentication, tls) = (self.5.authentication.clone(), self.5.tls.clone());
+        expiry::Watched { authentication, tls, clock: self.0.shared.config.clock }
     }
 
     /// Why the certificates are not those that their files have now.

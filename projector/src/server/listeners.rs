@@ -6,10 +6,11 @@ use super::{
     audit::Audit,
     auth::Authentication,
     connections::{self, Accept},
+    expiry::Watched,
     shutdown::Shutdown,
     tls::Tls,
 };
-use crate::index::{Projector, executor::Executor};
+use crate::index::{Clock, Projector, executor::Executor};
 use futures_util::future::{OptionFuture, join, pending};
 use std::{sync::Arc, time::Duration};
 use tokio::net::TcpListener;
@@ -53,7 +54,8 @@ pub async fn serve(
 ) {
     let mut options = options.into();
     let (admin, tls) = (options.admin.take(), options.tls.clone());
-    let follow = follow(options.authentication.clone(), tls.clone(), projector.shared.config.executor.clone());
+    let (executor, clock) = (projector.shared.config.executor.clone(), projector.shared.config.clock);
+    let follow = follow(options.authentication.clone(), tls.clone(), executor, clock);
     let (begin, shutdown) = Shutdown::new(grace);
     let asks_for_tokens = options.authentication.is_some();
     let app = App::new(projector, options, shutdown.clone());
@@ -86,10 +88,10 @@ pub async fn serve(
     }
 }
 
-/// Follows the files of tokens and certificates, and never resolves.
-async fn follow(authentication: Option<Arc<Authentication>>, tls: Option<Arc<Tls>>, executor: Executor) {
+/// Follows the files of tokens and certificates, warns before they expire, and never resolves.
+async fn follow(authentication: Option<Arc<Authentication>>, tls: Option<Arc<Tls>>, executor: Executor, clock: Clock) {
+    let watched = Watched { authentication: authentication.clone(), tls: tls.clone(), clock };
     let tokens = authentication.map(|authentication| authentication.follow(executor.clone()));
     let certificates = tls.map(|tls| tls.follow(executor));
-    join(OptionFuture::from(tokens), OptionFuture::from(certificates)).await;
-    pending().await
+    join(join(OptionFuture::from(tokens), OptionFuture::from(certificates)), watched.warn()).await;
 }

@@ -84,6 +84,7 @@ pub(super) struct Metrics {
     process_memory: Gauge,
     token_failures: Gauge,
     certificate_failures: Gauge,
+    expiries: Gauges<1>,
     /// Shared with the listener.
     pub(super) handshake_failures: HandshakeFailures,
     counts: Mutex<Option<(Instant, Counts)>>,
@@ -145,6 +146,11 @@ impl Metrics {
                 all,
                 "runlog_certificates_unusable",
                 "1 where the files of certificate and key cannot be used as they are now",
+            ),
+            expiries: add(
+                all,
+                "runlog_expiry_timestamp_seconds",
+                "When the server's certificate and the first token expire, seconds since the Unix epoch",
             ),
             handshake_failures: HandshakeFailures(add(
                 all,
@@ -239,6 +245,12 @@ pub(super) async fn scrape(app: App) -> Result<Response, Error> {
     }
     metrics.token_failures.set(i64::from(app.tokens_failure().is_some()));
     metrics.certificate_failures.set(i64::from(app.certificates_failure().is_some()));
+    metrics.expiries.clear();
+    for (what, at) in app.watched().first() {
+        if let Some(at) = at {
+            set(&metrics.expiries, [("what", what.to_owned())], at / 1000);
+        }
+    }
     let (cache, memtables) = app.0.shared.budget.in_use();
     set(&metrics.rocksdb_memory, [("part", "cache".to_owned())], cache as u64);
     set(&metrics.rocksdb_memory, [("part", "memtables".to_owned())], memtables as u64);

@@ -10,10 +10,11 @@ use super::followed::{self, Followed, Read};
 use crate::index::executor::Executor;
 use runlog_log::private_file::is_private;
 use rustls::{
-    RootCertStore, ServerConfig,
+    CertificateError, RootCertStore, ServerConfig,
+    client::verify_server_cert_signed_by_trust_anchor,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
-    server::{VerifierBuilderError, WebPkiClientVerifier},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime, pem, pem::PemObject},
+    server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -22,6 +23,7 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 use tokio_rustls::TlsAcceptor;
 
@@ -99,7 +101,14 @@ pub enum Error {
 /// TLS for a server's connections: 1.2 and 1.3.
 pub struct Tls {
     files: Files,
-    config: Followed<ServerConfig>,
+    made: Followed<Made>,
+}
+
+/// What is made of the files.
+struct Made {
+    config: Arc<ServerConfig>,
+    /// When the first certificate of the server's chain expires, milliseconds since the Unix epoch.
+    expires_millis: Option<u64>,
 }
 
 impl fmt::Debug for Tls {
@@ -114,14 +123,14 @@ impl Tls {
     /// Errors: whatever makes them unusable.
     pub fn open(files: Files) -> Result<Arc<Self>, Error> {
         let content = Content::read(&files)?;
-        let config = Followed::new(content.sha256(), content.config(&files)?);
-        Ok(Arc::new(Self { files, config }))
+        let made = Followed::new(content.sha256(), content.made(&files)?);
+        Ok(Arc::new(Self { files, made }))
     }
 
     /// Reads the files again; where they cannot be used, the certificates stay as they were, and the log says so. Blocking.
     pub fn reload(&self) {
         let read = Content::read(&self.files).map(|content| (content.sha256(), content));
-        match self.config.take(read, |content, _| content.config(&self.files)) {
+        match self.made.take(read, |content, _| content.made(&self.files)) {
             Read::Same | Read::Restored => {}
             Read::Replaced => tracing::info!(cert = %self.files.cert.display(), "the certificates were read again"),
             Read::Unusable(why) => {
@@ -132,7 +141,12 @@ impl Tls {
 
     /// Why the files are not used as they are now; none if they are.
     pub(super) fn failure(&self) -> Option<String> {
-        self.config.failure()
+        self.made.failure()
+    }
+
+    /// When the first certificate of the server's chain expires, milliseconds since the Unix epoch.
+    pub(super) fn expires_millis(&self) -> Option<u64> {
+        self.made.now().expires_millis
     }
 
     /// Reads the files every 2 s, until it is dropped.
@@ -142,7 +156,7 @@ impl Tls {
 
     /// Makes the next handshake.
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.now())
+        TlsAcceptor::from(Arc::clone(&self.made.now().config))
     }
 }
 
@@ -171,7 +185,13 @@ impl Content {
         hash.finalize().into()
     }
 
-    fn config(&self, files: &Files) -> Result<ServerConfig, Error> {
+    fn made(&self, files: &Files) -> Result<Made, Error> {
+        let chain = certificates(&files.cert, &self.cert)?;
+        let expires_millis = chain.iter().filter_map(not_after).min();
+        Ok(Made { config: Arc::new(self.config(files, chain)?), expires_millis })
+    }
+
+    fn config(&self, files: &Files, chain: Vec<CertificateDer<'static>>) -> Result<ServerConfig, Error> {
         let key = PrivateKeyDer::from_pem_slice(&self.key);
         let key = key.map_err(|source| no(&files.key, "private key", Some(source)))?;
         let pair = |source| Error::Pair { cert: files.cert.clone(), key: files.key.clone(), source };
@@ -194,7 +214,7 @@ impl Content {
                     .with_client_cert_verifier(verifier.map_err(|error: VerifierBuilderError| refused(error.into()))?)
             }
         };
-        let mut config = builder.with_single_cert(certificates(&files.cert, &self.cert)?, key).map_err(pair)?;
+        let mut config = builder.with_single_cert(chain, key).map_err(pair)?;
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
@@ -205,6 +225,20 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let found = found.map_err(|source| no(path, "certificate", Some(source)))?;
     if found.is_empty() { Err(no(path, "certificate", None)) } else { Ok(found) }
+}
+
+/// When a certificate expires, milliseconds since the Unix epoch. rustls says so in one way only: by the error of a check that
+/// comes too late.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let too_late = UnixTime::since_unix_epoch(Duration::from_secs(u64::MAX));
+    let algorithms = ring::default_provider().signature_verification_algorithms.all;
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    match verify_server_cert_signed_by_trust_anchor(&parsed, &RootCertStore::empty(), &[], too_late, algorithms) {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            Some(not_after.as_secs().saturating_mul(1000))
+        }
+        _ => None,
+    }
 }
 
 fn no(path: &Path, what: &'static str, source: Option<pem::Error>) -> Error {

@@ -136,6 +136,10 @@ async fn a_server_is_asked_only_by_clients_that_trust_it() {
     let expired = Site::start(|authority| authority.sign(&NAMES, 2001).unwrap(), false, None).await;
     let told = expired.refused(&expired.url(), expired.trusting()).await;
     assert!(told.contains("has expired"), "{told}");
+    // 2001-01-01, and 3000-01-01.
+    for (site, ends) in [(&expired, 978_307_200), (&site, 32_503_680_000)] {
+        assert_eq!(site.metric("runlog_expiry_timestamp_seconds{what=\"certificate\"} ").await, ends);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,6 +117,13 @@ impl Authentication {
             && self.table.now().grants.get(&grant.sha256).is_some_and(|now| now.allows_the_same(grant))
     }
 
+    /// When tokens expire that are still taken, milliseconds since the Unix epoch, and their principals. In no order.
+    pub(in crate::server) fn expiring(&self) -> Vec<(u64, String)> {
+        let table = self.table.now();
+        let taken = table.grants.values().filter(|grant| !self.is_expired(grant));
+        taken.filter_map(|grant| Some((grant.expires_millis?, grant.principal.clone()))).collect()
+    }
+
     /// A receipt of an upload, and when it expires.
     pub(super) fn receipt(&self, upload: Upload<'_>) -> (String, u64) {
         let now = (self.clock)();

@@ -48,6 +48,7 @@ mod options;
 pub mod pools;
 pub mod records;
 pub mod runs;
+mod tables;
 #[cfg(test)]
 mod tests;
 pub mod tool_calls;
@@ -60,6 +61,7 @@ pub use folder::{Folder, MemoryFolders, Storage};
 pub use index::{Index, KeyPart, RowFamily, RowType};
 pub use key::{Key, Parts};
 pub use memory::{Memory, MemorySnapshot};
+pub use tables::{TableBytes, TableOptions, Tables};
 
 /// Every index, by its byte: rebuilt from the log, compared by `verify`, followed by its name. All other lists of
 /// indices derive from this one.
@@ -132,6 +134,15 @@ pub enum Error {
         /// RocksDB's message.
         #[source]
         source: rocksdb::Error,
+    },
+    /// A temporary file failed to be written or read. It is written again when what needed it is begun again.
+    #[error("temporary file {path}")]
+    Temporary {
+        /// The file.
+        path: PathBuf,
+        /// The system's message.
+        #[source]
+        source: std::io::Error,
     },
     /// A row does not decode: the index is damaged. Delete the index folder; it is rebuilt from the log.
     #[error("index {index} has a damaged row under key {key}; delete the index folder to rebuild it from the log")]
@@ -306,9 +317,7 @@ impl Store {
 
     fn open_with(folder: Folder, budget: &Budget, mode: Mode) -> Result<Self, Error> {
         let backend = match folder.storage() {
-            Storage::Disk => {
-                Backend::Database(Database::open(&options::of(budget, mode), folder.path(), budget, mode)?)
-            }
+            Storage::Disk => Backend::Database(Database::open(&options::of(budget), folder.path(), budget, mode)?),
             Storage::Memory(folders) => Backend::Memory(folders.open(folder.path())),
         };
         let store = Self { backend, removal: Removal { folder, wanted: AtomicBool::new(false) } };
@@ -357,6 +366,20 @@ impl Store {
     pub fn sync(&self) -> Result<(), Error> {
         match &self.backend {
             Backend::Database(database) => database.sync(),
+            Backend::Memory(_) => Ok(()),
+        }
+    }
+
+    /// Whether [`Store::ingest`] can add tables to it: it is on disk.
+    pub fn takes_tables(&self) -> bool {
+        matches!(self.backend, Backend::Database(_))
+    }
+
+    /// Adds the files of [`Tables`], all or none and durably, and moves them. Their rows replace those with the same keys.
+    /// A store in memory takes none.
+    pub fn ingest(&self, files: Vec<PathBuf>) -> Result<(), Error> {
+        match &self.backend {
+            Backend::Database(database) => database.ingest(files),
             Backend::Memory(_) => Ok(()),
         }
     }

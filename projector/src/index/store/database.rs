@@ -73,6 +73,16 @@ impl Database {
         self.db.property_int_value(property).ok().flatten()?.try_into().ok()
     }
 
+    /// Adds tables, all or none and durably, and moves them.
+    pub(super) fn ingest(&self, files: Vec<PathBuf>) -> Result<(), Error> {
+        let mut memtable = self.memtable();
+        // RocksDB would switch memtables itself where their keys overlap, without syncing the write-ahead log.
+        self.rotate_memtable(&mut memtable, true)?;
+        let mut options = rocksdb::IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        self.db.ingest_external_file_opts(&options, files).map_err(|source| self.rocks(source))
+    }
+
     /// A snapshot: every read through it is of one log position.
     pub(super) fn snapshot(&self) -> DatabaseSnapshot<'_> {
         DatabaseSnapshot { snapshot: self.db.snapshot(), dir: &self.dir }

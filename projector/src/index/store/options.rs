@@ -1,15 +1,12 @@
 //! RocksDB's options.
 
-use super::{
-    Mode,
-    budget::{Budget, WRITE_BUFFER_BYTES},
-};
+use super::budget::{Budget, WRITE_BUFFER_BYTES};
 
 /// The size of a table's index and filter blocks.
 const METADATA_BLOCK_BYTES: usize = 8 << 10;
 
 /// The options of a store on this budget.
-pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
+pub(super) fn of(budget: &Budget) -> rocksdb::Options {
     let mut table = rocksdb::BlockBasedOptions::default();
     table.set_block_cache(&budget.cache);
     table.set_cache_index_and_filter_blocks(true);
@@ -44,10 +41,5 @@ pub(super) fn of(budget: &Budget, mode: Mode) -> rocksdb::Options {
     // A power cut may lose the end of the write-ahead log, but nothing written after a lost part may survive. What is
     // lost is folded again from the log.
     options.set_wal_recovery_mode(rocksdb::DBRecoveryMode::PointInTime);
-    if mode == Mode::Bulk {
-        options.set_level_zero_slowdown_writes_trigger(1 << 20);
-        options.set_level_zero_stop_writes_trigger(1 << 20);
-        options.set_disable_auto_compactions(true);
-    }
     options
 }

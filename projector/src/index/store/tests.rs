@@ -21,7 +21,7 @@ struct Counted {
 
 impl Counted {
     fn open(dir: &Path, budget: &Budget) -> Self {
-        let mut options = options::of(budget, Mode::Live);
+        let mut options = options::of(budget);
         options.enable_statistics();
         let store = Database::open(&options, dir, budget, Mode::Live).expect("a new database");
         let logs = logs(dir);

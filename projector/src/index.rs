@@ -10,6 +10,7 @@
 //! Reading order: [`pipeline`], [`fold`], [`project`], [`store`], then [`query`]; [`projector`] puts them together.
 
 pub mod as_of;
+pub mod bulk;
 pub mod changes;
 pub mod config;
 pub mod content;

@@ -13,6 +13,7 @@
 pub mod answers;
 pub mod appender;
 pub mod as_of;
+pub mod bulk;
 pub mod difference;
 pub mod disk;
 pub mod encoding;

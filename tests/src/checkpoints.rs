@@ -8,8 +8,9 @@ use runlog_log::Delivery;
 use runlog_projector::{
     Contents,
     index::{
+        bulk,
         fold::{Fold, Step},
-        project, query,
+        query,
         store::{self, Budget, INDICES, Mode, Rows, Store, Visit, checkpoints, horizons::Horizons, meta},
     },
 };
@@ -108,7 +109,7 @@ impl Journal {
 
     /// Count and digest of each index.
     pub fn digests(&self) -> anyhow::Result<Vec<(u64, Sha256)>> {
-        INDICES.into_iter().map(|index| Ok(project::digest(&*self.store, index)?)).collect()
+        INDICES.into_iter().map(|index| Ok(bulk::digest(&*self.store, index)?)).collect()
     }
 
     /// The same log folded again from its first record, in batches of another size.

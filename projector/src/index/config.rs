@@ -1,6 +1,7 @@
 //! What a projector is made of.
 
 use crate::index::{
+    bulk,
     executor::Executor,
     failpoint::Failpoints,
     store::{Folder, Storage},
@@ -38,6 +39,8 @@ pub struct Config {
     pub failpoints: Failpoints,
     /// Who runs the loop, the reads and the appends. Default: threads.
     pub executor: Executor,
+    /// When partitions are built in bulk, and with how much memory.
+    pub bulk: bulk::Limits,
     /// Appends in progress at the same time; further ones are refused as `Overloaded`. Default [`APPENDS_MAX`].
     pub appends_max: usize,
 }
@@ -68,6 +71,7 @@ impl Config {
             schemas,
             failpoints,
             executor,
+            bulk: bulk::Limits::default(),
             appends_max: APPENDS_MAX,
         }
     }

@@ -10,7 +10,13 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is where threads and tasks are started")]
 
-use std::{fmt, io, pin::Pin, sync::Arc, thread::JoinHandle, time::Duration};
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
 use tokio::{sync::oneshot, task::JoinError};
 
 /// A future that its executor runs to its end.
@@ -109,6 +115,30 @@ impl Executor {
     /// Runs `work` on a thread named `name`.
     pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
         std::thread::Builder::new().name(name.into()).spawn(work)
+    }
+
+    /// Does `work` for each item, with up to `threads` threads, and returns the results in the order of the items. A panic
+    /// goes on after all threads have ended.
+    pub(crate) fn each<T: Send, R: Send>(&self, items: Vec<T>, threads: usize, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let threads = if self.is_caller() { 1 } else { threads.min(items.len()) };
+        let (items, results) = (Mutex::new(items.into_iter().enumerate()), Mutex::new(Vec::new()));
+        let next = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let worker = || {
+            while let Some((nth, item)) = next() {
+                let result = work(item);
+                results.lock().unwrap_or_else(PoisonError::into_inner).push((nth, result));
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // Without it the others do its part.
+                drop(std::thread::Builder::new().spawn_scoped(scope, worker));
+            }
+            worker();
+        });
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        results.sort_unstable_by_key(|(nth, _)| *nth);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 
     /// How long a thread may be blocked that would wait for `wait`.

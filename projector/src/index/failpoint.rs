@@ -20,11 +20,15 @@ pub const REBUILD_CAUGHT_UP: &str = "rebuild_caught_up";
 pub const REBUILD_MARKED: &str = "rebuild_marked";
 /// It answers queries, the old one is still on disk.
 pub const REBUILD_SWAPPED: &str = "rebuild_swapped";
-/// A verification has built a partition beside the live one.
+/// A verification has folded a partition again, and compares nothing yet.
 pub const VERIFY_BUILT: &str = "verify_built";
+/// A partition is folded in bulk: its tables are written, and none is in its store.
+pub const BULK_FOLDED: &str = "bulk_folded";
+/// They are all in its store.
+pub const BULK_INGESTED: &str = "bulk_ingested";
 
 /// Every point.
-pub const ALL: [&str; 10] = [
+pub const ALL: [&str; 12] = [
     STORE_OPENED,
     BATCH_FOLDED,
     BATCH_COMMITTED,
@@ -35,6 +39,8 @@ pub const ALL: [&str; 10] = [
     REBUILD_MARKED,
     REBUILD_SWAPPED,
     VERIFY_BUILT,
+    BULK_FOLDED,
+    BULK_INGESTED,
 ];
 
 /// Called with the name of each point that the projector reaches, on its thread, which waits for the call.

@@ -24,7 +24,12 @@ use runlog_schemas::{
     record::RecordKind,
     symbols,
 };
-use std::{borrow::Cow, collections::BTreeSet, ops::ControlFlow, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    ops::ControlFlow,
+    sync::Arc,
+};
 
 symbols! {
     /// Why the index of a partition does not advance. `store`, `log`, `registry` and `index_damaged` are retried;
@@ -116,13 +121,15 @@ impl<S: Commit> Fold<S> {
         Ok(fold)
     }
 
+    /// The same partition's fold over the same store, after that was written by others.
+    pub(crate) fn resumed(&self) -> Result<Self, store::Error> {
+        let fold = Self::resume(self.partition, self.journal.clone(), self.store.clone(), self.schemas.clone())?;
+        Ok(fold.failing(self.failpoints.clone()))
+    }
+
     /// Copies the skips of another fold's store; they apply from the first record on.
     pub fn know_skips_of(&mut self, other: &Self) -> Result<(), store::Error> {
-        for offset in &other.skips {
-            let row: Option<meta::SkipRow> = other.store.get(&meta::skip(*offset))?;
-            self.void(*offset, &row.unwrap_or(meta::SkipRow { who: String::new(), why: String::new() }))?;
-        }
-        Ok(())
+        skip_rows_of(&*other.store)?.iter().try_for_each(|(offset, row)| self.void(*offset, row))
     }
 
     /// Voids `offset` at once, in a batch of its own.
@@ -179,38 +186,23 @@ impl<S: Commit> Fold<S> {
         let at = at(delivery, &framed);
         match reframed.and_then(|()| codec::read(&framed)) {
             Err(why @ Unreadable::Unresolved { failing, .. }) => {
-                Ok(Step::Waiting(failing.then(|| self.stop(at.offset, &why))))
+                Ok(Step::Waiting(failing.then(|| stop(self.partition, at.offset, &why))))
             }
             Ok(record) if !begun => Ok(self.begin(&record, at, changes)),
             Ok(record) if record.kind == RecordKind::Skip => Ok(self.skip(&record, at)),
             // The first genesis decides; later ones have no effect.
             Ok(record) if record.kind == RecordKind::Genesis => Ok(Step::Applied),
-            Ok(record) if record.kind == RecordKind::RetentionHorizon => {
-                project::horizons::applied(&record, at, changes)?;
-                Ok(Step::Applied)
-            }
             Ok(record) => {
-                if let Some(record) = RunRecord::new(&record) {
-                    project::record(record, at, self.journal.partitions, changes)?;
-                }
+                apply(&record, at, self.journal.partitions, changes)?;
                 Ok(Step::Applied)
             }
             Err(_) if !begun => Ok(self.not_a_journal(at.offset, "an unreadable record")),
-            Err(why) if why.stops() => Ok(Step::Stopped(self.stop(at.offset, &why))),
+            Err(why) if why.stops() => Ok(Step::Stopped(stop(self.partition, at.offset, &why))),
             Err(why) => {
                 project::dead_letter(at, &why, changes);
                 Ok(Step::Applied)
             }
         }
-    }
-
-    fn stop(&self, offset: Offset, why: &Unreadable) -> Stop {
-        let error = format!("record at partition {}, offset {offset}: {why}", self.partition);
-        let kind = match why {
-            Unreadable::Unresolved { .. } => StopKind::Registry,
-            _ => StopKind::UnknownSchema,
-        };
-        Stop { offset, kind, error }
     }
 
     /// The first record must be this journal's genesis.
@@ -247,11 +239,44 @@ impl<S: Commit> Fold<S> {
     }
 }
 
+/// Projects a record that is neither a genesis nor a skip: a partition's or a run's, in a journal of `partitions`.
+pub(crate) fn apply<R: Rows>(
+    record: &Envelope<'_>,
+    at: RecordContext<'_>,
+    partitions: u32,
+    changes: &mut Changes<'_, R>,
+) -> Result<(), store::Error> {
+    if record.kind == RecordKind::RetentionHorizon {
+        return project::horizons::applied(record, at, changes);
+    }
+    if let Some(record) = RunRecord::new(record) {
+        project::record(record, at, partitions, changes)?;
+    }
+    Ok(())
+}
+
+/// The stop at a record that cannot be read.
+pub(crate) fn stop(partition: PartitionId, offset: Offset, why: &Unreadable) -> Stop {
+    let error = format!("record at partition {partition}, offset {offset}: {why}");
+    let kind = match why {
+        Unreadable::Unresolved { .. } => StopKind::Registry,
+        _ => StopKind::UnknownSchema,
+    };
+    Stop { offset, kind, error }
+}
+
 /// The skipped offsets that a store has recorded.
 pub fn skips_of<R: Rows>(rows: &R) -> Result<BTreeSet<Offset>, store::Error> {
-    let mut skips = BTreeSet::new();
-    rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, _| {
-        skips.extend(store::Parts::new(key).offset());
+    Ok(skip_rows_of(rows)?.into_keys().collect())
+}
+
+/// The skipped offsets that a store has recorded, and who skipped them.
+pub fn skip_rows_of<R: Rows>(rows: &R) -> Result<BTreeMap<Offset, meta::SkipRow>, store::Error> {
+    let mut skips = BTreeMap::new();
+    rows.scan(meta::skips().bytes(), meta::skips().bytes(), rocksdb::Direction::Forward, &mut |key, row| {
+        if let Some(offset) = store::Parts::new(key).offset() {
+            skips.insert(offset, store::decode(key, row)?);
+        }
         Ok(ControlFlow::Continue(()))
     })?;
     Ok(skips)

@@ -20,7 +20,7 @@ use crate::index::{
 use job::{RETRY_AFTER, caught};
 use partition::{Capacity, Partition};
 use pool::Pool;
-use runlog_log::{Delivery, PartitionId, Reader};
+use runlog_log::{Delivery, Offset, PartitionId, Reader};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -50,6 +50,17 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// How long the end waits for the jobs in progress.
 const END_WAIT: Duration = Duration::from_secs(1);
 
+/// A partition as the loop begins.
+#[derive(Debug)]
+pub struct Start {
+    /// Its fold.
+    pub fold: Fold,
+    /// Why it is not read.
+    pub stopped: Option<Stop>,
+    /// Its index is built in bulk up to this offset before it is read.
+    pub build: Option<Offset>,
+}
+
 /// The loop's state.
 pub struct Pipeline {
     shared: Arc<Shared>,
@@ -66,21 +77,26 @@ impl std::fmt::Debug for Pipeline {
 }
 
 impl Pipeline {
-    /// A loop over `folds`, each of which continues at its position. A partition with a stop is not read.
-    pub fn new(shared: Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Self, runlog_log::Error> {
-        let from: Vec<_> =
-            folds.iter().filter(|(_, stop)| stop.is_none()).map(|(fold, _)| (fold.partition, fold.next)).collect();
+    /// A loop over `folds`, each of which continues at its position.
+    pub fn new(shared: Arc<Shared>, folds: Vec<Start>) -> Result<Self, runlog_log::Error> {
+        let read = folds.iter().filter(|start| start.stopped.is_none() && start.build.is_none());
+        let from: Vec<_> = read.map(|start| (start.fold.partition, start.fold.next)).collect();
         let reader = shared.log.reader(&from)?;
         let bytes = (QUEUES_BYTES / folds.len().max(1)).clamp(QUEUE_BYTES_MIN, QUEUE_BYTES_MAX);
         let capacity = Capacity { records: QUEUE_RECORDS, bytes };
         let mut partitions = BTreeMap::new();
-        for (mut fold, stopped) in folds {
+        for Start { mut fold, stopped, build } in folds {
             shared.report(fold.partition, fold.next, stopped.clone());
             rebuild::caught_up(&shared, &mut fold);
-            partitions.insert(fold.partition, Mutex::new(Partition::new(fold, stopped, capacity)));
+            partitions.insert(fold.partition, Mutex::new(Partition::new(fold, stopped, build, capacity)));
         }
         let mut pool = Pool::new(shared.clone(), partitions);
         pool.set_stuck(0);
+        for id in pool.ids() {
+            if pool.partition(id).is_some_and(|mut partition| partition.schedule()) {
+                pool.queue(id);
+            }
+        }
         Ok(Self { shared, reader, pool, lost: false })
     }
 

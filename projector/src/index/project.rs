@@ -7,11 +7,10 @@
 //!
 //! One file per index, named as in `store`; indices of lifecycle states share `evolving`.
 
-use crate::index::store::{self, Index, Rows, meta};
+use crate::index::store::{self, Rows, meta};
 use runlog_schemas::{
     codec::Unreadable, datum::Sha256, id::Offset, judge::Reason, partition::partition_of, record::RecordKind,
 };
-use std::ops::ControlFlow;
 
 pub mod anomalies;
 mod batch;
@@ -70,21 +69,4 @@ pub fn dead_letter<R: Rows>(at: RecordContext<'_>, why: &Unreadable, changes: &m
 pub fn progress<R: Rows>(next_offset: Offset, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) {
     let last = Some(meta::Last { offset, hash: Sha256::of(value) });
     changes.put(meta::progress(), &meta::Progress { next_offset, last });
-}
-
-/// Counts and digests one index: SHA-256 over its rows in key order, each as length-prefixed key and row.
-pub fn digest<R: Rows>(rows: &R, index: Index) -> Result<(u64, Sha256), store::Error> {
-    use sha2::Digest as _;
-    let mut hasher = sha2::Sha256::new();
-    let mut count = 0u64;
-    let prefix = [index.byte];
-    rows.scan(&prefix, &prefix, rocksdb::Direction::Forward, &mut |key, row| {
-        count += 1;
-        for part in [key, row] {
-            hasher.update((part.len() as u64).to_be_bytes());
-            hasher.update(part);
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
-    Ok((count, Sha256(hasher.finalize().into())))
 }

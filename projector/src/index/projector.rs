@@ -1,6 +1,7 @@
 //! The projector as a value: it owns the indices, runs the loop on threads of its own, and answers queries.
 
 use crate::index::{
+    bulk,
     config::Config,
     content::Contents,
     error::Error,
@@ -8,7 +9,7 @@ use crate::index::{
     failpoint,
     fold::{Fold, Stop, StopKind},
     journal,
-    pipeline::Pipeline,
+    pipeline::{self, Pipeline},
     query,
     rebuild::{self, Found},
     shared::{Progress, Shared, Start},
@@ -94,11 +95,11 @@ impl Projector {
             config.failpoints.at(failpoint::STORE_OPENED);
             let fold = Fold::resume(partition, journal.clone(), store.clone(), config.schemas.clone())?
                 .failing(config.failpoints.clone());
-            let stop = if config.paused { None } else { check_against_log(&log, &fold, &config.executor).await? };
-            let progress = Progress { applied: fold.next, stopped: stop.clone() };
+            let (stopped, build) = if config.paused { (None, None) } else { begins(&log, &fold, &config).await? };
+            let progress = Progress { applied: fold.next, stopped: stopped.clone() };
             let older = store.get(&meta::older())?;
             partitions.push(Start { store, progress, older });
-            folds.push((fold, stop));
+            folds.push(pipeline::Start { fold, stopped, build });
         }
         let shared = Arc::new(Shared::new(config, log, journal, budget, partitions));
         let runner = Mutex::new(if shared.config.paused { Runner::Nobody } else { runner(&shared, folds)? });
@@ -304,6 +305,8 @@ async fn open(
     budget: &Budget,
 ) -> Result<Store, Error> {
     let index = config.index();
+    // Of a build that did not end.
+    bulk::folder(&index, partition).remove();
     let older = match rebuild::open(&index, partition, budget)? {
         Found::Current(store) => return Ok(store),
         Found::Older(store) => store,
@@ -334,7 +337,7 @@ pub(crate) fn moved_back(partition: PartitionId, end: Offset, applied: Offset) -
     )
 }
 
-fn runner(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Runner, Error> {
+fn runner(shared: &Arc<Shared>, folds: Vec<pipeline::Start>) -> Result<Runner, Error> {
     let pipeline = Pipeline::new(shared.clone(), folds)?;
     if shared.config.executor.is_caller() {
         return Ok(Runner::Caller(Box::new(pipeline)));
@@ -348,11 +351,24 @@ fn runner(shared: &Arc<Shared>, folds: Vec<(Fold, Option<Stop>)>) -> Result<Runn
 /// How long the first read of a partition may take at start.
 const FIRST_READ: Duration = Duration::from_secs(30);
 
+/// Why a fold cannot continue against this log, if it cannot, and up to where its index is first built in bulk, if it is.
+async fn begins(log: &Arc<dyn Log>, fold: &Fold, config: &Config) -> Result<(Option<Stop>, Option<Offset>), Error> {
+    let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
+    let stop = check_against_log(log, fold, bounds, &config.executor).await?;
+    let is_new = stop.is_none() && fold.next == Offset::ZERO && fold.store.takes_tables();
+    let build = is_new && bounds.end.get() >= config.bulk.offsets_min;
+    Ok((stop, build.then_some(bounds.end)))
+}
+
 /// Why a fold cannot continue against this log, if it cannot.
 ///
 /// Errors: `Unavailable` if the log did not answer in time, which says nothing about its records.
-async fn check_against_log(log: &Arc<dyn Log>, fold: &Fold, executor: &Executor) -> Result<Option<Stop>, Error> {
-    let bounds = log.bounds(fold.partition, Duration::from_secs(30)).await?;
+async fn check_against_log(
+    log: &Arc<dyn Log>,
+    fold: &Fold,
+    bounds: Bounds,
+    executor: &Executor,
+) -> Result<Option<Stop>, Error> {
     let stop = |kind, error: String| Ok(Some(Stop { offset: fold.next, kind, error }));
     if fold.next < bounds.start {
         return stop(

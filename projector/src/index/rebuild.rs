@@ -8,7 +8,7 @@
 
 use crate::index::{
     failpoint,
-    fold::{Fold, skips_of},
+    fold::{Fold, skip_rows_of},
     project::Changes,
     shared::Shared,
     store::{self, Commit, Folder, Mode, Rows, Store, meta},
@@ -82,10 +82,8 @@ pub fn beside(
     let store = Store::open(dir(index, generation, partition), budget, Mode::Live)?;
     let reached: meta::Progress = older.get(&meta::progress())?.unwrap_or_default();
     let mut changes = Changes::new(&store);
-    for offset in skips_of(older)? {
-        if let Some(row) = older.get::<meta::SkipRow>(&meta::skip(offset))? {
-            changes.put(meta::skip(offset), &row);
-        }
+    for (offset, row) in skip_rows_of(older)? {
+        changes.put(meta::skip(offset), &row);
     }
     changes.put(meta::older(), &reached.next_offset);
     store.commit(changes.rows())?;

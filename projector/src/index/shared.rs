@@ -3,7 +3,7 @@
 use crate::index::{
     config::Config,
     fold::Stop,
-    store::{Budget, Store, meta},
+    store::{Budget, Storage, Store, meta},
 };
 use runlog_log::Log;
 use runlog_schemas::id::{Offset, PartitionId};
@@ -33,6 +33,10 @@ pub struct Shared {
     pub(crate) budget: Budget,
     pub(crate) ending: AtomicBool,
     pub(crate) config: Config,
+    /// Permits for bulk builds, which share their memory.
+    pub(crate) builds: Semaphore,
+    /// How many partitions are folded in bulk at a time.
+    pub(crate) builds_max: usize,
     /// Permits for followers of the log.
     pub(crate) followers: Arc<Semaphore>,
     partitions: Vec<Partition>,
@@ -75,14 +79,25 @@ impl Shared {
             progressed: Notify::new(),
             older: Mutex::new(start.older),
         };
-        let partitions = partitions.into_iter().map(partition).collect();
+        let partitions: Vec<_> = partitions.into_iter().map(partition).collect();
         let (ending, followers) = (AtomicBool::new(false), Arc::new(Semaphore::new(FOLLOWERS_MAX)));
-        Self { log, journal, budget, ending, config, followers, partitions }
+        let builds_max = std::thread::available_parallelism().map_or(1, usize::from).min(partitions.len()).max(1);
+        let builds = Semaphore::new(builds_max);
+        Self { log, journal, budget, ending, config, builds, builds_max, followers, partitions }
     }
 
     /// Whether the service is ending.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// The memory of one bulk build, bytes.
+    pub(crate) fn build_bytes(&self) -> usize {
+        match self.config.storage {
+            Storage::Disk => self.config.bulk.memory_bytes / self.builds_max,
+            // No files where there is no disk.
+            Storage::Memory(_) => usize::MAX,
+        }
     }
 
     /// The store that answers for `partition`, which must be one of the journal's.

@@ -24,6 +24,7 @@ use runlog_model::{Event, History, Model, Step, history};
 use runlog_projector::{
     Config, Projector,
     index::{
+        bulk::Limits,
         failpoint::{self, Failpoints},
         fold::Stop,
         shared::Progress,
@@ -49,8 +50,8 @@ const FLUSHED: &str = "flushed";
 const TORN: &str = "torn_tail";
 
 /// The points at which a projector is killed.
-pub const POINTS: [&str; 13] = {
-    let mut all = [IDLE; 13];
+pub const POINTS: [&str; 15] = {
+    let mut all = [IDLE; 15];
     let mut at = 0;
     while at < failpoint::ALL.len() {
         all[at] = failpoint::ALL[at];
@@ -143,6 +144,8 @@ struct World {
     now: Arc<AtomicI64>,
     trap: Arc<Mutex<Trap>>,
     projector: Option<Projector>,
+    /// The partitions of which readers do not see the end.
+    held: BTreeSet<u32>,
     model: Model,
     _folder: tempfile::TempDir,
 }
@@ -199,8 +202,14 @@ impl World {
             ..MemoryOptions::default()
         });
         // What few histories come by is waited for from the start.
-        let rare = [failpoint::SKIP_VOIDED, failpoint::STOP_TOLD, failpoint::REBUILD_CAUGHT_UP];
-        let armed = rare.get(usize::try_from(seed % 4)?).copied().into_iter().collect();
+        let rare = [
+            failpoint::SKIP_VOIDED,
+            failpoint::STOP_TOLD,
+            failpoint::REBUILD_CAUGHT_UP,
+            failpoint::BULK_FOLDED,
+            failpoint::BULK_INGESTED,
+        ];
+        let armed = rare.get(usize::try_from(seed % 6)?).copied().into_iter().collect();
         let trap = Trap { dir: folder.path().join("index-of"), armed, ..Trap::default() };
         fs::create_dir_all(&trap.dir)?;
         Ok(Self {
@@ -208,6 +217,7 @@ impl World {
             model: model(&history, None),
             trap: Arc::new(Mutex::new(trap)),
             projector: None,
+            held: BTreeSet::new(),
             history,
             log,
             now,
@@ -233,6 +243,7 @@ impl World {
             let config = Config {
                 // With little, memtables are turned from all the time; with more, a power cut takes more.
                 memory_bytes: if self.history.seed.is_multiple_of(2) { 8 << 20 } else { 64 << 20 },
+                bulk: self.bulk(),
                 failpoints: Failpoints::new(move |point| locked(&trap).come_by(point)),
                 ..Config::new(dir, || 0, || "an-id".to_owned())
             };
@@ -243,6 +254,16 @@ impl World {
             }
         }
         anyhow::bail!("killed {RESTARTS_MAX} times in a row while it started")
+    }
+
+    /// In three of four seeds every empty index is built in bulk, with little memory or with enough. Not while the log does
+    /// not give what it says it has: a build would wait for it.
+    fn bulk(&self) -> Limits {
+        if self.history.seed % 4 == 3 || !self.held.is_empty() {
+            return Limits { offsets_min: u64::MAX, ..Limits::default() };
+        }
+        let memory_bytes = if self.history.seed.is_multiple_of(2) { 64 << 10 } else { 64 << 20 };
+        Limits { offsets_min: 1, memory_bytes }
     }
 
     /// Does a step to the log or to the projector, and tells the model what readers get of it.
@@ -258,8 +279,14 @@ impl World {
             Step::Gap { partition, count } => self.log.skip(PartitionId::new(*partition)?, *count),
             // The log repeats itself by its own count.
             Step::Redeliver { .. } => {}
-            Step::Hold { partition } => self.log.hold(PartitionId::new(*partition)?),
-            Step::Release { partition } => self.log.release(PartitionId::new(*partition)?),
+            Step::Hold { partition } => {
+                self.held.insert(*partition);
+                self.log.hold(PartitionId::new(*partition)?);
+            }
+            Step::Release { partition } => {
+                self.held.remove(partition);
+                self.log.release(PartitionId::new(*partition)?);
+            }
             Step::MoveStart { partition, start } => {
                 self.log.truncate_before(PartitionId::new(*partition)?, Offset::new(*start)?)
             }
@@ -407,6 +434,8 @@ impl World {
             let verification = projector.verify().map_err(anyhow::Error::from)?;
             ensure!(verification.equal, "not what the log says: {:?}", verification.partitions);
         }
+        let index = locked(&self.trap).dir.join("index");
+        ensure!(!super::bulk::has_build(&index)?, "files of a build are left");
         Ok(())
     }
 }

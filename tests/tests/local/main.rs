@@ -5,6 +5,7 @@ mod access_matrix;
 mod admission;
 mod as_of;
 mod batches_and_states;
+mod bulk_build;
 mod checkpoint_cost;
 mod conformance;
 mod content_elsewhere;

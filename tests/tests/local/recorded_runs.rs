@@ -3,12 +3,26 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::Mutex,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use anyhow::{Context, ensure};
+use runlog_projector::{
+    Config, Consistency, Projector,
+    index::{
+        bulk::Limits,
+        failpoint::{self, Failpoints},
+    },
+    open,
+};
+use runlog_schemas::id::PartitionId;
 use runlog_tests::{
+    agreement::bulk::{self, Rows},
     command::Runlog,
     random::Random,
     recorded::{self, Run, check},
@@ -16,6 +30,7 @@ use runlog_tests::{
 };
 use serde_json::Value;
 use tempfile::tempdir;
+use tokio::runtime::Runtime;
 
 const FORMATS: [&str; 2] = ["tau-bench", "swe-agent"];
 
@@ -23,6 +38,15 @@ fn import(runlog: &Runlog, format: &str, files: &[PathBuf]) -> anyhow::Result<Va
     let names = files.iter().map(|file| file.to_str().context("a path in UTF-8"));
     let names = names.collect::<anyhow::Result<Vec<_>>>()?;
     runlog.answer(&[&["import", format][..], &names].concat())
+}
+
+/// The rows of every partition, once its index is as far as the log.
+fn rows_of(runtime: &Runtime, projector: &Projector, partitions: u32) -> anyhow::Result<Vec<Rows>> {
+    let of = |partition| {
+        runtime.block_on(projector.wait(partition, Consistency::Latest, Duration::from_secs(60)))?;
+        bulk::rows(&*projector.store(partition))
+    };
+    PartitionId::all(partitions).map(of).collect()
 }
 
 /// The end of every partition's log: what was ever appended.
@@ -152,4 +176,39 @@ fn an_existing_run_with_other_content_is_refused_and_a_prefix_separates_the_two(
     let id = format!("other/{}", other.id);
     check::run(&runlog, &Run { id, ..other }, &mut Random::new(2))?;
     check::run(&runlog, &run, &mut Random::new(3))
+}
+
+#[test]
+fn the_indices_of_recorded_runs_are_the_same_when_they_are_built_in_bulk() -> anyhow::Result<()> {
+    let folder = tempdir()?;
+    let server = Launch::local(folder.path()).start()?;
+    for format in FORMATS {
+        import(&server.runlog(), format, &recorded::samples(format)?)?;
+    }
+    let partitions = server.partitions;
+    server.terminate()?;
+    let (runtime, built) = (Runtime::new()?, Arc::new(AtomicU32::new(0)));
+    let start = |bulk: Limits| {
+        let built = built.clone();
+        let failpoints = Failpoints::new(move |point| {
+            built.fetch_add(u32::from(point == failpoint::BULK_INGESTED), Ordering::Relaxed);
+        });
+        let config = Config { bulk, failpoints, ..Config::new(folder.path(), || 0, || "an-id".to_owned()) };
+        runtime.block_on(open::local(config))
+    };
+    let projector = start(Limits { offsets_min: u64::MAX, ..Limits::default() })?;
+    let live = rows_of(&runtime, &projector, partitions)?;
+    drop(projector);
+    ensure!(built.load(Ordering::Relaxed) == 0, "the server folds as it reads");
+    for memory_bytes in [256 << 20, 512 << 10, 64 << 10] {
+        fs::remove_dir_all(folder.path().join("index"))?;
+        let projector = start(Limits { offsets_min: 1, memory_bytes })?;
+        let rows = rows_of(&runtime, &projector, partitions)?;
+        ensure!(built.swap(0, Ordering::Relaxed) == partitions, "every partition is built in bulk");
+        for (partition, (built, live)) in PartitionId::all(partitions).zip(rows.iter().zip(&live)) {
+            bulk::same_rows(partition, built, live).with_context(|| format!("with {memory_bytes} bytes"))?;
+        }
+        ensure!(projector.verify()?.equal, "the indices are what the log says");
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! decides how it continues.
 
 use crate::index::{
-    failpoint,
+    bulk, failpoint,
     fold::{self, Fold, Step, Stop, StopKind},
     rebuild,
     shared::Shared,
@@ -22,6 +22,8 @@ use std::{
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The pause of a partition that waits for a schema, which takes milliseconds as a rule.
 const AWAIT_SCHEMA: Duration = Duration::from_millis(50);
+/// How long a build waits for its turn before it looks again.
+const BUILD_LOOK: Duration = Duration::from_millis(100);
 /// How long the check of a partition's last record waits for the log.
 const CHECK_WAIT: Duration = Duration::from_secs(10);
 
@@ -41,6 +43,8 @@ pub(super) enum Work {
     Records(Vec<Delivery>),
     /// Compare the last record that was applied with the log's.
     Check,
+    /// Build the empty index in bulk up to this offset.
+    Build(Offset),
 }
 
 /// What became of it.
@@ -58,6 +62,8 @@ pub(super) enum Next {
     Continue,
     /// It is read again from its committed offset after a pause. Meanwhile it reports the error, if there is one.
     Retry { pause: Duration, error: Option<Stop> },
+    /// With the bulk build of its index, which is empty, up to this offset.
+    Build(Offset),
     /// Not before a restart.
     Close(Stop),
 }
@@ -82,6 +88,10 @@ impl Job {
         let records = match &mut self.work {
             Work::Records(records) => std::mem::take(records),
             Work::Check => return self.check(shared),
+            Work::Build(to) => {
+                let to = *to;
+                return self.build(shared, to);
+            }
         };
         if let Some(stop) = self.stopped.clone() {
             return self.stop(shared, stop, &records);
@@ -158,6 +168,7 @@ impl Job {
         let partition = self.fold.partition;
         match shared.log.reader(&[(partition, Offset::ZERO)]) {
             Ok(_) => match rebuild::begin(shared, &mut self.fold, offset, row) {
+                Ok(()) if at.get() >= shared.config.bulk.offsets_min => Next::Build(at.saturating_add(1)),
                 Ok(()) => Next::AGAIN,
                 Err(error) => self.store_failed(error),
             },
@@ -170,6 +181,46 @@ impl Job {
                 self.stop(shared, Stop { offset: at, kind: StopKind::CannotRebuild, error }, records)
             }
             Err(error) => self.retry(StopKind::Log, error.to_string()),
+        }
+    }
+
+    /// Builds the index in bulk. If that fails, nothing was built, and the partition is folded as it is read: what failed
+    /// is met again there, at its record, and reported.
+    fn build(&mut self, shared: &Shared, to: Offset) -> Next {
+        let partition = self.fold.partition;
+        let permit = loop {
+            match shared.builds.try_acquire() {
+                Ok(permit) => break permit,
+                Err(_) if shared.is_ending() => return Next::Continue,
+                Err(_) => shared.config.executor.block(BUILD_LOOK),
+            }
+        };
+        let built = caught(|| bulk::build(shared, &self.fold, to));
+        drop(permit);
+        match built {
+            Ok(Ok(true)) => tracing::info!(%partition, "the index is built"),
+            Ok(Ok(false)) => {}
+            Ok(Err(_)) if shared.is_ending() => return Next::Continue,
+            Ok(Err(error)) => {
+                let error = error.problem().detail;
+                tracing::warn!(%partition, %error, "the index was not built in bulk, its records are applied one by one");
+            }
+            Err(why) => {
+                tracing::error!(%partition, "building the index in bulk panicked, its records are applied one by one: {why}");
+            }
+        }
+        // From what the store has, whatever failed.
+        match self.fold.resumed() {
+            Ok(fold) => {
+                self.fold = fold;
+                rebuild::caught_up(shared, &mut self.fold);
+                Next::AGAIN
+            }
+            Err(error) => {
+                tracing::error!(%partition, %error, "the index does not say how far it is built");
+                shared.config.executor.block(RETRY_AFTER);
+                Next::Build(to)
+            }
         }
     }
 

@@ -56,6 +56,10 @@ pub(super) struct Partition {
     paused: bool,
     /// Its last record is to be compared with the log's.
     check: bool,
+    /// Its index is to be built in bulk up to this offset.
+    build: Option<Offset>,
+    /// A job builds it.
+    building: bool,
     /// It is in the pool's queue or in a job.
     scheduled: bool,
     /// When the job began that has its fold.
@@ -68,7 +72,7 @@ pub(super) struct Partition {
 
 impl Partition {
     /// A partition at its fold's position. With a stop it is not read.
-    pub(super) fn new(fold: Fold, stopped: Option<Stop>, capacity: Capacity) -> Self {
+    pub(super) fn new(fold: Fold, stopped: Option<Stop>, build: Option<Offset>, capacity: Capacity) -> Self {
         let (id, next, closed) = (fold.partition, fold.next, stopped.is_some());
         Self {
             id,
@@ -84,6 +88,8 @@ impl Partition {
             release: false,
             paused: false,
             check: false,
+            build,
+            building: false,
             scheduled: false,
             working_since: None,
             writing: false,
@@ -126,7 +132,7 @@ impl Partition {
     }
 
     fn waits_to_be_read(&self) -> bool {
-        self.retry_at.is_some() || self.check || self.closed
+        self.retry_at.is_some() || self.check || self.closed || self.build.is_some() || self.building
     }
 
     /// Takes what the reader delivered, and its position. Says whether the partition is to be queued for a worker.
@@ -151,7 +157,7 @@ impl Partition {
     }
 
     fn has_work(&self) -> bool {
-        self.check || (!self.records.is_empty() && self.retry_at.is_none())
+        self.check || self.build.is_some() || (!self.records.is_empty() && self.retry_at.is_none())
     }
 
     /// Whether no more should be delivered for now.
@@ -223,7 +229,7 @@ impl Partition {
         shared.report(self.id, self.next, Some(stop.clone()));
         self.drop_records();
         (self.stopped, self.closed, self.release) = (Some(stop), true, true);
-        (self.retry_at, self.check) = (None, false);
+        (self.retry_at, self.check, self.build) = (None, false, None);
     }
 
     /// Whether the reader is to release it; once.
@@ -244,8 +250,15 @@ impl Partition {
             return None;
         };
         self.working_since = Some(Instant::now());
-        self.writing = !std::mem::take(&mut self.check);
-        let work = if self.writing { Work::Records(self.take_records()) } else { Work::Check };
+        let work = if std::mem::take(&mut self.check) {
+            Work::Check
+        } else if let Some(to) = self.build.take() {
+            self.building = true;
+            Work::Build(to)
+        } else {
+            Work::Records(self.take_records())
+        };
+        self.writing = matches!(work, Work::Records(_));
         Some(Job { fold, stopped: self.stopped.clone(), work })
     }
 
@@ -267,7 +280,7 @@ impl Partition {
         let Done { fold, stopped, next } = done;
         self.next = fold.next;
         self.fold = Some(fold);
-        self.working_since = None;
+        (self.working_since, self.building) = (None, false);
         let was_stalled = std::mem::take(&mut self.stalled);
         let mut told = false;
         if !self.closed {
@@ -283,6 +296,10 @@ impl Partition {
                     if let Some(stop) = error {
                         shared.report(self.id, self.next, Some(stop));
                     }
+                }
+                Next::Build(to) => {
+                    self.drop_records();
+                    (self.build, self.release) = (Some(to), true);
                 }
                 Next::Close(stop) => {
                     self.close(shared, stop);

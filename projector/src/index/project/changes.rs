@@ -15,6 +15,7 @@ type Changed = Option<Vec<u8>>;
 pub struct Changes<'a, R> {
     rows: &'a R,
     pending: HashMap<Vec<u8>, Changed, foldhash::fast::RandomState>,
+    bytes: usize,
     /// Since [`Changes::begin`]: what stood where something was changed, oldest first.
     undo: Option<Vec<(Vec<u8>, Option<Changed>)>>,
 }
@@ -28,7 +29,7 @@ impl<R> std::fmt::Debug for Changes<'_, R> {
 impl<'a, R: Rows> Changes<'a, R> {
     /// Nothing changed yet.
     pub fn new(rows: &'a R) -> Self {
-        Self { rows, pending: HashMap::default(), undo: None }
+        Self { rows, pending: HashMap::default(), bytes: 0, undo: None }
     }
 
     /// From here on changes can be taken back.
@@ -52,6 +53,7 @@ impl<'a, R: Rows> Changes<'a, R> {
     }
 
     fn set(&mut self, key: Vec<u8>, row: Changed) {
+        self.bytes += key.len() + row.as_ref().map_or(0, Vec::len);
         if let Some(undo) = &mut self.undo {
             let before = self.pending.insert(key.clone(), row);
             undo.push((key, before));
@@ -115,6 +117,11 @@ impl<'a, R: Rows> Changes<'a, R> {
         let mut rows: Vec<_> = self.pending.iter().map(|(key, row)| (key.as_slice(), row.as_deref())).collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
         rows.into_iter()
+    }
+
+    /// Bytes of all keys and rows that were set, also of those that were replaced or taken back since.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many rows changed.

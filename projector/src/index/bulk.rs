@@ -1,0 +1,293 @@
+//! The fold of a whole partition, run by run: for an index that is built from the log's beginning, and for its proof.
+//!
+//! ```text
+//!   log ─▶ scan: decode, sort by run ─▶ fold each run in memory ─┬─ families keyed by run ──────────▶ ┐
+//!          (sorter: memory, segments)   (the live fold's code)   └─ all others ─▶ sorter, at the end ─▶ sink
+//!
+//!   sink: tables that a store ingests at once (build), or digests (verify)
+//! ```
+//!
+//! The live fold would give the same rows: a run's rows follow from its own records in log order, and no fold of a run
+//! reads a row of another one ([`order`]).
+//!
+//! Memory: [`Limits::memory_bytes`] for what is sorted and folded; beside it a block for each segment, and for each
+//! family a table's buffers. Disk: the records once more, and the rows that are sorted apart, until the end.
+
+mod digest;
+mod order;
+mod run;
+mod scan;
+mod segment;
+mod sorter;
+
+pub(crate) use digest::Digests;
+pub use digest::digest;
+
+use crate::index::{
+    Error, failpoint,
+    fold::{self, Fold},
+    project::{self, Changes},
+    shared::Shared,
+    store::{self, Commit, Folder, Rows, TableBytes, TableOptions, Tables, meta},
+};
+use order::{FamilyOrder, RowOrder};
+use run::RunRows;
+use runlog_schemas::{
+    answer::ErrorKind,
+    codec::{self, NoRegistry},
+    datum::Datum,
+    id::{Offset, PartitionId},
+};
+use scan::{Scanned, Skips, Source};
+use sorter::{Sorted, Sorter};
+use std::{collections::BTreeMap, ops::ControlFlow};
+
+/// Changes of a run are committed with the record that reaches this, bytes: the reading of a prefix looks at all changes
+/// that are not. Less where there is less memory.
+const CHANGES_BYTES: usize = 1 << 20;
+/// The sizes of tables, bytes before compression. Less where there is less memory.
+const FAMILY_BYTES_MIN: usize = 256 << 10;
+const TABLE_BYTES_MAX: usize = 128 << 20;
+const TABLE_BYTES_MIN: usize = 16 << 10;
+/// Records, and rows, between two looks at whether the service is ending.
+const LOOK_EVERY: u64 = 1024;
+/// Bytes of an offset and of a timestamp.
+const NUMBER: usize = 8;
+
+/// When partitions are built in bulk, and with how much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The least number of offsets that is worth it; fewer are folded as they are read.
+    pub offsets_min: u64,
+    /// Memory for what is sorted and folded, bytes, all partitions together.
+    pub memory_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { offsets_min: 20_000, memory_bytes: 256 << 20 }
+    }
+}
+
+/// Where rows go. Those of one family come in key order; families alternate.
+pub(crate) trait Sink {
+    /// Takes a row.
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error>;
+}
+
+impl Sink for Tables<'_> {
+    fn put(&mut self, key: &[u8], row: &[u8]) -> Result<(), store::Error> {
+        Tables::put(self, key, row)
+    }
+}
+
+/// Builds the empty store of `fold` from the log's beginning, up to `to` (exclusive) or to the first record that blocks the
+/// partition. False if it is to be folded as it is read: the store is in memory or not empty, or the log does not begin with
+/// the journal's genesis. The fold is to be resumed from the store, also after an error.
+///
+/// The store has all of it or nothing, whenever the process ends. Blocking.
+pub(crate) fn build(shared: &Shared, fold: &Fold, to: Offset) -> Result<bool, Error> {
+    let fold = &fold.resumed()?;
+    if !fold.store.takes_tables() || fold.next != Offset::ZERO {
+        return Ok(false);
+    }
+    let folder = folder(&shared.config.index(), fold.partition);
+    folder.remove();
+    let built = build_in(shared, fold, to, &folder);
+    folder.remove();
+    built
+}
+
+/// The folder of a build's temporary files.
+pub(crate) fn folder(index: &Folder, partition: PartitionId) -> Folder {
+    index.join(&format!("build-{partition}"))
+}
+
+fn build_in(shared: &Shared, fold: &Fold, to: Offset, folder: &Folder) -> Result<bool, Error> {
+    let (partition, memory_bytes) = (fold.partition, shared.build_bytes());
+    let voided = fold::skip_rows_of(&*fold.store)?;
+    let source = Source { shared, partition, to, voided, skips: Skips::OfLog };
+    let records = Sorter::new(folder.path().join("records"), memory_bytes / 2);
+    let Some(scanned) = scan::scan(source, records)? else { return Ok(false) };
+    tracing::info!(%partition, records = scanned.read, end = %scanned.end, "the log is read, building the index");
+    std::fs::create_dir_all(folder.path()).ok();
+    let options = TableOptions::of(&shared.budget);
+    let bytes = TableBytes {
+        min: FAMILY_BYTES_MIN.min(memory_bytes / 64),
+        max: memory_bytes.clamp(TABLE_BYTES_MIN, TABLE_BYTES_MAX),
+    };
+    let mut tables = Tables::new(&options, folder.path().to_owned(), bytes);
+    let Scanned { end, last, voided, .. } = &scanned;
+    tables.put(meta::progress().bytes(), &meta::Progress { next_offset: *end, last: last.clone() }.to_bytes())?;
+    tables.put(meta::journal().bytes(), &shared.journal.to_bytes())?;
+    for (offset, row) in voided {
+        tables.put(meta::skip(*offset).bytes(), &row.to_bytes())?;
+    }
+    let tables = Bulk::new(shared, partition, folder, memory_bytes).fold(scanned, tables)?;
+    let files = tables.finish()?;
+    shared.config.failpoints.at(failpoint::BULK_FOLDED);
+    fold.store.ingest(files)?;
+    shared.config.failpoints.at(failpoint::BULK_INGESTED);
+    Ok(true)
+}
+
+/// Folds a partition up to `end` (exclusive), with exactly the `voided` offsets voided, into a sink. Returns it with how
+/// many records were read. Temporary files go to `folder`. Blocking.
+pub(crate) fn replay<S: Sink>(
+    shared: &Shared,
+    partition: PartitionId,
+    end: Offset,
+    voided: BTreeMap<Offset, meta::SkipRow>,
+    folder: &Folder,
+    sink: S,
+) -> Result<(S, u64), Error> {
+    let memory_bytes = shared.build_bytes();
+    let source = Source { shared, partition, to: end, voided, skips: Skips::Known };
+    let records = Sorter::new(folder.path().join("records"), memory_bytes / 2);
+    match scan::scan(source, records)? {
+        Some(scanned) => {
+            let read = scanned.read;
+            Ok((Bulk::new(shared, partition, folder, memory_bytes).fold(scanned, sink)?, read))
+        }
+        None if end == Offset::ZERO => Ok((sink, 0)),
+        None => {
+            let message = format!("the log of partition {partition} does not begin with the genesis of the journal");
+            Err(Error::new(ErrorKind::Internal, message))
+        }
+    }
+}
+
+/// The fold of a partition's sorted records.
+struct Bulk<'a> {
+    partition: PartitionId,
+    journal: &'a meta::Journal,
+    order: RowOrder,
+    folder: &'a Folder,
+    /// Of a run's rows in memory, and of its changes that are not committed.
+    run_bytes_max: usize,
+    changes_bytes_max: usize,
+    /// The rows whose families are not keyed by run.
+    apart: Sorter,
+    watch: Watch<'a>,
+}
+
+/// Ends the work when the service ends.
+struct Watch<'a> {
+    shared: &'a Shared,
+    steps: u64,
+}
+
+impl Watch<'_> {
+    fn step(&mut self) -> Result<(), Error> {
+        self.steps += 1;
+        if self.steps.is_multiple_of(LOOK_EVERY) && self.shared.is_ending() {
+            return Err(Error::new(ErrorKind::Unavailable, "the server is shutting down; try again"));
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Bulk<'a> {
+    fn new(shared: &'a Shared, partition: PartitionId, folder: &'a Folder, memory_bytes: usize) -> Self {
+        let apart = Sorter::new(folder.path().join("rows"), memory_bytes / 4);
+        let (run_bytes_max, changes_bytes_max) = (memory_bytes / 4, CHANGES_BYTES.min(memory_bytes / 16));
+        let (order, watch) = (RowOrder::new(), Watch { shared, steps: 0 });
+        Self { partition, order, folder, run_bytes_max, changes_bytes_max, apart, watch, journal: &shared.journal }
+    }
+
+    fn fold<S: Sink>(mut self, scanned: Scanned, mut sink: S) -> Result<S, Error> {
+        let Scanned { mut records, end, voided, .. } = scanned;
+        let order = self.order.clone();
+        while let Some((key, _)) = records.entry() {
+            let run = RunRows::new(&order, key[..key.len() - NUMBER].to_vec());
+            self.one_run(run, &mut records, |offset| offset >= end || voided.contains_key(&offset), &mut sink)?;
+        }
+        let Self { apart, mut watch, .. } = self;
+        let mut rows = apart.finish()?;
+        while let Some((key, row)) = rows.entry() {
+            sink.put(key, row)?;
+            rows.advance()?;
+            watch.step()?;
+        }
+        Ok(sink)
+    }
+
+    /// Folds the records of one run, and emits its rows.
+    fn one_run<S: Sink>(
+        &mut self,
+        mut run: RunRows<'_>,
+        records: &mut Sorted,
+        is_left_out: impl Fn(Offset) -> bool,
+        sink: &mut S,
+    ) -> Result<(), Error> {
+        loop {
+            let mut changes = Changes::new(&run);
+            let ended = loop {
+                let Some((key, value)) = records.entry().filter(|(key, _)| of_run(key, run.run())) else { break true };
+                if changes.bytes() >= self.changes_bytes_max.max(1) {
+                    break false;
+                }
+                let offset = Offset::new(number(&key[run.run().len()..])).map_err(Error::from)?;
+                if !is_left_out(offset) {
+                    self.project(offset, value, &mut changes)?;
+                }
+                records.advance()?;
+                self.watch.step()?;
+            };
+            if ended && run.is_empty() {
+                let rows = changes.rows().filter_map(|(key, row)| Some((key, row?)));
+                for (key, row) in rows {
+                    self.emit(run.run(), key, row, sink)?;
+                }
+                return Ok(());
+            }
+            run.commit(changes.rows())?;
+            drop(changes);
+            if ended {
+                run.scan(&[], &[], rocksdb::Direction::Forward, &mut |key, row| {
+                    if key.first() != Some(&meta::INDEX.byte) {
+                        self.emit(run.run(), key, row, sink)?;
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                return Ok(());
+            }
+            run.limit(self.run_bytes_max, &self.folder.join("run"))?;
+        }
+    }
+
+    fn project<R: Rows>(&self, offset: Offset, value: &[u8], changes: &mut Changes<'_, R>) -> Result<(), store::Error> {
+        let (logged_at, bytes) = value.split_at(NUMBER);
+        let logged_at_millis = number(logged_at).cast_signed();
+        // Framed as a single object, except what is too large: such bytes are not looked into.
+        let (framed, reframed) = fold::reframed(bytes, &NoRegistry);
+        let partition = self.partition;
+        let at = project::RecordContext { partition, offset, index: 0, logged_at_millis, framed: &framed };
+        match reframed.and_then(|()| codec::read(&framed)) {
+            Ok(record) => fold::apply(&record, at, self.journal.partitions, changes),
+            Err(why) => {
+                project::dead_letter(at, &why, changes);
+                Ok(())
+            }
+        }
+    }
+
+    fn emit<S: Sink>(&mut self, run: &[u8], key: &[u8], row: &[u8], sink: &mut S) -> Result<(), store::Error> {
+        match self.order.of(key) {
+            FamilyOrder::ByRun => {
+                assert!(key[2..].starts_with(run), "the fold of a run writes the row {key:?}, which is not the run's");
+                sink.put(key, row)
+            }
+            FamilyOrder::Apart(suffix) => self.apart.push(key, key.len() - suffix, &[row]),
+        }
+    }
+}
+
+fn of_run(key: &[u8], run: &[u8]) -> bool {
+    key.len() == run.len() + NUMBER && key.starts_with(run)
+}
+
+/// A big-endian number.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().take(NUMBER).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}

@@ -1,0 +1,92 @@
+//! In which order rows leave when a partition is folded run by run.
+//!
+//! A family whose keys begin with the run leaves in key order by itself, because runs are folded in the order of their
+//! keys. The rows of all other families are sorted apart.
+
+use super::{scan::PARTITION, sorter::SUFFIX_BYTES};
+use crate::index::store::{INDICES, KeyPart, RowFamily};
+
+/// More than any index' byte and any family's.
+const INDICES_MAX: usize = 32;
+const FAMILIES_MAX: usize = 8;
+
+/// How the rows of a family leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FamilyOrder {
+    /// In key order.
+    ByRun,
+    /// In any order. So many last bytes of a key are the suffix for the sorter: a position of one length.
+    Apart(usize),
+}
+
+/// The order of every family.
+#[derive(Clone, Debug)]
+pub(super) struct RowOrder([[FamilyOrder; FAMILIES_MAX]; INDICES_MAX]);
+
+impl RowOrder {
+    /// By the families' keys.
+    pub(super) fn new() -> Self {
+        let mut orders = [[FamilyOrder::Apart(0); FAMILIES_MAX]; INDICES_MAX];
+        for index in INDICES {
+            for family in index.families {
+                orders[usize::from(index.byte)][usize::from(family.order)] = of(family);
+            }
+        }
+        Self(orders)
+    }
+
+    /// That of the family of a key.
+    pub(super) fn of(&self, key: &[u8]) -> FamilyOrder {
+        let (Some(index), Some(family)) = (key.first(), key.get(1)) else { return FamilyOrder::Apart(0) };
+        let families = self.0.get(usize::from(*index));
+        families.and_then(|families| families.get(usize::from(*family))).copied().unwrap_or(FamilyOrder::Apart(0))
+    }
+
+    /// Whether a key that is read or written while `run` is folded is of this run; a family that is not keyed by run is
+    /// never read, except by the partition's own records.
+    pub(super) fn is_of(&self, key: &[u8], run: &[u8]) -> bool {
+        match self.of(key) {
+            FamilyOrder::ByRun => key[2..].starts_with(run),
+            FamilyOrder::Apart(_) => run == PARTITION,
+        }
+    }
+}
+
+fn of(family: &RowFamily) -> FamilyOrder {
+    match family.key {
+        [KeyPart::Text("run_id"), ..] => FamilyOrder::ByRun,
+        [.., KeyPart::U64("offset"), KeyPart::U32("index")] => FamilyOrder::Apart(SUFFIX_BYTES),
+        [.., KeyPart::U64("offset")] => FamilyOrder::Apart(8),
+        _ => FamilyOrder::Apart(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::store::{Key, anomalies, dead_letters, events, horizons, pools, runs};
+    use runlog_schemas::id::{Offset, RunId};
+
+    #[test]
+    fn a_family_leaves_in_key_order_if_its_keys_begin_with_the_run() {
+        let (order, run, at) = (RowOrder::new(), RunId::new("r\0").expect("an id"), Offset::ZERO);
+        let of = |key: Key| order.of(key.bytes());
+        assert_eq!(of(runs::key(run)), FamilyOrder::ByRun);
+        assert_eq!(of(anomalies::of_run(run, at, 0)), FamilyOrder::ByRun);
+        assert_eq!(of(anomalies::key(at, 0)), FamilyOrder::Apart(12));
+        assert_eq!(of(events::at(events::of_tag("tag"), at, 0)), FamilyOrder::Apart(12));
+        assert_eq!(of(dead_letters::key(at)), FamilyOrder::Apart(8));
+        assert_eq!(
+            (of(pools::member("pool", run)), of(horizons::key())),
+            (FamilyOrder::Apart(0), FamilyOrder::Apart(0))
+        );
+    }
+
+    #[test]
+    fn runs_are_in_the_order_of_their_keys() {
+        let mut runs = ["b", "a", "a\0", "ab", "a\0\u{1}", "\0", "a\u{1}", "\u{ff}"];
+        runs.sort_unstable();
+        let keys = runs.map(|run| Key::from_bytes(Vec::new()).text(run));
+        assert!(keys.is_sorted() && keys.iter().all(|key| key.bytes() > &PARTITION[..]), "{keys:?}");
+    }
+}

@@ -1,0 +1,198 @@
+//! What building the indices from a local log costs: `rebuild_cost DIR RECORDS live|bulk|verify`.
+//!
+//! Makes a journal of so many records in DIR if there is none: a third each of turns, requests and results of 500 bytes
+//! with words in them, 300 a run, 200 runs at a time, run ids as UUIDs. `live` and `bulk` delete the indices and build
+//! them again, `verify` compares those that are there. Prints CPU and resident memory of this process.
+
+use anyhow::{Context, ensure};
+use runlog_log::{
+    Ack, Entry, Log,
+    local::{LocalConfig, LocalLog},
+};
+use runlog_projector::{Config, Consistency, Projector, index::bulk::Limits, open};
+use runlog_schemas::{
+    codec,
+    id::{JournalSeq, OrEmpty, PartitionId, RunId, WriterSeq},
+    json::Json,
+    partition::partition_of,
+    payload::{ConversationTurn, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
+    record::JournalRecord,
+};
+use runlog_tests::random::Random;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+use tokio::runtime::Runtime;
+
+/// As the command has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const PARTITIONS: u32 = 4;
+const OF_A_RUN: u64 = 300;
+const AT_A_TIME: u64 = 200;
+/// Records appended before their acknowledgements are awaited.
+const TOGETHER: usize = 4000;
+/// Bytes of words that make a record some 500 bytes.
+const WORDS_BYTES: usize = 180;
+const WAIT: Duration = Duration::from_secs(3600);
+
+fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let mut next = |what: &str| args.next().with_context(|| format!("DIR RECORDS live|bulk|verify: no {what}"));
+    let (dir, records, how) = (PathBuf::from(next("DIR")?), next("RECORDS")?.parse()?, next("way")?);
+    let runtime = Runtime::new()?;
+    if !dir.join("log").exists() {
+        make(&runtime, &dir, records)?;
+    }
+    if how != "verify" && dir.join("index").exists() {
+        fs::remove_dir_all(dir.join("index"))?;
+    }
+    let offsets_min = if how == "live" { u64::MAX } else { Limits::default().offsets_min };
+    let config = Config { bulk: Limits { offsets_min, ..Limits::default() }, ..config(&dir) };
+    let (begun, before) = (Instant::now(), cpu_seconds()?);
+    let projector = runtime.block_on(open::local(config))?;
+    if how == "verify" {
+        ensure!(projector.verify()?.equal, "the indices are not what the log says");
+    } else {
+        for partition in PartitionId::all(PARTITIONS) {
+            runtime.block_on(projector.wait(partition, Consistency::Latest, WAIT))?;
+        }
+    }
+    let (seconds, cpu) = (begun.elapsed().as_secs_f64(), cpu_seconds()? - before);
+    let micros = cpu * 1e6 / records as f64;
+    #[allow(clippy::print_stdout, reason = "the figures are what it is for")]
+    {
+        println!(
+            "{how}: {micros:.2} µs of CPU a record, {:.0} records/s, {:.0} MiB resident at most",
+            records as f64 / seconds,
+            peak_mib()?
+        );
+    }
+    Ok(())
+}
+
+fn config(dir: &Path) -> Config {
+    Config { partitions: Some(PARTITIONS), ..Config::new(dir, || 0, || "rebuild-cost".to_owned()) }
+}
+
+/// Appends the journal.
+fn make(runtime: &Runtime, dir: &Path, records: u64) -> anyhow::Result<()> {
+    // The genesis records.
+    drop::<Projector>(runtime.block_on(open::local(config(dir)))?);
+    let log = LocalLog::open(LocalConfig::new(dir.join("log")))?;
+    let (mut random, mut acks) = (Random::new(19), Vec::<Ack>::new());
+    let mut made = 0;
+    for group in 0.. {
+        let mut runs: Vec<_> = (0..AT_A_TIME).map(|number| Writer::new(group * AT_A_TIME + number)).collect();
+        for _ in 0..OF_A_RUN {
+            for run in &mut runs {
+                if made == records {
+                    return Ok(acks.into_iter().try_for_each(|ack| runtime.block_on(ack).map(drop))?);
+                }
+                made += 1;
+                let record = run.record(&mut random);
+                let entry = Entry { value: codec::encode(&record), ..Entry::default() };
+                acks.push(log.append(run.partition, vec![entry]));
+                if acks.len() == TOGETHER {
+                    acks.drain(..).try_for_each(|ack| runtime.block_on(ack).map(drop))?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Writer {
+    run_id: RunId,
+    partition: PartitionId,
+    records: u64,
+    request: String,
+}
+
+impl Writer {
+    fn new(number: u64) -> Self {
+        let run_id: RunId = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, &number.to_be_bytes())
+            .to_string()
+            .parse()
+            .expect("a run id");
+        let partition = partition_of(run_id.borrow(), PARTITIONS);
+        Self { run_id, partition, records: 0, request: String::new() }
+    }
+
+    fn record(&mut self, random: &mut Random) -> JournalRecord {
+        self.records += 1;
+        let number = self.records;
+        let id = format!("{:016x}-{number}", random.number());
+        let text = words(random);
+        let payload: Payload = match number % 3 {
+            _ if number == 1 => RunLifecycle { status: "started".into(), reason: text }.into(),
+            2 => {
+                self.request.clone_from(&id);
+                let call = ToolCallRequested {
+                    request_id: "q".into(),
+                    call_id: id.clone(),
+                    parent_id: None,
+                    vendor: None,
+                    tool_name: "book".into(),
+                    args_sha256: String::new(),
+                    fingerprint: OrEmpty::NONE,
+                    arguments: Some(Json::from(serde_json::json!({ "n": number, "q": text }))),
+                };
+                call.seal().expect("plain arguments are canonical").into()
+            }
+            0 => ToolCallCompleted {
+                request_record_id: self.request.parse().expect("a record id"),
+                result: Some(Json::from(serde_json::json!({ "ok": text }))),
+                latency_ms: Some(7),
+            }
+            .into(),
+            _ => ConversationTurn {
+                message_id: id.clone(),
+                parent_id: None,
+                thread_id: None,
+                kind: "user".into(),
+                content: Json::from(serde_json::json!(text)),
+            }
+            .into(),
+        };
+        let mut record = JournalRecord::new(self.run_id.borrow(), id.parse().expect("a record id"), "bench", payload);
+        record.place.writer_id = "writer".parse().expect("a writer id");
+        record.place.writer_seq = WriterSeq::ZERO.saturating_add(number);
+        record.place.journal_seq = JournalSeq::ZERO.saturating_add(number);
+        record.place.timestamp_millis = number;
+        record
+    }
+}
+
+fn words(random: &mut Random) -> String {
+    const SYLLABLES: [&str; 16] =
+        ["ba", "co", "di", "fu", "ga", "he", "jo", "ki", "lu", "ma", "ne", "or", "pi", "qua", "ru", "se "];
+    let mut text = String::with_capacity(WORDS_BYTES);
+    while text.len() < WORDS_BYTES {
+        let mut bits = random.number();
+        for _ in 0..16 {
+            text.push_str(SYLLABLES[(bits % 16) as usize]);
+            bits /= 16;
+        }
+    }
+    text.truncate(WORDS_BYTES);
+    text
+}
+
+/// User and system time of this process, seconds. The kernel counts hundredths.
+fn cpu_seconds() -> anyhow::Result<f64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = stat.rsplit(')').next().context("a name")?.split_whitespace().collect();
+    let ticks = |at: usize| anyhow::Ok(fields.get(at).context("a field")?.parse::<f64>()?);
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
+}
+
+/// The most resident memory that this process had, MiB.
+fn peak_mib() -> anyhow::Result<f64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("VmHWM")?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? / 1024.0)
+}

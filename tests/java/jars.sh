@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Fetches the jars of pom.xml into the user's cache folder, once, and prints that folder.
+# jars.sh [FOLDER]   fetches the jars of FOLDER/pom.xml (default: this folder's) into the user's cache folder, once, and prints
+# where they are. Where there is a FOLDER/jars.sha256, they are the files that it lists, and no others.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "${1:-$(dirname "$0")}" && pwd)
+pinned=$here/jars.sha256
+if [ ! -e "$pinned" ]; then pinned=/dev/null; fi
 
-recipe=$(sha256sum "$here/pom.xml" | cut -c 1-16)
+recipe=$(cat "$here/pom.xml" "$pinned" | sha256sum | cut -c 1-16)
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/runlog/java-$recipe
 mkdir -p "$(dirname "$folder")"
 
@@ -17,6 +20,12 @@ if [ ! -e "$folder/ready" ]; then
   cp "$here/pom.xml" "$folder/pom.xml"
   timeout 400 mvn -B -q -ntp -f "$folder/pom.xml" dependency:copy-dependencies -DincludeScope=runtime \
     -DoutputDirectory="$folder/jars" </dev/null >&2
+  if [ "$pinned" != /dev/null ]; then
+    (cd "$folder/jars" && LC_ALL=C sha256sum -- *) | diff "$pinned" - >&2 || {
+      echo "the jars of $here/pom.xml are not those of $pinned (<: pinned, >: fetched)" >&2
+      exit 1
+    }
+  fi
   touch "$folder/ready"
 fi
 echo "$folder/jars"

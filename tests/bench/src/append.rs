@@ -1,4 +1,4 @@
-//! Durable appends: `Log::append` beside raw librdkafka with the same settings.
+//! Durable appends: `Log::append` beside raw librdkafka and Kafka's own tool in Java, all with the same settings.
 
 use anyhow::{Context, ensure};
 use rdkafka::{
@@ -17,6 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Scale,
+    kafka_tools::KafkaTools,
     measure::{Cost, Stopwatch, alternating, cpu_micros, rates},
     records,
     report::{Figure, Goal, Row, Unit},
@@ -33,34 +34,54 @@ const RECORDS: u64 = 100_000;
 
 type Entries = [(PartitionId, Entry)];
 
-pub(crate) fn run(runtime: &Runtime, broker: &Broker, scale: &Scale) -> anyhow::Result<Figure> {
+/// Records a second that the tool in Java is given, which ends by their number and not by time.
+const TOOL_RATE: u64 = 80_000;
+
+pub(crate) fn run(
+    runtime: &Runtime,
+    broker: &Broker,
+    scale: &Scale,
+    tools: Option<&KafkaTools>,
+) -> anyhow::Result<Figure> {
     let mut random = Random::new(1);
     let entries: Vec<_> = (0..RECORDS)
         .map(|seq| records::entry(&records::of_500_bytes(&mut random, seq)?, PARTITIONS))
         .collect::<anyhow::Result<_>>()?;
-    let [ours, raw] = alternating(scale.rounds, |way| {
+    let costs: [_; 3] = alternating(scale.rounds, |way| {
         let topic = broker.topic(PARTITIONS)?;
-        match way {
-            0 => runtime.block_on(append(&topic, &entries, scale.round)),
-            _ => append_raw(&topic, &entries, scale.round),
-        }
+        Ok(match way {
+            0 => Some(runtime.block_on(append(&topic, &entries, scale.round))?),
+            1 => Some(append_raw(&topic, &entries, scale.round)?),
+            _ => {
+                let records = TOOL_RATE * scale.round.as_secs();
+                tools.map(|tools| tools.produce(&topic, WARM_UP as u64, records)).transpose()?
+            }
+        })
     })?;
+    let [ours, raw, tool] = costs.map(|costs| costs.into_iter().flatten().collect::<Vec<_>>());
     let (mine, theirs) = (rates(&ours), rates(&raw));
+    let mut rows = vec![Row::ratio("Runlog over raw librdkafka", &mine, &theirs).goal(Goal::AtLeast(0.9))];
+    if tools.is_some() {
+        rows.push(Row::ratio("Runlog over ProducerPerformance", &mine, &rates(&tool)).goal(Goal::AtLeast(1.2)));
+        rows.push(Row::new("ProducerPerformance", Unit::RecordsPerSecond, rates(&tool)));
+        rows.push(Row::new("ProducerPerformance's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&tool)));
+    }
+    rows.extend([
+        Row::new("Runlog", Unit::RecordsPerSecond, mine),
+        Row::new("raw librdkafka", Unit::RecordsPerSecond, theirs),
+        Row::new("Runlog's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&ours)),
+        Row::new("raw librdkafka's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&raw)),
+    ]);
     Ok(Figure {
         title: "Durable appends".into(),
         method: format!(
             "Records of 500 bytes that do not compress, to {PARTITIONS} partitions: acks=all, idempotent, linger.ms as Runlog has \
              it, LZ4. The clock starts after {WARM_UP} records and stops with the last acknowledgement. Runlog has at most {} \
-             records under way, librdkafka its default queue of 100,000.",
+             records under way, librdkafka its default queue of 100,000. ProducerPerformance (Java) has librdkafka's bound of a \
+             batch, room for as much, and records without a key; its CPU time is that of the whole process.",
             OUTSTANDING * BATCH
         ),
-        rows: vec![
-            Row::ratio("Runlog over raw librdkafka", &mine, &theirs).goal(Goal::AtLeast(0.9)),
-            Row::new("Runlog", Unit::RecordsPerSecond, mine),
-            Row::new("raw librdkafka", Unit::RecordsPerSecond, theirs),
-            Row::new("Runlog's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&ours)),
-            Row::new("raw librdkafka's CPU", Unit::CpuMicrosPerRecord, cpu_micros(&raw)),
-        ],
+        rows,
     })
 }
 

@@ -7,17 +7,23 @@
 
 mod append;
 mod compare;
+mod consume;
 mod fold;
 mod gate;
+mod kafka_tools;
 mod machine;
 mod measure;
+mod peers;
 mod plot;
 mod records;
 mod report;
 mod served;
 mod visible;
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand, ValueEnum};
+use kafka_tools::KafkaTools;
+use peers::{Peer, Peers};
 use report::{Figure, Report};
 use runlog_tests::kafka::Broker;
 use std::{path::PathBuf, time::Duration};
@@ -55,6 +61,10 @@ enum Command {
         /// Only this figure; may be given again.
         #[arg(long = "only", value_enum)]
         only: Vec<Subject>,
+        /// Leave this peer out; may be given again, or several with commas between them. Without it the run fails in the end if a
+        /// peer could not be installed.
+        #[arg(long, env = "WITHOUT", value_enum, value_delimiter = ',')]
+        without: Vec<Peer>,
         /// Records of the projected journal.
         #[arg(long, env = "RUNLOG_BENCH_RECORDS")]
         records: Option<u64>,
@@ -73,6 +83,7 @@ enum Command {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Subject {
     Append,
+    Consume,
     Fold,
     Served,
     Visible,
@@ -98,13 +109,16 @@ impl Scale {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::Run { quick, only, records, out } => {
+        Command::Run { quick, only, without, records, out } => {
             let scale = if quick { Scale::QUICK } else { Scale::WHOLE };
             let scale = Scale { records: records.unwrap_or(scale.records), ..scale };
-            let report = measured(&only, &scale)?;
+            let report = measured(&only, Peers::new(without), &scale)?;
             report.write(&out)?;
             println!("{}", report.markdown());
             eprintln!("the report is {}", out.join("report.md").display());
+            let missing: Vec<_> =
+                report.not_run.iter().filter(|peer| !peer.left_out).map(|peer| peer.peer.name()).collect();
+            ensure!(missing.is_empty(), "not run: {} (WITHOUT leaves peers out)", missing.join(", "));
         }
         Command::Compare { before, after } => {
             println!("{}", compare::table(&Report::read(&before)?, &Report::read(&after)?));
@@ -113,7 +127,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measured(only: &[Subject], scale: &Scale) -> anyhow::Result<Report> {
+fn measured(only: &[Subject], peers: Peers, scale: &Scale) -> anyhow::Result<Report> {
     let machine = machine::Machine::here();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let wanted = |subject| only.is_empty() || only.contains(&subject);
@@ -128,8 +142,14 @@ fn measured(only: &[Subject], scale: &Scale) -> anyhow::Result<Report> {
     }
     if only.is_empty() || only.iter().any(|subject| *subject != Subject::Fold) {
         let broker = Broker::start()?;
-        if wanted(Subject::Append) {
-            done(append::run(&runtime, &broker, scale)?);
+        if wanted(Subject::Append) || wanted(Subject::Consume) {
+            let tools = peers.get(Peer::KafkaTools, KafkaTools::install);
+            if wanted(Subject::Append) {
+                done(append::run(&runtime, &broker, scale, tools.as_ref())?);
+            }
+            if wanted(Subject::Consume) {
+                done(consume::run(&runtime, &broker, scale, tools.as_ref())?);
+            }
         }
         if wanted(Subject::Visible) {
             done(visible::run(&runtime, &broker, scale)?);
@@ -138,9 +158,16 @@ fn measured(only: &[Subject], scale: &Scale) -> anyhow::Result<Report> {
             done(runtime.block_on(gate::run(&broker, scale))?);
         }
         if wanted(Subject::Served) {
-            runtime.block_on(served::run(&broker, scale))?.into_iter().for_each(done);
+            runtime.block_on(served::run(&broker, scale))?.into_iter().for_each(&mut done);
         }
     }
-    let command = std::env::args().collect::<Vec<_>>().join(" ");
-    Ok(Report { machine, command, figures })
+    Ok(Report { machine, command: command(), not_run: peers.not_run(), figures })
+}
+
+/// The command line, with what the environment adds to it.
+fn command() -> String {
+    let set =
+        |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| format!("{name}={value}"));
+    let environment = ["QUICK", "WITHOUT", "RUNLOG_BENCH_RECORDS"].into_iter().filter_map(set);
+    environment.chain(std::env::args()).collect::<Vec<_>>().join(" ")
 }

@@ -77,12 +77,22 @@ impl Stopwatch {
 
 /// The CPU time that a process has used, user and system, of all its threads: `/proc/PID/stat`, proc(5).
 pub(crate) fn cpu(pid: &str) -> anyhow::Result<Duration> {
+    cpu_at(pid, 11)
+}
+
+/// Likewise, of all processes that this one has started and waited for.
+pub(crate) fn cpu_of_children() -> anyhow::Result<Duration> {
+    cpu_at("self", 13)
+}
+
+/// User and system time, in the fields from `nth` on behind the program's name.
+fn cpu_at(pid: &str, nth: usize) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
     // The second field is the program's name, which may have spaces.
     let (_, fields) = stat.rsplit_once(") ").with_context(|| path.clone())?;
-    let mut ticks = fields.split(' ').skip(11).take(2).map(str::parse::<u64>);
-    let (user, system) = (ticks.next().context("utime")??, ticks.next().context("stime")??);
+    let mut ticks = fields.split(' ').skip(nth).take(2).map(str::parse::<u64>);
+    let (user, system) = (ticks.next().context("user time")??, ticks.next().context("system time")??);
     Ok(Duration::from_secs_f64((user + system) as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 

@@ -252,12 +252,19 @@ pub(crate) fn of_500_bytes(random: &mut Random, seq: u64) -> anyhow::Result<Jour
     };
     // The filling's own length takes two bytes, as that of any text from 64 to 8,191 bytes.
     let bare = codec::encode(&make("x".repeat(100))?).len() - 100;
-    let mut filling = String::with_capacity(500);
-    while filling.len() < 500 - bare {
-        filling.push_str(&format!("{:016x}", random.number()));
+    make(incompressible(random, 500 - bare))
+}
+
+/// Random text, six bits a byte: with 64 kB of it before, hardly four bytes are found again, which LZ4 would compress.
+pub(crate) fn incompressible(random: &mut Random, bytes: usize) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut text = String::with_capacity(bytes + 10);
+    while text.len() < bytes {
+        let number = random.number();
+        text.extend((0..10).map(|nth| char::from(DIGITS[(number >> (6 * nth) & 63) as usize])));
     }
-    filling.truncate(500 - bare);
-    make(filling)
+    text.truncate(bytes);
+    text
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::{fmt::Write, path::Path};
 
-use crate::machine::Machine;
+use crate::{machine::Machine, peers::NotRun};
 
 /// A run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -12,6 +12,8 @@ pub(crate) struct Report {
     pub machine: Machine,
     /// The command line that made it.
     pub command: String,
+    #[serde(default)]
+    pub not_run: Vec<NotRun>,
     pub figures: Vec<Figure>,
 }
 
@@ -134,6 +136,9 @@ impl Report {
 
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!("# Benchmarks\n\n`{}`\n\n{}\n", self.command, self.machine);
+        for NotRun { peer, why, .. } in &self.not_run {
+            _ = write!(text, "\n**Not run:** {}: {why}\n", peer.name());
+        }
         for figure in &self.figures {
             _ = write!(text, "\n## {}\n\n{}\n\n![]({})\n\n", figure.title, figure.method, plot_name(figure));
             text.push_str("| | unit | median | least to greatest | goal | |\n|---|---|---:|---:|---:|---|\n");

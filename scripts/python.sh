@@ -5,6 +5,7 @@
 # python.sh kills [KILLS]        kills agents and the server at random while they book at the demo's desk, 1,000 times
 # python.sh graph-kills [KILLS]  kills the workers of a LangGraph graph with tools and interrupts at random, 200 times
 # python.sh savers [TURNS]       compares LangGraph's checkpointers: conformance, latency and bytes at 500 turns
+# python.sh saver-latency [ARG..] compares them at equal durability, as `make bench` does; prints JSON
 # python.sh wheels [FOLDER]      builds the wheels of the client and of the command in bin/, the same bytes each time
 # python.sh lock                 writes requirements.txt with the versions that requirements.in allows now
 # Everything is in an environment in the user's cache folder, made once from requirements.txt, whose hashes are checked.
@@ -88,5 +89,6 @@ case $mode in
   kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills "$@" ;;
   graph-kills) PYTHONPATH=$client/src:$client/tests exec "$python" -m kills.graph "$@" ;;
   savers) PYTHONPATH=$client/src:$client/tests exec "$python" -m savers "$@" ;;
-  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|wheels|lock" ;;
+  saver-latency) PYTHONPATH=$client/src:$client/tests exec "$python" -m saver_latency "$@" ;;
+  *) die "usage: $0 test|lint|run|kills|graph-kills|savers|saver-latency|wheels|lock" ;;
 esac

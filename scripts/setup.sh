@@ -4,10 +4,11 @@
 #   setup.sh test      and what the tests on a real Kafka need
 #   setup.sh compose   and Docker Compose
 #   setup.sh fronts    and nginx
+#   setup.sh postgres  and PostgreSQL, for the benchmarks
 set -euo pipefail
 
 tier=${1:-build}
-case $tier in build | test | compose | fronts) ;; *) echo "usage: $0 [build|test|compose|fronts]" >&2; exit 2 ;; esac
+case $tier in build | test | compose | fronts | postgres) ;; *) echo "usage: $0 [build|test|compose|fronts|postgres]" >&2; exit 2 ;; esac
 
 # shellcheck source=scripts/env.sh
 . "$(dirname "$0")/env.sh"
@@ -60,6 +61,10 @@ need_fronts() {
   { has nginx || [ -x /usr/sbin/nginx ]; } || need nginx-light
 }
 
+need_postgres() {
+  if ! has initdb && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then need postgresql; fi
+}
+
 check_rust() {
   local found
   if ! has cargo || ! has rustc; then
@@ -101,6 +106,7 @@ if has dpkg-query && has apt-get; then
   if [ "$tier" != build ]; then need_test; fi
   if [ "$tier" = compose ]; then need_compose; fi
   if [ "$tier" = fronts ]; then need_fronts; fi
+  if [ "$tier" = postgres ]; then need_postgres; fi
   if [ ${#missing[@]} -gt 0 ]; then install_missing; fi
 elif ! has cmake || ! has clang; then
   say "this is not Debian or Ubuntu. Install the counterparts of: a C++ toolchain, cmake, clang and libclang's headers,"

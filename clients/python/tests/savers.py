@@ -43,11 +43,11 @@ class Kind:
     name: str
     fresh: Callable[[], AbstractAsyncContextManager[Any]]
     """A saver with nothing in it."""
-    stored: Callable[[], Awaitable[str]]
-    """What the last saver stored."""
+    stored: Callable[[], Awaitable[dict[str, int]]]
+    """Bytes that the last saver stored, by where."""
     results: dict[str, str] = field(default_factory=dict)
     turns: list[float] = field(default_factory=list)
-    bytes: str = ""
+    bytes: dict[str, int] = field(default_factory=dict)
 
 
 def size(path: Path) -> int:
@@ -55,8 +55,8 @@ def size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
 
 
-def kib(count: int) -> str:
-    return f"{count / 1024:,.0f} KiB"
+def kib(stored: dict[str, int]) -> str:
+    return ", ".join(f"{count / 1024:,.0f} KiB {where}" for where, count in stored.items()) or "none"
 
 
 def memory() -> Kind:
@@ -64,8 +64,8 @@ def memory() -> Kind:
     async def fresh() -> AsyncIterator[Any]:
         yield InMemorySaver()
 
-    async def stored() -> str:
-        return "none"
+    async def stored() -> dict[str, int]:
+        return {}
 
     return Kind("memory", fresh, stored)
 
@@ -80,10 +80,16 @@ def sqlite(folder: Path) -> Kind:
             await saver.setup()
             yield saver
 
-    async def stored() -> str:
-        return kib(size(files[-1]))
+    async def stored() -> dict[str, int]:
+        return {"in the file": size(files[-1])}
 
     return Kind("SQLite", fresh, stored)
+
+
+def postgres_programs() -> str | None:
+    """The folder of PostgreSQL's programs, which Debian does not have on PATH."""
+    found = shutil.which("initdb")
+    return os.path.dirname(found) if found else max(glob.glob("/usr/lib/postgresql/*/bin"), default=None)
 
 
 class Postgres:
@@ -130,9 +136,9 @@ def postgres(server: Postgres) -> Kind:
 
     empty: list[int] = []
 
-    async def stored() -> str:
+    async def stored() -> dict[str, int]:
         now = run(f"select pg_database_size('{databases[-1]}')")[0]
-        return f"{kib(now - empty[-1])} more than an empty database"
+        return {"more than an empty database": now - empty[-1]}
 
     return Kind("PostgreSQL", fresh, stored)
 
@@ -143,11 +149,11 @@ def ours(server: Server, journal: Path) -> Kind:
         async with RunlogSaver.connect(server.url, prefix=f"{uuid.uuid4()}/") as saver:
             yield saver
 
-    async def stored() -> str:
+    async def stored() -> dict[str, int]:
         # All that the server has buffered is in its files when it ended.
         server.stop()
         index = size(journal / "index")
-        return f"{kib(size(journal) - index)} in the log, {kib(index)} in the index"
+        return {"in the log": size(journal) - index, "in the index": index}
 
     return Kind("Runlog", fresh, stored)
 
@@ -214,15 +220,14 @@ async def compare(kinds: list[Kind], alone: Kind, turns: int) -> None:
     some = max(2, turns // 10)
     print(f"\n{turns} turns of a graph with one node and a message list, in one thread, durability sync")
     print(table([["", "first tenth, ms p50 / p99", "last tenth, ms p50 / p99", "stored"],
-                 *([k.name, quantiles(k.turns[:some]), quantiles(k.turns[-some:]), k.bytes] for k in kinds)]))  # fmt: skip
+                 *([k.name, quantiles(k.turns[:some]), quantiles(k.turns[-some:]), kib(k.bytes)] for k in kinds)]))  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/python.sh savers")
     parser.add_argument("turns", nargs="?", type=int, default=500, help="turns of the conversation [500]")
     turns = parser.parse_args().turns
-    found = shutil.which("initdb")
-    programs = os.path.dirname(found) if found else max(glob.glob("/usr/lib/postgresql/*/bin"), default=None)
+    programs = postgres_programs()
     with tempfile.TemporaryDirectory(prefix="runlog-savers-") as name, ExitStack() as ends:
         folder = Path(name)
         folder.chmod(0o755)

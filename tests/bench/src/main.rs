@@ -17,6 +17,7 @@ mod peers;
 mod plot;
 mod records;
 mod report;
+mod savers;
 mod served;
 mod visible;
 
@@ -88,6 +89,13 @@ enum Subject {
     Served,
     Visible,
     Gate,
+    Savers,
+}
+
+impl Subject {
+    fn needs_broker(self) -> bool {
+        !matches!(self, Self::Fold | Self::Savers)
+    }
 }
 
 /// How much is measured.
@@ -100,11 +108,15 @@ struct Scale {
     records: u64,
     /// Questions of a round.
     questions: u32,
+    /// Threads of each of LangGraph's savers.
+    threads: u32,
 }
 
 impl Scale {
-    const WHOLE: Self = Self { rounds: 5, round: Duration::from_secs(8), records: 1_000_000, questions: 10_000 };
-    const QUICK: Self = Self { rounds: 3, round: Duration::from_secs(3), records: 100_000, questions: 1_000 };
+    const WHOLE: Self =
+        Self { rounds: 5, round: Duration::from_secs(8), records: 1_000_000, questions: 10_000, threads: 5 };
+    const QUICK: Self =
+        Self { rounds: 3, round: Duration::from_secs(3), records: 100_000, questions: 1_000, threads: 2 };
 }
 
 fn main() -> anyhow::Result<()> {
@@ -136,11 +148,14 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale) -> anyhow::Result<Rep
         eprintln!("measured: {}", figure.title);
         figures.push(figure);
     };
-    // First, while no broker runs beside it.
+    // First, while no broker runs beside them.
     if wanted(Subject::Fold) {
         done(fold::run(scale)?);
     }
-    if only.is_empty() || only.iter().any(|subject| *subject != Subject::Fold) {
+    if wanted(Subject::Savers) {
+        savers::run(scale, &peers)?.into_iter().for_each(&mut done);
+    }
+    if only.is_empty() || only.iter().any(|subject| subject.needs_broker()) {
         let broker = Broker::start()?;
         if wanted(Subject::Append) || wanted(Subject::Consume) {
             let tools = peers.get(Peer::KafkaTools, KafkaTools::install);

@@ -10,12 +10,18 @@ use std::{cell::RefCell, path::PathBuf, process::Command};
 pub(crate) enum Peer {
     /// Apache Kafka's ProducerPerformance and ConsumerPerformance.
     KafkaTools,
+    /// LangGraph's saver for SQLite.
+    Sqlite,
+    /// LangGraph's saver for PostgreSQL, and Debian's PostgreSQL.
+    Postgres,
 }
 
 impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KafkaTools => "Apache Kafka's performance tools",
+            Self::Sqlite => "LangGraph's saver for SQLite",
+            Self::Postgres => "LangGraph's saver for PostgreSQL",
         }
     }
 }

@@ -7,8 +7,10 @@ use anyhow::Context;
 use runlog_log::Entry;
 use runlog_schemas::{
     codec,
+    datum::Sha256,
     id::{JournalSeq, OrEmpty, PartitionId, RecordId, RunId, WriterSeq},
     json::Json,
+    messages,
     partition::partition_of,
     payload::{ConversationTurn, LoopCheckpoint, Payload, RunLifecycle, ToolCallCompleted, ToolCallRequested},
     record::JournalRecord,
@@ -53,6 +55,8 @@ struct Run {
     request: Option<RecordId>,
     /// What the next checkpoint brings.
     messages: Vec<Json>,
+    /// Of all messages that a checkpoint has brought.
+    hashes: Vec<Sha256>,
     checkpoints: u64,
 }
 
@@ -102,6 +106,7 @@ impl Journal {
             next: Next::Start,
             request: None,
             messages: Vec::new(),
+            hashes: Vec::new(),
             checkpoints: 0,
         })
     }
@@ -206,7 +211,8 @@ impl Journal {
 fn checkpoint(run: &mut Run) -> LoopCheckpoint {
     run.checkpoints += 1;
     let name = |nth: u64| format!("checkpoint-{nth}");
-    LoopCheckpoint {
+    run.hashes.extend(run.messages.iter().map(messages::hash));
+    let mut checkpoint = LoopCheckpoint {
         checkpoint_id: name(run.checkpoints),
         checkpoint_seq: run.checkpoints,
         covers_journal_seq: run.journal_seq,
@@ -223,7 +229,9 @@ fn checkpoint(run: &mut Run) -> LoopCheckpoint {
         state: None,
         state_hash: String::new(),
         created_at_millis: 1_700_000_000_000,
-    }
+    };
+    checkpoint.state_hash = checkpoint.hash_with(&run.hashes);
+    checkpoint
 }
 
 /// A record as it is appended, and the partition of its run.

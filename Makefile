@@ -102,7 +102,7 @@ power-cuts: build ## an index on a disk whose power is cut, CUTS=20 times, as ro
 	@python3 tests/python/power_cuts.py bin/runlog "$(or $(RUNLOG_SAMPLES),../shared/data)" $(or $(CUTS),20)
 
 .PHONY: bench
-bench: kafka-image build ## the figures, beside what people would use instead: a report in target/bench; QUICK=1 for a short one, WITHOUT=kafka-tools leaves peers out
+bench: kafka-image build ## the figures, beside what people would use instead: a report in target/bench; QUICK=1 for a short one, WITHOUT=streams,postgres leaves peers out
 	@QUICK=$(QUICK) scripts/bench.sh run </dev/null
 
 .PHONY: bench-compare

@@ -19,6 +19,7 @@ mod records;
 mod report;
 mod savers;
 mod served;
+mod streams;
 mod visible;
 
 use anyhow::ensure;
@@ -28,6 +29,7 @@ use peers::{Peer, Peers};
 use report::{Figure, Report};
 use runlog_tests::kafka::Broker;
 use std::{path::PathBuf, time::Duration};
+use streams::Streams;
 
 /// As the binary has it, so that both allocate alike.
 #[global_allocator]
@@ -90,6 +92,7 @@ enum Subject {
     Visible,
     Gate,
     Savers,
+    Streams,
 }
 
 impl Subject {
@@ -174,6 +177,11 @@ fn measured(only: &[Subject], peers: Peers, scale: &Scale) -> anyhow::Result<Rep
         }
         if wanted(Subject::Served) {
             runtime.block_on(served::run(&broker, scale))?.into_iter().for_each(&mut done);
+        }
+        if wanted(Subject::Streams)
+            && let Some(streams) = peers.get(Peer::Streams, Streams::install)
+        {
+            done(streams::run(&runtime, &broker, scale, &streams)?);
         }
     }
     Ok(Report { machine, command: command(), not_run: peers.not_run(), figures })

@@ -10,6 +10,8 @@ use std::{cell::RefCell, path::PathBuf, process::Command};
 pub(crate) enum Peer {
     /// Apache Kafka's ProducerPerformance and ConsumerPerformance.
     KafkaTools,
+    /// The same indices with Kafka Streams.
+    Streams,
     /// LangGraph's saver for SQLite.
     Sqlite,
     /// LangGraph's saver for PostgreSQL, and Debian's PostgreSQL.
@@ -20,6 +22,7 @@ impl Peer {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::KafkaTools => "Apache Kafka's performance tools",
+            Self::Streams => "Kafka Streams",
             Self::Sqlite => "LangGraph's saver for SQLite",
             Self::Postgres => "LangGraph's saver for PostgreSQL",
         }

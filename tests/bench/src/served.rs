@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 use runlog_log::kafka::{KafkaConfig, KafkaLog};
-use runlog_schemas::payload::Payload;
+use runlog_schemas::{payload::Payload, record::JournalRecord};
 use runlog_tests::{
     kafka::Broker,
     server::{Launch, Server, client},
@@ -22,13 +22,13 @@ use crate::{
     report::{Figure, Goal, Row, Unit},
 };
 
-const PARTITIONS: u32 = 4;
+pub(crate) const PARTITIONS: u32 = 4;
 /// Questions a second.
 const RATE: u32 = 500;
 /// Calls that are asked for.
 const CALLS: usize = 10_000;
 /// How long a rebuild or a verification may take.
-const LONG: Duration = Duration::from_secs(3_600);
+pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 
 /// A call that the journal has, and knows the result of.
 #[derive(Debug)]
@@ -114,11 +114,9 @@ pub(crate) async fn run(broker: &Broker, scale: &Scale) -> anyhow::Result<Vec<Fi
 
 /// Fills a journal; returns calls in it whose result it has.
 async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<Call>> {
-    let (log, mut journal) = (KafkaLog::connect(topic.clone())?, Journal::new(4, crate::RECORDS_PER_RUN));
-    let (mut writer, mut calls, mut open) = (Writer::new(&log), Vec::new(), std::collections::HashMap::new());
+    let (mut calls, mut open, mut nth) = (Vec::new(), std::collections::HashMap::new(), 0);
     let each = (count / 4 / CALLS as u64).max(1);
-    for nth in 0..count {
-        let record = journal.record()?;
+    append_journal(topic, 4, count, |record| {
         let run = record.body.run_id.as_str().to_owned();
         match &record.payload {
             Payload::ToolCallRequested(call) => {
@@ -130,15 +128,33 @@ async fn fill(topic: &KafkaConfig, count: u64) -> anyhow::Result<Vec<Call>> {
             }
             _ => {}
         }
-        let (partition, entry) = records::entry(&record, PARTITIONS)?;
-        writer.append(partition, entry).await?;
-    }
-    writer.finish().await?;
+        nth += 1;
+        Ok(())
+    })
+    .await?;
     ensure!(!calls.is_empty(), "{count} records have no call with a result that was chosen");
     Ok(calls)
 }
 
-async fn ready(server: &Server) -> anyhow::Result<()> {
+/// Appends the first records of a journal, each of which is shown.
+pub(crate) async fn append_journal(
+    topic: &KafkaConfig,
+    seed: u64,
+    count: u64,
+    mut show: impl FnMut(&JournalRecord) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let (log, mut journal) = (KafkaLog::connect(topic.clone())?, Journal::new(seed, crate::RECORDS_PER_RUN));
+    let mut writer = Writer::new(&log);
+    for _ in 0..count {
+        let record = journal.record()?;
+        show(&record)?;
+        let (partition, entry) = records::entry(&record, PARTITIONS)?;
+        writer.append(partition, entry).await?;
+    }
+    writer.finish().await
+}
+
+pub(crate) async fn ready(server: &Server) -> anyhow::Result<()> {
     let (client, begun) = (client()?, Instant::now());
     while client.get(format!("{}/readyz", server.url)).send().await?.status() != 200 {
         ensure!(begun.elapsed() < LONG, "not ready after {LONG:?}: {}", server.stderr());

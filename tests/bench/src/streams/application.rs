@@ -1,0 +1,146 @@
+//! The application's process: what it is started with, what it says, and what it had used by then.
+
+use anyhow::{Context, ensure};
+use runlog_tests::programs::{here, output};
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::questions::Journal;
+use crate::{
+    measure::{Cost, cpu, peak_mib},
+    peers,
+    served::LONG,
+};
+
+/// The application, compiled.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    jars: PathBuf,
+    classes: tempfile::TempDir,
+}
+
+/// How an application keeps its state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Guarantee {
+    name: &'static str,
+    pub(super) changelog: bool,
+}
+
+pub(super) const WITHOUT: Guarantee = Guarantee { name: "at_least_once", changelog: false };
+pub(super) const AT_LEAST_ONCE: Guarantee = Guarantee { name: "at_least_once", changelog: true };
+pub(super) const EXACTLY_ONCE: Guarantee = Guarantee { name: "exactly_once_v2", changelog: true };
+
+impl Streams {
+    pub(crate) fn install() -> anyhow::Result<Self> {
+        let (jars, classes) = (peers::jars()?, tempfile::tempdir()?);
+        let mut compiler = Command::new("javac");
+        compiler.arg("-cp").arg(jars.join("*")).arg("-d").arg(classes.path());
+        output(compiler.arg(here("peers/StreamsIndex.java")))?;
+        Ok(Self { jars, classes })
+    }
+
+    /// Starts it. It ends by itself once it has applied `records` records, which may be none, and answered.
+    pub(super) fn start(&self, journal: &Journal, state: &State, records: u64) -> anyhow::Result<Application> {
+        let complaints = state.dir.path().join("stderr.txt");
+        let mut java = Command::new("java");
+        java.args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp"]);
+        java.arg(format!("{}:{}", self.jars.join("*").display(), self.classes.path().display()));
+        java.args(["StreamsIndex", &journal.topic.brokers, &journal.topic.topic, &state.application]);
+        java.arg(state.stores()).args([state.guarantee.name, &state.guarantee.changelog.to_string()]);
+        let schemas = ["v1", "v2"].map(|version| here(&format!("../schemas/avsc/{version}/JournalRecord.avsc")));
+        java.arg(std::env::join_paths(schemas)?).arg(records.to_string()).arg(&journal.questions_file);
+        java.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&complaints)?);
+        let mut child = java.spawn().context("java")?;
+        let stdout = child.stdout.take().context("stdout is piped")?;
+        let (send, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                send.send(line).ok();
+            }
+        });
+        Ok(Application { child, lines, complaints })
+    }
+}
+
+/// A running application. Dropping it kills it.
+#[derive(Debug)]
+pub(super) struct Application {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    complaints: PathBuf,
+}
+
+/// What a process had used when it said something.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    pub(super) rest: String,
+    at: Instant,
+    cpu: Duration,
+}
+
+impl Said {
+    /// What was used since then for a number of records.
+    pub(super) fn cost_until(&self, end: &Self, records: u64) -> Cost {
+        Cost { records, wall: end.at - self.at, cpu: end.cpu.saturating_sub(self.cpu) }
+    }
+}
+
+impl Application {
+    /// Waits for a line that begins with a word.
+    pub(super) fn says(&self, word: &str) -> anyhow::Result<Said> {
+        let line = self.lines.recv_timeout(LONG).ok();
+        let rest = line.as_deref().and_then(|line| line.strip_prefix(word));
+        // The first failure is the one that tells, and stack traces are long.
+        let complaints =
+            || fs::read_to_string(&self.complaints).unwrap_or_default().chars().take(2_000).collect::<String>();
+        let rest = rest.with_context(|| format!("Streams says {line:?} and not {word}: {}", complaints()))?;
+        Ok(Said { rest: rest.trim_start().to_owned(), at: Instant::now(), cpu: cpu(&self.child.id().to_string())? })
+    }
+
+    /// The most resident memory that it had, MiB.
+    pub(super) fn peak_mib(&self) -> anyhow::Result<f64> {
+        peak_mib(self.child.id())
+    }
+
+    /// Its answers; returns when it has committed and closed everything.
+    pub(super) fn answers(mut self, count: usize) -> anyhow::Result<Vec<String>> {
+        let answers = (0..count).map(|_| Ok(self.says("answer")?.rest)).collect::<anyhow::Result<Vec<_>>>()?;
+        self.says("ended")?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "Streams ended with {status}");
+        Ok(answers)
+    }
+}
+
+impl Drop for Application {
+    fn drop(&mut self) {
+        // It has ended already where all went well.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+/// What an application has in its folder and in its topics.
+#[derive(Debug)]
+pub(super) struct State {
+    application: String,
+    guarantee: Guarantee,
+    dir: tempfile::TempDir,
+}
+
+impl State {
+    pub(super) fn new(guarantee: Guarantee) -> anyhow::Result<Self> {
+        Ok(Self { application: crate::id(), guarantee, dir: tempfile::tempdir()? })
+    }
+
+    pub(super) fn stores(&self) -> PathBuf {
+        self.dir.path().join("stores")
+    }
+}

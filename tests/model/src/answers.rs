@@ -125,6 +125,11 @@ impl Model {
         json!({"runs": self.seen().iter().map(Seen::head).collect::<Vec<_>>()})
     }
 
+    /// A run's head; null where the run is unknown.
+    pub fn head(&self, run_id: &str) -> Value {
+        self.run(run_id).map_or(Value::Null, |seen| seen.head())
+    }
+
     /// `lookup`: an occurrence of a fingerprint, the last one where none is named.
     pub fn lookup(&self, run_id: &str, fingerprint: &str, occurrence: Option<u32>) -> Value {
         let unknown = |occurrences: usize| {

@@ -44,17 +44,13 @@ impl Question {
     fn of_model(&self, model: &Model) -> Value {
         match self {
             Self::Recovery(run_id) => model.recover(run_id),
-            Self::Run(run_id) => {
-                let runs = model.runs();
-                let mut found = runs["runs"].as_array().into_iter().flatten();
-                found.find(|run| run["run_id"] == run_id.as_str()).cloned().unwrap_or_default()
-            }
+            Self::Run(run_id) => model.head(run_id),
             Self::Lookup { run_id, fingerprint, occurrence } => model.lookup(run_id, fingerprint, *occurrence),
             Self::Known { run_id, record_id } => {
-                let recovery = model.recover(run_id);
                 let mut known = model.known(run_id, record_id);
                 if known.is_object() {
-                    (known["epoch"], known["writer_id"]) = (recovery["epoch"].clone(), recovery["writer_id"].clone());
+                    let head = model.head(run_id);
+                    (known["epoch"], known["writer_id"]) = (head["epoch"].clone(), head["writer_id"].clone());
                 }
                 known
             }

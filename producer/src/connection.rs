@@ -133,7 +133,7 @@ impl Runlog {
         id: impl TryInto<RunId, Error: Into<Illegal>>,
         record_id: &RecordId,
     ) -> Result<Option<ReadBack>, Error> {
-        self.transport.landed(valid(id)?.borrow(), record_id.borrow()).await
+        self.transport.landed(valid(id)?.borrow(), record_id.borrow(), None).await
     }
 
     /// The latest valid checkpoint with `covers_journal_seq` up to `at_or_before` (inclusive), whole. A checkpoint whose content

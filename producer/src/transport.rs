@@ -134,14 +134,17 @@ impl Transport {
         answer.map_err(|error| error.about_run(run_id).about_position(position))
     }
 
-    /// The outcome of the record with this id and the run's current writer, at `latest`. `None` if no record of that id was
-    /// applied, or refused because of its content.
+    /// The outcome of the record with this id and the run's current writer: at least as of the position `at_least` (inclusive)
+    /// of the run's partition, or at `latest`. `None` if no record of that id was applied, or refused because of its content.
+    ///
+    /// At `latest`, a server that reads from a deposed leader may not know the record. As of a position it fails with `Stale`.
     pub(crate) async fn landed(
         &self,
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
+        at_least: Option<&Position>,
     ) -> Result<Option<ReadBack>, Error> {
-        let answer = query!(self, backend => backend.landed(run_id, record_id).await);
+        let answer = query!(self, backend => backend.landed(run_id, record_id, at_least).await);
         answer.map_err(|error| error.about_run(run_id).about_record(record_id))
     }
 

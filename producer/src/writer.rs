@@ -246,7 +246,7 @@ impl Writer {
             return Ok(());
         }
         let id = record.body.record_id.borrow();
-        if wanted < next && self.transport.landed(self.run_id.borrow(), id).await?.is_some() {
+        if wanted < next && self.transport.landed(self.run_id.borrow(), id, None).await?.is_some() {
             return Ok(());
         }
         let message = format!("record {id} of run {} has journal_seq {wanted}; the next one is {next}", self.run_id);

@@ -388,7 +388,7 @@ impl RunAppender {
         let mut positions = Vec::with_capacity(ids.len());
         for (nth, id) in (0..).zip(ids) {
             let found = if acked.holds_repeats {
-                let found = self.transport.landed(self.run_id.borrow(), id.borrow()).await;
+                let found = self.transport.landed(self.run_id.borrow(), id.borrow(), Some(&acked.position)).await;
                 found.map_err(|error| error.with_side_effect(SideEffect::Unknown))?
             } else {
                 None

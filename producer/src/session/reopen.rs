@@ -13,7 +13,7 @@
 //! every record stays in the outbox until it is known to be in the log.
 
 use super::{
-    appender::WriterState,
+    appender::{RunAppender, WriterState},
     checkpoint::CheckpointBase,
     claim::{claim_lost, not_writer},
     outbox::NeverStarted,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{error::Error, metrics::metric, transport::run_without_records};
 use runlog_schemas::{
-    answer::{ErrorKind, OrOther, Pending, Recovery},
+    answer::{ErrorKind, OrOther, Pending, ReadBack, Recovery},
     id::RecordId,
     judge::{Reason, RunStatus},
     payload::PayloadType,
@@ -78,12 +78,12 @@ async fn resume(state: &mut SessionState) -> Result<Reopened, Error> {
         return Ok(done);
     }
     state.restore_interrupted();
-    settle_unacknowledged(state, &mut done).await?;
+    settle_unacknowledged(state, &head, &mut done).await?;
     if let WriterState::Ended(_) = state.appender.state {
         state.append_all_evidence().await?;
         return Ok(done);
     }
-    settle_held(state, &mut done).await?;
+    settle_held(state, &head, &mut done).await?;
     state.adopt_pending().await?;
     settle_never_started(state, &head, &mut done).await?;
     state.appender.state = WriterState::Ready;
@@ -125,12 +125,21 @@ async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What became of a record, by its id, read after the claim.
-async fn landed(state: &SessionState, record_id: &RecordId, done: &mut Reopened) -> Result<Landed, Error> {
+/// What became of a record, by its id, at least as of the head `head` after the claim: what a server that knows less says
+/// would be that the record is not in the log.
+async fn outcome(state: &SessionState, record_id: &RecordId, head: &Recovery) -> Result<Option<ReadBack>, Error> {
+    let RunAppender { transport, run_id, .. } = &state.appender;
+    transport.landed(run_id.borrow(), record_id.borrow(), Some(&head.position)).await
+}
+
+/// What became of a record that this handle sent, read after the claim.
+async fn landed(
+    state: &SessionState,
+    record_id: &RecordId,
+    (head, done): (&Recovery, &mut Reopened),
+) -> Result<Landed, Error> {
     let appender = &state.appender;
-    let Some(found) = appender.transport.landed(appender.run_id.borrow(), record_id.borrow()).await? else {
-        return Ok(Landed::No);
-    };
+    let Some(found) = outcome(state, record_id, head).await? else { return Ok(Landed::No) };
     if (&found.writer_id, found.epoch) != (&appender.writer_id, appender.epoch) {
         return Err(not_writer(appender.run_id.borrow(), appender.epoch, found.epoch));
     }
@@ -161,7 +170,7 @@ enum Landed {
 }
 
 /// Settles the record whose append was unknown.
-async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) -> Result<(), Error> {
+async fn settle_unacknowledged(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     let Some(sent) = state.appender.unacknowledged.clone() else { return Ok(()) };
     let id = sent.body.record_id.clone();
     if state.outbox.lock().release(&id) {
@@ -173,7 +182,7 @@ async fn settle_unacknowledged(state: &mut SessionState, done: &mut Reopened) ->
         sent.body.facts.payload_type.known(),
         Some(PayloadType::ToolCallRequested | PayloadType::ToolCallAttempt)
     );
-    match landed(state, &id, done).await? {
+    match landed(state, &id, (head, &mut *done)).await? {
         Landed::Applied if intent => {
             state.appender.unacknowledged = None;
             let intent = landed_intent(&mut state.replay, &sent);
@@ -209,10 +218,10 @@ fn landed_intent(replay: &mut Replay, sent: &JournalRecord) -> NeverStarted {
 }
 
 /// Records the results of effects that ran.
-async fn settle_held(state: &mut SessionState, done: &mut Reopened) -> Result<(), Error> {
+async fn settle_held(state: &mut SessionState, head: &Recovery, done: &mut Reopened) -> Result<(), Error> {
     while let Some(held) = state.next_released() {
         let mut record_id = held.record_id.clone();
-        let send = match landed(state, &record_id, done).await? {
+        let send = match landed(state, &record_id, (head, &mut *done)).await? {
             Landed::Applied => false,
             // An operator decided how the call ended, and that is its answer.
             Landed::Refused(OrOther::Known(Reason::Transition | Reason::Ended)) => false,
@@ -260,8 +269,7 @@ async fn settle_never_started(state: &mut SessionState, head: &Recovery, done: &
         let pending = head.pending.iter().find(|pending| pending.id == intent.request);
         let Some((pending, call)) = pending.and_then(|pending| Some((pending, never_started(pending)?))) else {
             // Refused, or an operator has decided it.
-            let appender = &state.appender;
-            let found = appender.transport.landed(appender.run_id.borrow(), intent.request.borrow()).await?;
+            let found = outcome(state, &intent.request, head).await?;
             if found.is_none_or(|found| !took_effect(&found.outcome)) {
                 state.replay.forget(&intent.request);
             } else if let Some(call) = intent.call {

@@ -279,9 +279,16 @@ impl Http {
         &self,
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
+        at_least: Option<&Position>,
     ) -> Result<Option<ReadBack>, Error> {
         let (run, record, deadline) = (segment(&run_id), segment(&record_id), self.deadline.as_millis());
-        let path = format!("/v1/runs/{run}/outcome?record_id={record}&consistency=latest&deadline_ms={deadline}");
+        let consistency = at_least.map_or_else(
+            || "latest".to_owned(),
+            |position| format!("at-least={}:{}", position.partition, position.offset),
+        );
+        let consistency = segment(&consistency);
+        let path =
+            format!("/v1/runs/{run}/outcome?record_id={record}&consistency={consistency}&deadline_ms={deadline}");
         self.find(&path).await
     }
 

@@ -81,8 +81,11 @@ impl Local {
         &self,
         run_id: RunId<&str>,
         record_id: RecordId<&str>,
+        at_least: Option<&Position>,
     ) -> Result<Option<ReadBack>, Error> {
-        let found = self.projector.landed(run_id, record_id, Consistency::Latest, self.deadline);
+        let consistency =
+            at_least.map_or(Consistency::Latest, |position| Consistency::AtLeast(position.partition, position.offset));
+        let found = self.projector.landed(run_id, record_id, consistency, self.deadline);
         found.await.map_err(|failed| error(&failed))
     }
 

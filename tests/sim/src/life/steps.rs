@@ -152,7 +152,9 @@ impl Process {
                 Next::Done
             }
             Some(Err(error)) => {
-                let unknown = error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
+                // What took too long as a whole may not have sent its record, and names none.
+                let sent = error.subject().record_id.is_some();
+                let unknown = sent && error.side_effect() == SideEffect::Unknown && error.action() == Action::Reopen;
                 let next = self.failed(run, id, &error).await;
                 // Reopening found the record in the log, or sent it again.
                 if unknown && step.what == What::Turn && matches!(next, Next::Again) {

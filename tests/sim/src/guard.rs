@@ -2,6 +2,7 @@
 
 use std::{
     pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
     task::{Context, Poll},
     time::Duration,
 };
@@ -13,6 +14,8 @@ pub(crate) struct Guard<'a, T> {
     inner: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
     polls: u32,
     cut: Option<u32>,
+    /// Whether the operation's effect has begun, and after how many polls since then it is dropped.
+    cut_in_effect: Option<(&'a AtomicBool, u32)>,
     pauses: Vec<(u32, u64)>,
     pause: Option<Pin<Box<Sleep>>>,
     /// How long its process stood still, milliseconds.
@@ -20,14 +23,24 @@ pub(crate) struct Guard<'a, T> {
 }
 
 impl<'a, T> Guard<'a, T> {
-    /// Drops the operation where it waits after `cut` polls; stands still for so many milliseconds before each of these polls,
-    /// counted from 0.
+    /// Drops the operation where it waits after `cut` polls, or after so many since its effect began; stands still for so many
+    /// milliseconds before each of these polls, counted from 0.
     pub(crate) fn new(
         operation: impl Future<Output = T> + Send + 'a,
         cut: Option<u32>,
+        cut_in_effect: Option<(&'a AtomicBool, u32)>,
         pauses: Vec<(u32, u64)>,
     ) -> Self {
-        Self { inner: Some(Box::pin(operation)), polls: 0, cut, pauses, pause: None, paused: 0 }
+        Self { inner: Some(Box::pin(operation)), polls: 0, cut, cut_in_effect, pauses, pause: None, paused: 0 }
+    }
+
+    /// Counts a poll of the effect. Whether it was the last one.
+    fn is_cut_in_effect(&mut self) -> bool {
+        let Some((_, left)) = self.cut_in_effect.as_mut().filter(|(begun, _)| begun.load(Ordering::Relaxed)) else {
+            return false;
+        };
+        *left = left.saturating_sub(1);
+        *left == 0
     }
 }
 
@@ -53,7 +66,7 @@ impl<T> Future for Guard<'_, T> {
         let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
         match inner.as_mut().poll(context) {
             Poll::Ready(done) => Poll::Ready(Some(done)),
-            Poll::Pending if cut => {
+            Poll::Pending if self.is_cut_in_effect() || cut => {
                 self.inner = None;
                 Poll::Ready(None)
             }

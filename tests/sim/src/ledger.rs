@@ -69,7 +69,8 @@ pub(crate) struct Ledger {
     decisions: Vec<Decided>,
     /// When a server read from a deposed leader: the server, from, to.
     deposed: Vec<(u32, u64, Option<u64>)>,
-    ended: BTreeMap<u32, u64>,
+    /// How often a server was told an end before what it had applied, or no longer was.
+    ends_moved: usize,
     /// Requests whose outcome somebody decided.
     decided: BTreeSet<String>,
     /// Calls that processes are at work on: life, run and step.
@@ -186,7 +187,7 @@ impl Ledger {
             effects: Vec::new(),
             decisions: Vec::new(),
             deposed: Vec::new(),
-            ended: BTreeMap::new(),
+            ends_moved: 0,
             decided: BTreeSet::new(),
             busy: BTreeSet::new(),
         }
@@ -210,6 +211,11 @@ impl Ledger {
         }
         let open = self.deposed.iter_mut().filter(|window| window.0 == server && window.2.is_none());
         open.filter(|_| !begins).for_each(|window| window.2 = Some(now));
+    }
+
+    /// A server is told an end of the log before what it has applied from now on, or no longer.
+    pub(crate) fn ends_moved(&mut self) {
+        self.ends_moved += 1;
     }
 
     /// A record is in the log. Says what it is, and what else is judged with it.
@@ -386,9 +392,6 @@ impl Ledger {
                 if let Some((logical, result)) = logical.zip(decided.result) {
                     self.calls.entry(logical).or_default().results.push(result);
                 }
-            }
-            Payload::RunLifecycle(lifecycle) if applied && lifecycle.status != "started" => {
-                self.ended.entry(run).or_insert(now);
             }
             _ => {}
         }

@@ -22,13 +22,15 @@ use std::{
     },
     time::Duration,
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 mod failures;
 mod steps;
 
 /// How long an append waits, or a query.
 const DEADLINE: Duration = Duration::from_secs(6);
+/// A query is sent again until its deadline, and the last time may take as long as an answer may.
+const QUERY_MAX: Duration = Duration::from_secs(18);
 /// How long an intent may take to be read back.
 pub(crate) const READ_BACK: Duration = Duration::from_secs(4);
 /// How long an operation may take.
@@ -106,6 +108,7 @@ impl Process {
                 biased;
                 done = steps => done,
                 () = scribe.write(&runlog), if self.life.writes => false,
+                () = self.watch(&runlog) => false,
             }
         };
         self.tell(|| "leaves".to_owned());
@@ -139,7 +142,7 @@ impl Process {
                 let run = runlog.open_with(run_id(self.life.run).as_str(), options).await?;
                 Ok::<_, Error>((runlog, run))
             };
-            let Some(opened) = self.guarded("open", step, 0, opening).await else { continue };
+            let Some(opened) = self.guarded("open", step, (0, None), opening).await else { continue };
             match opened {
                 Ok((runlog, run)) => {
                     let recovery = run.recovery();
@@ -163,6 +166,20 @@ impl Process {
             self.fail("the run cannot be opened".to_owned());
         }
         None
+    }
+
+    /// Looks at the run from time to time, over the same connection, until this is dropped. A query ends in time whatever
+    /// the servers do.
+    async fn watch(&self, runlog: &Runlog) {
+        let mut dice = Dice::new(self.stage.seed(), 4_000 + u64::from(self.life.id));
+        loop {
+            sleep(Duration::from_millis(dice.between(1_000, 12_000))).await;
+            let begun = Instant::now();
+            let looked = runlog.run(run_id(self.life.run).as_str()).await;
+            if begun.elapsed() > QUERY_MAX {
+                self.fail(format!("a query took {:?}: {:?}", begun.elapsed(), looked.map(|run| run.is_some())));
+            }
+        }
     }
 
     fn done(&self) -> MutexGuard<'_, BTreeSet<u32>> {

@@ -1,6 +1,10 @@
 //! The log as one server reaches it: with delays, and with what a network and a broker do to appends, bounds and reads.
 
-use crate::{dice::Dice, plan::Fate, stage::Stage};
+use crate::{
+    dice::Dice,
+    plan::{Fate, LINK_OF_LIFE},
+    stage::Stage,
+};
 use runlog_log::{
     Ack, Bounds, BoundsAnswer, Delivery, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog,
 };
@@ -35,6 +39,8 @@ struct State {
     lanes: BTreeMap<PartitionId, Lane>,
     /// Ends that a deposed leader tells.
     deposed: Option<BTreeMap<PartitionId, Offset>>,
+    /// Ends that the server is told which are below what it has applied.
+    behind: Option<BTreeMap<PartitionId, Offset>>,
     held: bool,
     fails: bool,
     full: bool,
@@ -72,6 +78,12 @@ impl Link {
         self.news.notify_one();
     }
 
+    /// From now on nothing is read, and these ends are told; or no longer.
+    pub(crate) fn put_behind(&self, ends: Option<BTreeMap<PartitionId, Offset>>) {
+        self.lock().behind = ends;
+        self.news.notify_one();
+    }
+
     /// From now on nothing is read; or no longer.
     pub(crate) fn hold(&self, held: bool) {
         self.lock().held = held;
@@ -99,7 +111,7 @@ impl Link {
     fn visible(&self, partition: PartitionId, position: Offset) -> Offset {
         let end = self.end(partition);
         let state = self.lock();
-        if state.held {
+        if state.held || state.behind.is_some() {
             return position;
         }
         state.deposed.as_ref().and_then(|ends| ends.get(&partition)).map_or(end, |frozen| end.min(*frozen))
@@ -144,6 +156,8 @@ impl Log for Link {
             return Box::pin(future::ready(Err(self.failure(Kind::Fatal, "the seed is over", partition))));
         };
         let (nth, fate) = stage.next_append();
+        let straight = self.server >= LINK_OF_LIFE;
+        let fate = fate.or_else(|| if straight { stage.fate_of_end(&batch) } else { None });
         let mut state = self.lock();
         if state.full && !stage.is_healed() {
             stage.count("append refused: queue full");
@@ -266,8 +280,11 @@ impl Log for Link {
             }
             sleep(there).await;
             let mut bounds = self.log.bounds(partition, deadline).await?;
-            if let Some(end) = self.lock().deposed.as_ref().and_then(|ends| ends.get(&partition)) {
-                bounds.end = bounds.end.min(*end);
+            {
+                let state = self.lock();
+                let told =
+                    [&state.deposed, &state.behind].into_iter().flatten().filter_map(|ends| ends.get(&partition));
+                bounds.end = told.copied().fold(bounds.end, Offset::min);
             }
             sleep(back).await;
             Ok(bounds)

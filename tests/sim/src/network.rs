@@ -3,11 +3,11 @@
 use crate::{dice::Dice, plan::RequestFault, server::Server, stage::Stage};
 use axum::{body::Body, http::Request};
 use runlog_producer::{HttpSender, NoResponse};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     sync::{
         Arc, LazyLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -25,6 +25,8 @@ pub(crate) const ADDRESS: &str = "http://runlog";
 pub(crate) struct Network {
     stage: Arc<Stage>,
     servers: Vec<Arc<Server>>,
+    /// Servers that refuse every request for now.
+    overloaded: Vec<AtomicBool>,
     current: AtomicU32,
     /// So many requests in a hundred go to any server.
     mixed: u64,
@@ -36,7 +38,8 @@ fn gone(sent: bool, why: &str) -> NoResponse {
 
 impl Network {
     pub(crate) fn new(stage: Arc<Stage>, servers: Vec<Arc<Server>>, mixed: u64) -> Arc<Self> {
-        Arc::new(Self { stage, servers, current: AtomicU32::new(0), mixed })
+        let overloaded = servers.iter().map(|_| AtomicBool::default()).collect();
+        Arc::new(Self { stage, servers, overloaded, current: AtomicU32::new(0), mixed })
     }
 
     /// Another server gets the requests.
@@ -45,6 +48,24 @@ impl Network {
         let now = (self.current.load(Ordering::Relaxed) + 1) % servers;
         self.current.store(now, Ordering::Relaxed);
         self.stage.tell(|| format!("the address is server {now}'s"));
+    }
+
+    /// From now on a server refuses every request for now; or no longer.
+    pub(crate) fn overload(&self, server: u32, overloaded: bool) {
+        if let Some(server) = self.overloaded.get(server as usize) {
+            server.store(overloaded, Ordering::Relaxed);
+        }
+    }
+
+    /// What a server answers that has no room.
+    fn refusal(&self) -> Option<axum::http::Response<Vec<u8>>> {
+        self.stage.count("server refuses requests for now");
+        let problem = json!({
+            "type": "about:blank#overloaded", "title": "overloaded", "status": 429, "kind": "overloaded",
+            "detail": "too many requests are in progress; nothing happened, send this one again later",
+        });
+        let refusal = axum::http::Response::builder().status(429).header("retry-after", "1");
+        refusal.body(problem.to_string().into_bytes()).ok()
     }
 
     /// What sends a client's requests.
@@ -120,6 +141,11 @@ impl Network {
             _ => {}
         }
         sleep(there).await;
+        let overloaded = self.overloaded.get(at as usize).is_some_and(|full| full.load(Ordering::Relaxed));
+        if let Some(refusal) = overloaded.then(|| self.refusal()).flatten() {
+            sleep(back).await;
+            return Ok(refusal);
+        }
         let request = Request::builder().method(method).uri(path).body(Body::from(body));
         let request = request.map_err(|error| gone(false, &error.to_string()))?;
         let server = self.servers.get(at as usize);

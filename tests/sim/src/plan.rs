@@ -3,6 +3,7 @@
 use std::fmt;
 
 mod draw;
+mod stories;
 
 /// Runs of a seed.
 pub const RUNS: u32 = 2;
@@ -12,8 +13,10 @@ pub const SIDES: u32 = RUNS;
 pub const SERVERS: u32 = 2;
 /// No fault begins later, milliseconds.
 pub const FAULTS_END: u64 = 60_000;
-/// What is added to a step's number to address its second try.
+/// What is added to a step's number to address its second try, and again for each further one.
 pub const AGAIN: u32 = 1_000;
+/// Tries after the first one that can be addressed.
+pub const TRIES_ADDRESSED: u32 = 4;
 /// The step under which the first `open` of a life is addressed; the next ones follow.
 pub const OPEN: u32 = 10_000;
 /// The step under which the first `reopen` of a life is addressed; the next ones follow.
@@ -40,10 +43,14 @@ pub enum Event {
     Life(Life),
     /// The future of a life's step is dropped when it waits after so many polls. The life goes on with the same handle.
     Cut { life: u32, step: u32, polls: u32 },
+    /// The same, when its effect has begun and the future waits after so many polls since then.
+    CutInEffect { life: u32, step: u32, polls: u32 },
     /// The process of a life stands still before this poll of a step.
     Pause { life: u32, step: u32, polls: u32, ms: u64 },
     /// What becomes of the nth append to the log.
     Append { nth: u64, fate: Fate },
+    /// What becomes of the first append of a run's end by a process that appends straight to the log.
+    AppendOfEnd { run: u32, fate: Fate },
     /// What becomes of the nth request to a server.
     Request { nth: u64, fault: RequestFault },
     /// Another server gets the requests from then on.
@@ -56,6 +63,10 @@ pub enum Event {
     Held { server: u32, at: u64, ms: u64 },
     /// A server reads from a leader that is deposed: it sees nothing that is newer, and is told that this is the end.
     Deposed { server: u32, at: u64, ms: u64 },
+    /// The same, from when a life begins a step.
+    DeposedAt { server: u32, life: u32, step: u32, ms: u64 },
+    /// A server reads from a leader that lacks the last records that the server has read: it is told an end before them.
+    Behind { server: u32, at: u64, ms: u64, records: u64 },
     /// A server's reader fails for good.
     ReaderFails { server: u32, at: u64 },
     /// A server panics while it commits a record, or once it has voided the record that stopped a partition.
@@ -70,6 +81,8 @@ pub enum Event {
     Garbage { partition: u32, at: u64 },
     /// The log deletes the start of a partition that all servers have applied.
     Truncated { partition: u32, at: u64 },
+    /// A server refuses every request for now.
+    Overloaded { server: u32, at: u64, ms: u64 },
     /// A server admits so many appends at the same time.
     Admits { server: u32, appends: usize },
 }
@@ -103,6 +116,9 @@ pub enum What {
     Record { of: u32 },
     /// Two records that are applied together: one of its own, and the last record again, if there is one.
     Batch { again: Option<u32> },
+    /// Two records that are to be applied together, the second of them under the id of the record at step `of`, with other
+    /// content.
+    Spoiled { of: u32 },
     /// Checkpoints that cover less than what the process opened with are hidden.
     Prune,
     /// The agent saves which steps are done, so that whoever resumes does not go through them again.

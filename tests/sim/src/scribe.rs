@@ -5,7 +5,7 @@ use crate::{ambient, dice::Dice, ledger::run_id, stage::Stage};
 use runlog_producer::{Action, Error, Json, LoopState, Runlog, Writer};
 use runlog_schemas::{
     answer::ErrorKind,
-    id::JournalSeq,
+    id::{JournalSeq, RecordId},
     payload::{CheckpointPrune, ConversationTurn, Payload},
     record::JournalRecord,
 };
@@ -30,6 +30,8 @@ pub(crate) struct Scribe {
 enum Write {
     One(JournalRecord),
     Batch(JournalRecord, Vec<JournalRecord>),
+    /// A batch with a record under the id of an earlier one, which is refused as often as it is written.
+    Spoiled(JournalRecord, Vec<JournalRecord>),
     Checkpoint,
 }
 
@@ -54,24 +56,33 @@ impl Scribe {
         }
     }
 
-    fn drafted(&self, writer: &Writer, nth: u64, dice: &mut Dice) -> Result<Write, Error> {
+    fn drafted(
+        &self,
+        writer: &Writer,
+        nth: u64,
+        (dice, written): (&mut Dice, Option<&RecordId>),
+    ) -> Result<Write, Error> {
         let turn = |number: u64| {
             let said = json!({ "writer": self.life, "nth": nth, "number": number });
             let message_id = format!("w-{}-{nth}-{number}", self.life);
             let content = Json::from(said);
             ConversationTurn { message_id, parent_id: None, thread_id: None, kind: "user".to_owned(), content }
         };
-        Ok(match dice.between(0, 9) {
-            0 => Write::Checkpoint,
-            1 => {
+        Ok(match (dice.between(0, 9), written) {
+            (0, _) => Write::Checkpoint,
+            (1, _) => {
                 let prune_covered_before = JournalSeq::new(dice.between(1, 8))?;
                 Write::One(
                     writer.draft(None, CheckpointPrune { prune_covered_before, preserve_latest_terminal: false })?,
                 )
             }
-            2 => {
+            (2, _) => {
                 let records = [writer.draft(None, turn(1))?, writer.draft(None, turn(2))?];
                 Write::Batch(writer.draft(None, turn(0))?, records.to_vec())
+            }
+            (3, Some(id)) => {
+                let records = [writer.draft(None, turn(1))?, writer.draft(Some(id.clone()), turn(2))?];
+                Write::Spoiled(writer.draft(None, turn(0))?, records.to_vec())
             }
             _ => Write::One(writer.draft(None, turn(0))?),
         })
@@ -79,9 +90,10 @@ impl Scribe {
 
     /// Writes records. None once another process has the run.
     async fn writes(&self, writer: &Writer, dice: &mut Dice) -> Option<()> {
+        let mut written_before = None;
         for nth in 0..RECORDS {
             sleep(Duration::from_millis(dice.between(0, 1_500))).await;
-            let write = self.drafted(writer, nth, dice).ok()?;
+            let write = self.drafted(writer, nth, (&mut *dice, written_before.as_ref())).ok()?;
             loop {
                 // An impatient caller goes away.
                 let patience = if dice.percent(10) { dice.between(1, 200) } else { 3_600_000 };
@@ -95,7 +107,16 @@ impl Scribe {
                     self.stage.ledger().fail(format!("a write of life {}'s writer took {took:?}", self.life));
                 }
                 match written {
-                    Ok(()) => break,
+                    Ok(()) => {
+                        if let Write::One(record) = &write {
+                            written_before = Some(record.body.record_id.clone());
+                        }
+                        break;
+                    }
+                    Err(error) if matches!(write, Write::Spoiled(..)) && error.kind() == ErrorKind::Conflict => {
+                        self.stage.count("batch with a record that is refused");
+                        break;
+                    }
                     Err(error) if matches!(write, Write::Checkpoint) && error.action() != Action::Stop => break,
                     Err(error) => self.failed(&error).await?,
                 }
@@ -135,7 +156,7 @@ impl Scribe {
                     ledger.fail(format!("{} was written, and was not applied: {written:?}", told(&id)));
                 }
             }
-            Write::Batch(record, records) => {
+            Write::Batch(record, records) | Write::Spoiled(record, records) => {
                 let positions = writer.batch(record.body.record_id.clone(), records.clone()).await?;
                 for (position, record) in positions.iter().zip(records) {
                     let id = record.body.record_id.as_str();

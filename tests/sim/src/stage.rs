@@ -2,7 +2,7 @@
 
 use crate::{
     ambient,
-    ledger::Ledger,
+    ledger::{Ledger, run_id},
     link::Link,
     plan::{Event, Fate, Plan, RequestFault},
 };
@@ -10,6 +10,7 @@ use runlog_log::{
     Clock, Entry, Log, Offset, PartitionId,
     memory::{MemoryLog, MemoryOptions},
 };
+use runlog_schemas::{codec, payload::Payload};
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeMap,
@@ -34,6 +35,8 @@ pub(crate) struct Stage {
     links: Mutex<Vec<Arc<Link>>>,
     appends: AtomicU64,
     fates: BTreeMap<u64, Fate>,
+    /// What becomes of the first append of each run's end.
+    fates_of_ends: Mutex<BTreeMap<String, Fate>>,
     requests: AtomicU64,
     request_faults: BTreeMap<u64, RequestFault>,
     healed: AtomicBool,
@@ -58,6 +61,11 @@ impl Stage {
         let log = MemoryLog::with(MemoryOptions { partitions: PARTITIONS, clock, ..MemoryOptions::default() });
         let fate = |event: &Event| if let Event::Append { nth, fate } = event { Some((*nth, *fate)) } else { None };
         let fates = plan.events.iter().filter_map(fate).collect();
+        let end = |event: &Event| match event {
+            Event::AppendOfEnd { run, fate } => Some((run_id(*run), *fate)),
+            _ => None,
+        };
+        let fates_of_ends = Mutex::new(plan.events.iter().filter_map(end).collect());
         let fault = |event: &Event| if let Event::Request { nth, fault } = event { Some((*nth, *fault)) } else { None };
         let request_faults = plan.events.iter().filter_map(fault).collect();
         Arc::new(Self {
@@ -66,6 +74,7 @@ impl Stage {
             links: Mutex::default(),
             appends: AtomicU64::new(0),
             fates,
+            fates_of_ends,
             requests: AtomicU64::new(0),
             request_faults,
             healed: AtomicBool::new(false),
@@ -99,6 +108,8 @@ impl Stage {
         for link in locked(&self.links).iter() {
             link.hold(false);
             link.depose(false);
+            link.put_behind(None);
+            self.ledger().deposed(link.server, false);
             link.fill(false);
         }
     }
@@ -111,6 +122,21 @@ impl Stage {
     pub(crate) fn next_append(&self) -> (u64, Option<Fate>) {
         let nth = self.appends.fetch_add(1, Ordering::Relaxed);
         (nth, self.fates.get(&nth).copied().filter(|_| !self.is_healed()))
+    }
+
+    /// What becomes of an append of a run's end, if the plan has that; once.
+    pub(crate) fn fate_of_end(&self, batch: &[Entry]) -> Option<Fate> {
+        let mut fates = locked(&self.fates_of_ends);
+        if fates.is_empty() || self.is_healed() {
+            return None;
+        }
+        let records = batch.iter().filter_map(|entry| codec::decode(codec::unframe(&entry.value).ok()?).ok());
+        let mut ended = records.filter(
+            |record| matches!(&record.payload, Payload::RunLifecycle(lifecycle) if lifecycle.status != "started"),
+        );
+        let fate = fates.remove(ended.next()?.body.run_id.as_str())?;
+        self.count("append of an end lost");
+        Some(fate)
     }
 
     /// The number of a request, and what becomes of it.

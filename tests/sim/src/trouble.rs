@@ -3,12 +3,13 @@
 use crate::{
     ledger::{GARBAGE, POISON},
     server::Server,
-    stage::Stage,
+    stage::{PARTITIONS, Stage},
 };
 use axum::{body::Body, http::Request};
 use runlog_log::{Entry, Offset, PartitionId};
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tokio::time::sleep;
 
 fn lands(stage: &Stage, partition: u32, value: &[u8]) {
     let Ok(partition) = PartitionId::new(partition) else { return };
@@ -52,4 +53,32 @@ async fn applied_by(server: &Server, partition: u32) -> Option<u64> {
     let doctor: Value = serde_json::from_slice(answer.body()).ok()?;
     let rows = doctor["partitions"].as_array()?;
     rows.iter().find(|row| row["partition"] == partition)?["applied"].as_u64()
+}
+
+/// A server reads from a deposed leader for a while. Nothing happens once no fault begins any more.
+pub(crate) async fn depose(stage: Arc<Stage>, server: u32, ms: u64) {
+    let Some(link) = stage.link(server).filter(|_| !stage.is_healed()) else { return };
+    stage.tell(|| format!("server {server} reads from a deposed leader for {ms} ms"));
+    stage.ledger().deposed(server, true);
+    link.depose(true);
+    sleep(Duration::from_millis(ms)).await;
+    link.depose(false);
+    stage.ledger().deposed(server, false);
+}
+
+/// A server is told for a while that the log ends so many records before what it has applied, and reads nothing. Nothing
+/// happens while it is down, or has applied nothing.
+pub(crate) async fn put_behind(stage: &Stage, server: &Arc<Server>, ms: u64, records: u64) {
+    let mut ends = BTreeMap::new();
+    for partition in PartitionId::all(PARTITIONS) {
+        let Some(applied) = applied_by(server, partition.get()).await.filter(|applied| *applied > 0) else { return };
+        ends.insert(partition, Offset::new(applied.saturating_sub(records)).unwrap_or_default());
+    }
+    stage.count("server is told an end before what it has read");
+    stage.tell(|| format!("{} is told for {ms} ms that the log ends before what it has applied", server.name()));
+    stage.ledger().ends_moved();
+    server.link().put_behind(Some(ends));
+    sleep(Duration::from_millis(ms)).await;
+    server.link().put_behind(None);
+    stage.ledger().ends_moved();
 }

@@ -241,7 +241,7 @@ async fn claim(run: u32, stage: &Stage, network: &Network) {
 }
 
 /// Lets one of the plan's faults happen that has a time.
-async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
+async fn weather(event: Event, stage: &Arc<Stage>, network: &Network, servers: &[Arc<Server>]) -> anyhow::Result<()> {
     let server = |id: u32| servers.get(id as usize).with_context(|| format!("no server {id}"));
     let wait = async |ms| sleep(Duration::from_millis(ms)).await;
     match event {
@@ -256,12 +256,18 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
         Event::Deposed { server: id, at, ms } => {
             wait(at).await;
             stage.count("server reads from a deposed leader");
-            stage.tell(|| format!("server {id} reads from a deposed leader for {ms} ms"));
-            stage.ledger().deposed(id, true);
-            server(id)?.link().depose(true);
+            trouble::depose(stage.clone(), id, ms).await;
+        }
+        Event::Behind { server: id, at, ms, records } => {
+            wait(at).await;
+            trouble::put_behind(stage, server(id)?, ms, records).await;
+        }
+        Event::Overloaded { server: id, at, ms } => {
+            wait(at).await;
+            stage.tell(|| format!("server {id} refuses every request for {ms} ms"));
+            network.overload(id, true);
             wait(ms).await;
-            server(id)?.link().depose(false);
-            stage.ledger().deposed(id, false);
+            network.overload(id, false);
         }
         Event::Full { server: id, at, ms } => {
             wait(at).await;
@@ -311,6 +317,10 @@ async fn weather(event: Event, stage: &Stage, network: &Network, servers: &[Arc<
             server(id)?.kill().await?;
             wait(ms).await;
             let server = server(id)?;
+            // It connects to the present leaders: a server that is told an end before its index when it starts stops the
+            // partition until it starts again.
+            server.link().put_behind(None);
+            stage.ledger().ends_moved();
             while let Err(error) = server.start().await {
                 stage.tell(|| format!("{error:#}"));
                 wait(1_000).await;

@@ -17,7 +17,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// Seeds of the gate; `make sim` runs more.
 const SEEDS: u64 = 1_000;
 /// On a slow machine it runs fewer.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_secs(120);
 /// So many seeds have every fault.
 const SEEDS_MIN: u64 = 100;
 

@@ -1,6 +1,6 @@
 //! Effects: when they may run, what becomes of their results, and what is told of them.
 
-use super::{Claim, Effect, Landed, Ledger, failure, text};
+use super::{Claim, Effect, Landed, Ledger, failure, run_id, text};
 use crate::{ambient, life::READ_BACK};
 use runlog_producer::{Answer, Error, SideEffect};
 use runlog_schemas::{
@@ -210,7 +210,6 @@ impl Ledger {
         match (landed.outcome.as_str(), landed.reason.as_deref()) {
             ("applied" | "repeat", None) => true,
             (_, Some("fenced")) => self.lost_to(run, life).ok().flatten().is_some_and(|claim| claim.offset < at),
-            (_, Some("ended")) => self.ended.contains_key(&run),
             // An operator said how the call counts while it was under way, and that is its answer.
             (_, Some("transition")) => self.is_decided(landed),
             _ => false,
@@ -275,6 +274,12 @@ impl Ledger {
         if evidence || applied {
             self.kept.insert(kept);
         }
+    }
+
+    /// Whether a record with this id was applied in a run.
+    pub(crate) fn has_applied_in(&self, run: u32, id: &str) -> bool {
+        let of_run = self.records.values().filter(|landed| landed.record.body.run_id.as_str() == run_id(run));
+        of_run.filter(|landed| landed.outcome == "applied").any(|landed| landed.record.body.record_id.as_str() == id)
     }
 
     /// Whether a record with this id was applied.

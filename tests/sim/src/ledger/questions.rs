@@ -31,6 +31,8 @@ struct Open {
     moments: Vec<Value>,
     /// How often a server began or ceased to read from a deposed leader before, and whether one did.
     deposed: (usize, bool),
+    /// How often a server was told an end before what it had applied, or no longer was, before.
+    ends_moved: usize,
 }
 
 /// The open questions, by number.
@@ -129,10 +131,10 @@ impl Ledger {
     /// A question is asked now: its number.
     pub(crate) fn asks(&mut self, question: Question) -> usize {
         let now = self.model.as_ref().map_or(Value::Null, |model| question.of_model(model));
-        let deposed = self.deposed_since();
+        let (deposed, ends_moved) = (self.deposed_since(), self.ends_moved);
         let number = self.questions.asked;
         self.questions.asked += 1;
-        self.questions.open.insert(number, Open { question, moments: vec![now], deposed });
+        self.questions.open.insert(number, Open { question, moments: vec![now], deposed, ends_moved });
         number
     }
 
@@ -149,10 +151,11 @@ impl Ledger {
 
     /// A question is answered: null where there is no such thing, none where there was no answer.
     pub(crate) fn told(&mut self, number: usize, answer: Option<&Value>) {
-        let Some(Open { question, moments, deposed }) = self.questions.open.remove(&number) else { return };
+        let Some(Open { question, moments, deposed, ends_moved }) = self.questions.open.remove(&number) else { return };
         let Some(answer) = answer else { return };
-        // What a deposed leader says may be old.
-        if deposed.1 || deposed != self.deposed_since() {
+        // What a deposed leader says may be old. A server notices an end before what it has applied, as long as it has applied
+        // that before it asks.
+        if deposed.1 || deposed != self.deposed_since() || ends_moved != self.ends_moved {
             return;
         }
         if matches!(question, Question::Pending) {

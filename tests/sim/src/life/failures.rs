@@ -1,10 +1,13 @@
 //! What a process does about errors, and the faults of its own operations.
 
 use super::{Next, OPERATION, Process, TRIES_MAX};
-use crate::{guard::Guard, plan::Event};
+use crate::{guard::Guard, plan::Event, trouble};
 use runlog_producer::{Action, Error, Run};
 use runlog_schemas::answer::ErrorKind;
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 use tokio::time::{Instant, sleep};
 
 impl Process {
@@ -45,7 +48,7 @@ impl Process {
         for _ in 0..TRIES_MAX {
             let step = self.reopens.fetch_add(1, Ordering::Relaxed);
             self.stage.count("reopen");
-            match self.guarded("reopen", step, 0, run.reopen()).await {
+            match self.guarded("reopen", step, (0, None), run.reopen()).await {
                 None => {
                     self.stage.count("reopen cancelled");
                     self.tell(|| "the reopening is dropped".to_owned());
@@ -102,26 +105,34 @@ impl Process {
         }
     }
 
-    /// Runs an operation with the faults that the plan has for it, and checks that it ends in time.
+    /// Runs an operation with the faults that the plan has for it, and checks that it ends in time. Its effect, if it has
+    /// one, takes so many milliseconds once it has begun.
     pub(super) async fn guarded<T>(
         &self,
         what: &str,
         step: u32,
-        ms: u64,
+        (ms, begun): (u64, Option<&AtomicBool>),
         operation: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        let (mut cut, mut pauses) = (None, Vec::new());
+        let (mut cut, mut cut_in_effect, mut pauses) = (None, None, Vec::new());
         for event in &self.stage.plan.events {
             match *event {
                 Event::Cut { life, step: at, polls } if (life, at) == (self.life.id, step) => cut = Some(polls),
                 Event::Pause { life, step: at, polls, ms } if (life, at) == (self.life.id, step) => {
                     pauses.push((polls, ms));
                 }
+                Event::CutInEffect { life, step: at, polls } if (life, at) == (self.life.id, step) => {
+                    cut_in_effect = begun.map(|begun| (begun, polls));
+                }
+                Event::DeposedAt { server, life, step: at, ms } if (life, at) == (self.life.id, step) => {
+                    self.stage.count("server reads from a deposed leader since a step");
+                    tokio::spawn(trouble::depose(self.stage.clone(), server, ms));
+                }
                 _ => {}
             }
         }
-        let begun = Instant::now();
-        let mut guard = Guard::new(operation, cut, pauses);
+        let began = Instant::now();
+        let mut guard = Guard::new(operation, cut, cut_in_effect, pauses);
         let came = (&mut guard).await;
         if guard.paused > 0 {
             self.stage.count("pause");
@@ -129,8 +140,8 @@ impl Process {
         }
         // Before the effect and after it.
         let limit = 2 * OPERATION + Duration::from_millis(ms + guard.paused) + Duration::from_secs(1);
-        if begun.elapsed() > limit {
-            self.fail(format!("{what} {step} took {:?}", begun.elapsed()));
+        if began.elapsed() > limit {
+            self.fail(format!("{what} {step} took {:?}", began.elapsed()));
         }
         came
     }

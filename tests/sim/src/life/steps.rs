@@ -3,7 +3,7 @@
 use super::{Next, Process};
 use crate::{
     ledger::{Started, failure},
-    plan::{AGAIN, Ends, Step, What},
+    plan::{AGAIN, Ends, Step, TRIES_ADDRESSED, What},
 };
 use runlog_producer::{Action, Answer, Ended, Error, Failure, Json, Outcome, Run, SideEffect};
 use runlog_schemas::{
@@ -14,7 +14,10 @@ use runlog_schemas::{
 };
 use serde_json::json;
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tokio::time::sleep;
@@ -22,7 +25,7 @@ use tokio::time::sleep;
 impl Process {
     pub(super) async fn call(&self, run: &Run, step: Step, tried: u32, what: (bool, u64, Ends, u32)) -> Next {
         let (key, ms, ends, like) = what;
-        let started = Mutex::new(None);
+        let (started, begun) = (Mutex::new(None), AtomicBool::new(false));
         let effect = |call: runlog_producer::Call| {
             let stage = self.stage.clone();
             let (life, of, id) = (self.life.id, step.run, step.id);
@@ -41,6 +44,7 @@ impl Process {
                 *started.lock().unwrap_or_else(PoisonError::into_inner) = Some(number);
                 (number, result)
             };
+            begun.store(true, Ordering::Relaxed);
             self.tell(|| format!("the effect of step {id} runs: call {} attempt {}", call.id, call.attempt));
             self.stage.count("effects");
             async move {
@@ -66,12 +70,16 @@ impl Process {
         }
         let at = tries(step, tried);
         self.stage.ledger().works(self.life.id, step.run, step.id, true);
-        let came = self.guarded("call", at, ms, tool.once_or_unknown(effect)).await;
+        let came = self.guarded("call", at, (ms, Some(&begun)), tool.once_or_unknown(effect)).await;
         self.stage.ledger().works(self.life.id, step.run, step.id, false);
         let effect = *started.lock().unwrap_or_else(PoisonError::into_inner);
         match came {
             None => {
-                self.stage.count("call cancelled");
+                self.stage.count(if effect.is_some() {
+                    "call cancelled once its effect began"
+                } else {
+                    "call cancelled"
+                });
                 self.tell(|| format!("step {}: the call is dropped", step.id));
                 self.stage.ledger().call_dropped(effect);
                 self.holds(run);
@@ -104,6 +112,7 @@ impl Process {
                     let again = again.map(|again| known(run, again)).transpose()?;
                     run.batch(std::iter::once(known(run, id)?).chain(again).collect()).await
                 }
+                What::Spoiled { of } => run.batch(vec![known(run, id)?, other(run, id, of)?]).await,
                 What::Prune => {
                     let covered = run.recovery().next_journal_seq;
                     run.prune_checkpoints(covered, false).await.map(|position| vec![position])
@@ -113,7 +122,11 @@ impl Process {
                 What::Flush | What::Call { .. } => run.flush().await.map(|()| Vec::new()),
             }
         };
-        match self.guarded("write", at, 0, operation).await {
+        // A record that is not in the log yet would be applied.
+        if matches!(step.what, What::Spoiled { of } if !self.stage.ledger().has_applied_in(step.run, &known_id(of))) {
+            return Next::Done;
+        }
+        match self.guarded("write", at, (0, None), operation).await {
             None => {
                 self.stage.count("write cancelled");
                 self.tell(|| format!("step {id}: the write is dropped"));
@@ -133,6 +146,7 @@ impl Process {
                             (Payload::ConversationTurn(turn), What::Record { of }) => {
                                 turn.content.to_value() == json!({ "step": of })
                             }
+                            (Payload::ConversationTurn(_), What::Spoiled { .. }) => true,
                             (Payload::ConversationTurn(turn), What::Batch { again }) => {
                                 let step = if nth == 0 { Some(id) } else { again };
                                 turn.content.to_value() == json!({ "step": step })
@@ -144,6 +158,12 @@ impl Process {
                         }
                     });
                 }
+                Next::Done
+            }
+            // As it must be. The handle may have to be reopened.
+            Some(Err(error)) if matches!(step.what, What::Spoiled { .. }) && error.kind() == ErrorKind::Conflict => {
+                self.stage.count("batch with a record that is refused");
+                self.tell(|| format!("step {id}: {error}"));
                 Next::Done
             }
             // The agent's loop goes on.
@@ -191,11 +211,7 @@ impl Process {
 
 /// The number under which a try of a step is addressed.
 fn tries(step: Step, tried: u32) -> u32 {
-    match tried {
-        0 => step.id,
-        1 => AGAIN + step.id,
-        _ => u32::MAX,
-    }
+    if tried <= TRIES_ADDRESSED { tried * AGAIN + step.id } else { u32::MAX }
 }
 
 /// A record whose id and content are the same whoever writes it.
@@ -208,7 +224,18 @@ fn known(run: &Run, id: u32) -> Result<JournalRecord, Error> {
         content: Json::from(json!({ "step": id })),
     };
     let mut record = run.draft(turn)?;
-    record.body.record_id = RecordId::new(format!("record-{id}"))?;
+    record.body.record_id = RecordId::new(known_id(id))?;
+    Ok(record)
+}
+
+fn known_id(id: u32) -> String {
+    format!("record-{id}")
+}
+
+/// A record of step `id` under the id of the record of step `of`.
+fn other(run: &Run, id: u32, of: u32) -> Result<JournalRecord, Error> {
+    let mut record = known(run, id)?;
+    record.body.record_id = RecordId::new(known_id(of))?;
     Ok(record)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     AGAIN, Ends, Event, FAULTS_END, Fate, LINK_OF_LIFE, Life, OPEN, Plan, REOPEN, RUNS, RequestFault, SERVERS, Step,
-    Via, What,
+    Via, What, stories,
 };
 use crate::dice::Dice;
 
@@ -73,6 +73,7 @@ impl Plan {
                 _ => Event::Full { server, at, ms },
             });
         }
+        stories::draw(seed, &mut events);
         Self { seed, events }
     }
 }

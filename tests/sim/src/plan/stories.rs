@@ -1,0 +1,139 @@
+//! Circumstances that take several things at once, which the single draws rarely bring together. Each is drawn by itself, so that
+//! the rest of a plan is the same without it.
+
+use super::{AGAIN, Ends, Event, FAULTS_END, Fate, Life, REOPEN, RUNS, Step, Via, What};
+use crate::dice::Dice;
+
+/// They are drawn for this purpose.
+const PURPOSE: u64 = 3;
+
+/// Adds some to the events of a seed.
+pub(super) fn draw(seed: u64, events: &mut Vec<Event>) {
+    let mut dice = Dice::new(seed, PURPOSE);
+    for run in 0..RUNS {
+        if dice.percent(50) {
+            spoil(&mut dice, run, events);
+        }
+        if dice.percent(50) {
+            interrupt_end(&mut dice, run, events);
+        }
+        if dice.percent(8) {
+            interrupt_effect(&mut dice, run, events);
+        }
+        if dice.percent(10) {
+            interrupt_reopening(&mut dice, run, events);
+        }
+    }
+    if dice.percent(15) {
+        for _ in 0..dice.between(1, 2) {
+            let (server, at, ms) = (coin(&mut dice), dice.between(0, FAULTS_END), dice.between(500, 12_000));
+            events.push(Event::Behind { server, at, ms, records: dice.between(1, 4) });
+        }
+    }
+    if dice.percent(10) {
+        // For longer than any query may take.
+        let (at, ms) = (dice.between(0, FAULTS_END / 2), dice.between(20_000, FAULTS_END / 2));
+        events.push(Event::Overloaded { server: coin(&mut dice), at, ms });
+    }
+}
+
+fn coin(dice: &mut Dice) -> u32 {
+    u32::from(dice.percent(50))
+}
+
+fn number(dice: &mut Dice, from: u64, to: u64) -> u32 {
+    u32::try_from(dice.between(from, to)).unwrap_or_default()
+}
+
+fn one<T: Copy>(dice: &mut Dice, of: &[T]) -> Option<T> {
+    let last = u64::try_from(of.len()).ok()?.checked_sub(1)?;
+    of.get(usize::try_from(dice.between(0, last)).ok()?).copied()
+}
+
+fn steps(events: &[Event], run: u32) -> Vec<Step> {
+    let of_run = |event: &Event| if let Event::Step(step) = event { Some(*step) } else { None };
+    events.iter().filter_map(of_run).filter(|step| step.run == run).collect()
+}
+
+fn lives(events: &[Event], run: u32) -> Vec<Life> {
+    let of_run = |event: &Event| if let Event::Life(life) = event { Some(*life) } else { None };
+    events.iter().filter_map(of_run).filter(|life| life.run == run).collect()
+}
+
+fn replace(events: &mut [Event], with: Step) {
+    let same = |event: &&mut Event| matches!(event, Event::Step(step) if (step.run, step.id) == (with.run, with.id));
+    events.iter_mut().filter(same).for_each(|event| *event = Event::Step(with));
+}
+
+/// A write becomes a batch that cannot be applied.
+fn spoil(dice: &mut Dice, run: u32, events: &mut [Event]) {
+    let steps = steps(events, run);
+    let Some(of) = steps.iter().find_map(|step| if let What::Record { of } = step.what { Some(of) } else { None })
+    else {
+        return;
+    };
+    let written = |step: &&Step| matches!(step.what, What::Turn | What::Flush | What::Batch { .. }) && step.id > of;
+    let later: Vec<Step> = steps.iter().filter(written).copied().collect();
+    if let Some(step) = one(dice, &later) {
+        replace(events, Step { what: What::Spoiled { of }, ..step });
+    }
+}
+
+/// The end of a run is dropped, or its append is lost, while a call may be in flight.
+fn interrupt_end(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
+    let Some(end) = steps(events, run).into_iter().find(|step| step.what == What::End) else { return };
+    let straight = lives(events, run).into_iter().filter(|life| life.via == Via::Log);
+    if dice.percent(50) {
+        let after = dice.between(10, 1_500);
+        let fate = if dice.percent(70) { Fate::Lost { after } } else { Fate::Unknown { after } };
+        events.push(Event::AppendOfEnd { run, fate });
+    } else {
+        straight.for_each(|life| {
+            events.push(Event::Cut { life: life.id, step: end.id, polls: number(dice, 1, 8) });
+        });
+    }
+}
+
+/// A call is dropped before its effect begins, and again in the middle of the effect; a server reads from a deposed leader
+/// meanwhile, and the requests go to any server.
+fn interrupt_effect(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
+    let calls = steps(events, run).into_iter().filter_map(|step| match step.what {
+        What::Call { key: false, ends: Ends::Done, like, .. } if !step.with_next => Some((step, like)),
+        _ => None,
+    });
+    let early: Vec<(Step, u32)> = calls.take(10).collect();
+    let Some((step, like)) = one(dice, &early) else { return };
+    let what = What::Call { key: false, ms: dice.between(100, 3_000), ends: Ends::Done, like };
+    replace(events, Step { what, ..step });
+    for Life { id: life, .. } in lives(events, run) {
+        events.push(Event::Cut { life, step: step.id, polls: number(dice, 2, 9) });
+        for again in 1..=3 {
+            let (step, polls) = (again * AGAIN + step.id, number(dice, 1, 2));
+            events.push(Event::CutInEffect { life, step, polls });
+        }
+        let step = number(dice, 1, 2) * AGAIN + step.id;
+        events.push(Event::DeposedAt { server: coin(dice), life, step, ms: dice.between(1_000, 8_000) });
+    }
+    events.push(Event::Mixed { percent: dice.between(40, 100) });
+}
+
+/// A call stands still between its intent and its effect, while another one is dropped and the reopening that follows, too.
+fn interrupt_reopening(dice: &mut Dice, run: u32, events: &mut Vec<Event>) {
+    let steps = steps(events, run);
+    let calls = |pair: &[Step]| match pair {
+        [first, second] if first.with_next => {
+            let both = [first, second].into_iter().all(|step| matches!(step.what, What::Call { .. }));
+            both.then_some((first.id, second.id))
+        }
+        _ => None,
+    };
+    let pairs: Vec<(u32, u32)> = steps.windows(2).filter_map(calls).take(8).collect();
+    let Some((first, second)) = one(dice, &pairs) else { return };
+    for Life { id: life, .. } in lives(events, run) {
+        events.push(Event::Pause { life, step: first, polls: number(dice, 2, 10), ms: dice.between(100, 3_000) });
+        events.push(Event::Cut { life, step: second, polls: number(dice, 2, 10) });
+        for nth in 0..2 {
+            events.push(Event::Cut { life, step: REOPEN + nth, polls: number(dice, 3, 12) });
+        }
+    }
+}

@@ -23,7 +23,7 @@ use runlog_tests::{
     http_proxy::HttpProxy,
     server::Launch,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
@@ -215,6 +215,36 @@ async fn an_answer_older_than_the_handles_claim_does_not_take_its_run_away() {
         epoch + 4,
         "one claim for each reopening, and one more after the last claim was applied"
     );
+}
+
+/// What a server says that does not have a record.
+const NOT_THERE: &str = "HTTP/1.1 404 Not Found\r\ncontent-type: application/problem+json\r\ncontent-length: 121\r\n\
+    connection: close\r\n\r\n{\"type\":\"about:blank#not_found\",\"title\":\"not found\",\"status\":404,\
+    \"detail\":\"run decided has no record\",\"kind\":\"not_found\"}";
+
+/// A server that reads an old state of the log does not know the intent of a call at `latest`. The call was decided before its
+/// effect began, so it is not among the pending ones either.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_decided_before_its_effect_began_is_not_forgotten_through_an_older_answer() {
+    let deployment = Deployment::http().unwrap();
+    let proxy = HttpProxy::start(&deployment.server.url, "consistency=latest").unwrap();
+    let run = deployment.connect_by(&proxy.url).await.unwrap().open("decided").await.unwrap();
+    // The intent is not read back.
+    proxy.answer_next(STRANGE[1], false);
+    let error = run.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap_err();
+    assert_eq!((error.kind(), error.action()), (ErrorKind::Unavailable, Action::Reopen), "{error}");
+
+    let call = recovery(&deployment, "decided").await["pending"][0].clone();
+    let (id, revision) = (call["id"].as_str().unwrap(), &call["revision"]);
+    let url = format!("{}/v1/runs/decided/effects/{id}/resolution", deployment.server.url);
+    let decision = json!({ "decision": "give_up", "who": "test", "why": "too late", "revision": revision });
+    let told = runlog_tests::server::client().unwrap().post(url).json(&decision).send().await.unwrap();
+    assert_eq!(told.status(), 200);
+
+    proxy.answer_next(NOT_THERE, false);
+    run.reopen().await.unwrap();
+    let answer = run.tool("book", &1).once(async |_| panic!("it runs")).await.unwrap();
+    assert_eq!((answer.recorded, answer.error.unwrap().kind.as_str()), (true, "given_up"));
 }
 
 /// What the server says to a request line as it is, which clients make another one of.

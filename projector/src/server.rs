@@ -47,6 +47,7 @@ pub mod audit;
 pub mod auth;
 mod body;
 mod changes;
+mod checkpoints;
 mod connections;
 mod contents;
 mod events;
@@ -62,6 +63,7 @@ mod listeners;
 mod metrics;
 mod moment;
 mod openapi;
+mod repeated;
 mod requests;
 mod run_list;
 mod runs;
@@ -160,7 +162,9 @@ fn routes() -> Vec<Route> {
         Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
         Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
-        Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), runs::checkpoint),
+        Route::get("/v1/runs/{run}/checkpoints", Run(ReadMeta), checkpoints::list),
+        Route::get("/v1/runs/{run}/checkpoints/latest", Run(ReadContent), checkpoints::latest),
+        Route::get("/v1/runs/{run}/checkpoints/{id}", Run(ReadContent), checkpoints::one),
         Route::get("/v1/runs/{run}/recovery", Run(ReadContent), runs::recovery),
         Route::get("/v1/runs/{run}/outcome", Run(ReadMeta), runs::outcome),
         Route::get("/v1/runs/{run}/tail", Run(ReadMeta), tail::one),

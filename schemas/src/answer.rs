@@ -48,7 +48,7 @@ pub use journal::{Feature, Journal};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
-pub use runs::{Checkpoint, Claim, Recovery, Run, Runs};
+pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
 pub use uploaded::Uploaded;
 
@@ -162,7 +162,7 @@ pub struct Line {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
 pub struct Lines {
-    /// The page, in log order.
+    /// The page, in log order unless asked otherwise.
     pub records: Vec<Line>,
     /// Where the next page starts; null at the end.
     pub next_cursor: Option<String>,

@@ -164,7 +164,7 @@ impl Local {
             run_id: Some(run_id.to_owned()),
             family: which.family.clone(),
             kind: which.kind.clone(),
-            correlation: which.correlation.clone(),
+            correlation: which.correlation.clone().into_iter().collect(),
             tag: which.tag.clone(),
             ..query::events::Filter::default()
         };
@@ -177,7 +177,7 @@ impl Local {
                 return Ok(None);
             }
             let show = timeline::Show::Whole;
-            let ask = timeline::Query { limit, show, as_of: None };
+            let ask = timeline::Query { limit, show, as_of: None, order: query::Order::Asc };
             if all {
                 return timeline::page(&view, &contents, place, run, ask, cursor).map(Some);
             }

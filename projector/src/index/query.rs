@@ -9,12 +9,14 @@ use crate::index::{
     store::{self, Key, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
-    answer::{Dropped, ErrorKind, OrOther, Position},
+    answer::{Dropped, ErrorKind, MissingContent, OrOther, Position},
     codec::{self, Envelope},
     id::{Offset, PartitionId, RecordId, RunId},
     payload::{Payload, PayloadType},
     record::{self, Body, JournalRecord},
 };
+use schemars::JsonSchema;
+use serde::Deserialize;
 use std::{ops::ControlFlow, str::FromStr};
 
 pub mod anomalies;
@@ -141,6 +143,12 @@ pub(crate) fn dropped(
     }
 }
 
+/// The error of a question that is answered with content that is missing.
+pub(crate) fn missing_content(what: &str, missing: &MissingContent) -> Error {
+    let what = format!("{what}; content {} is {}", missing.sha256, missing.reason);
+    Error::new(ErrorKind::MissingContent, what).at(&missing.position).about_record(missing.record_id.borrow())
+}
+
 /// Decodes the stored record at an offset. All access to content goes through here, so that no answer has dropped
 /// content.
 pub fn decode(row: &RecordRow, offset: Offset, horizons: &Horizons) -> Result<Stored, Error> {
@@ -189,6 +197,59 @@ pub fn record<R: Rows>(
     row.map(|row| decode(&row, offset, horizons)).transpose()
 }
 
+/// The order of a list whose keys grow with the log. A cursor is valid in either: it is the key of a row, and the page
+/// has what comes after that row in the order that is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Oldest first.
+    #[default]
+    Asc,
+    /// Newest first.
+    Desc,
+}
+
+/// A part of a list: the keys that start with `prefix`, come after `cursor` in the order, and are below `end`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'a> {
+    pub(crate) prefix: &'a Key,
+    /// Exclusive.
+    pub(crate) end: Option<&'a Key>,
+    /// Exclusive, in either order.
+    pub(crate) cursor: Option<&'a [u8]>,
+    pub(crate) order: Order,
+}
+
+impl Span<'_> {
+    /// Visits the rows in order: one seek, then one step per visited row.
+    ///
+    /// Errors: `Usage` for a cursor of another list.
+    fn scan<R: Rows>(self, rows: &R, visit: &mut store::Visit<'_>) -> Result<(), Error> {
+        let Self { prefix, end, cursor, order } = self;
+        if cursor.is_some_and(|cursor| !cursor.starts_with(prefix.bytes())) {
+            return Err(foreign_cursor());
+        }
+        let end = end.map(Key::bytes);
+        match order {
+            Order::Asc => {
+                let start = cursor.map_or_else(|| prefix.bytes().to_vec(), |cursor| [cursor, &[0]].concat());
+                rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+                    if end.is_some_and(|end| key >= end) { Ok(ControlFlow::Break(())) } else { visit(key, row) }
+                })?;
+            }
+            Order::Desc => {
+                let last = prefix.clone().last();
+                let start = [cursor, end].into_iter().flatten().min().unwrap_or(last.bytes());
+                rows.scan(prefix.bytes(), start, rocksdb::Direction::Reverse, &mut |key, row| {
+                    // The scan includes the key that it starts at.
+                    if key >= start { Ok(ControlFlow::Continue(())) } else { visit(key, row) }
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A page of the rows that start with `prefix`, from `cursor` (exclusive) or the beginning. `take` turns a row into an
 /// item, or into none. Returns the next page's cursor, if any: the key of the page's last item. So neither a cursor nor
 /// that there is one says anything of rows that `take` leaves out.
@@ -201,32 +262,21 @@ pub fn page<R: Rows, T>(
     limit: usize,
     take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
-    page_before(rows, prefix, None, cursor, |items| items == limit, take)
+    page_of(rows, Span { prefix, end: None, cursor, order: Order::Asc }, |items| items == limit, take)
 }
 
-/// Like [`page`], up to the key `end` (exclusive) if given, and until `full`, which is given the count of items and is true
-/// of no empty page.
-fn page_before<R: Rows, T>(
+/// Like [`page`], of a span, and until `full`, which is given the count of items and is true of no empty page.
+fn page_of<R: Rows, T>(
     rows: &R,
-    prefix: &Key,
-    end: Option<&[u8]>,
-    cursor: Option<&[u8]>,
+    span: Span<'_>,
     full: impl Fn(usize) -> bool,
     mut take: impl FnMut(&[u8], &[u8]) -> Result<Option<T>, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
-    let start = match cursor {
-        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
-        Some(_) => return Err(foreign_cursor()),
-        None => prefix.bytes().to_vec(),
-    };
     let mut items = Vec::new();
     let mut next = None;
     let mut last: Vec<u8> = Vec::new();
     let mut failed = None;
-    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
-        if end.is_some_and(|end| key >= end) {
-            return Ok(ControlFlow::Break(()));
-        }
+    span.scan(rows, &mut |key, row| {
         match take(key, row) {
             Ok(None) => {}
             // A row that does not decode fails the page that it is on.

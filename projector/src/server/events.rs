@@ -1,11 +1,11 @@
 //! Events across runs, by what their records say of them.
 
-use super::{App, Ask, fleet::Pages};
+use super::{App, Ask, fleet::Pages, repeated::WithCorrelation};
 use crate::index::{
     Error,
     query::{self, events::Filter},
 };
-use axum::{Json, extract::Query};
+use axum::Json;
 use runlog_schemas::{
     answer::{ErrorKind, Events},
     id::RunId,
@@ -14,7 +14,7 @@ use runlog_schemas::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `subject` and `related` are KIND:ID, `correlation` is KEY=VALUE.
+/// `subject` and `related` are KIND:ID; beside it each `correlation` is KEY=VALUE.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsQuery {
@@ -23,7 +23,6 @@ pub(super) struct EventsQuery {
     kind: Option<String>,
     subject: Option<String>,
     related: Option<String>,
-    correlation: Option<String>,
     tag: Option<String>,
     limit: Option<usize>,
     cursor: Option<String>,
@@ -33,13 +32,13 @@ pub(super) struct EventsQuery {
 
 /// The terms of a query that has them as members of its own: serde flattens none where unknown names are refused.
 macro_rules! terms {
-    ($query:expr) => {
+    ($query:expr, $correlation:expr) => {
         $crate::server::events::Terms {
             family: $query.family.as_deref(),
             kind: $query.kind.as_deref(),
             subject: $query.subject.as_deref(),
             related: $query.related.as_deref(),
-            correlation: $query.correlation.as_deref(),
+            correlation: &$correlation,
             tag: $query.tag.as_deref(),
         }
     };
@@ -53,7 +52,7 @@ pub(super) struct Terms<'q> {
     pub(super) kind: Option<&'q str>,
     pub(super) subject: Option<&'q str>,
     pub(super) related: Option<&'q str>,
-    pub(super) correlation: Option<&'q str>,
+    pub(super) correlation: &'q [String],
     pub(super) tag: Option<&'q str>,
 }
 
@@ -68,7 +67,7 @@ impl Terms<'_> {
             });
             found.ok_or_else(|| usage(text, "KIND:ID, of the contract's kinds of entities"))
         };
-        let correlation = self.correlation.map(|text| {
+        let correlation = self.correlation.iter().map(|text| {
             let (key, value) = text.split_once('=').ok_or_else(|| usage(text, "KEY=VALUE"))?;
             Ok::<_, Error>((key.to_owned(), value.to_owned()))
         });
@@ -78,7 +77,7 @@ impl Terms<'_> {
             kind: self.kind.map(str::to_owned),
             subject: self.subject.map(entity).transpose()?,
             related: self.related.map(entity).transpose()?,
-            correlation: correlation.transpose()?,
+            correlation: correlation.collect::<Result<_, _>>()?,
             tag: self.tag.map(str::to_owned),
             ..Filter::default()
         })
@@ -86,8 +85,11 @@ impl Terms<'_> {
 }
 
 /// A page of events; a query that names a run is at `latest` unless it says otherwise.
-pub(super) async fn list(app: App, Query(query): Query<EventsQuery>) -> Result<Json<Events>, Error> {
-    let filter = Filter { visible: app.caller().visible(), ..terms!(query).filter(query.run.as_ref())? };
+pub(super) async fn list(
+    app: App,
+    WithCorrelation(query, correlation): WithCorrelation<EventsQuery>,
+) -> Result<Json<Events>, Error> {
+    let filter = Filter { visible: app.caller().visible(), ..terms!(query, correlation).filter(query.run.as_ref())? };
     let pages = Pages::of(query.limit, query.cursor.as_deref())?;
     let ask = Ask { consistency: query.consistency.clone(), deadline_ms: query.deadline_ms };
     let unavailable_partitions = app.fresh_for(query.run.as_ref().map(RunId::borrow), &ask).await?;

@@ -3,7 +3,7 @@
 use super::{App, Ask, limit, moment::Asked, runs::no_run};
 use crate::index::{
     Error,
-    query::{facts, parse_cursor, parse_time},
+    query::{Order, facts, parse_cursor, parse_time},
 };
 use axum::{
     Json,
@@ -37,6 +37,7 @@ pub(super) async fn list(
         at_millis: query.at.as_deref().map_or(Ok(now), parse_time)?,
         family: query.family.as_deref().map(facts::family).transpose()?,
         limit: limit(query.limit)?,
+        order: Order::Asc,
     };
     let cursor = parse_cursor(query.cursor.as_deref())?;
     let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;

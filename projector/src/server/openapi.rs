@@ -1,7 +1,14 @@
 //! The interface as an OpenAPI document: paths from `openapi/`, answers and bodies from their types, payloads from the Avro
 //! schema, and for each operation requests that a server was sent, with its answers.
 
-use super::{App, Route, auth::Access, body::Text, fleet, health, horizons, routes, runs, skips};
+use super::{
+    App, Route,
+    auth::Access,
+    body::Text,
+    fleet, health, horizons,
+    repeated::{CORRELATION, WithCorrelation},
+    routes, runs, skips,
+};
 use crate::index::{changes::shown, store::facts::Family};
 use axum::{
     extract::{Path, Query, Request},
@@ -142,6 +149,12 @@ pub(super) trait Extracts {
     }
 }
 
+impl<Q: JsonSchema> Extracts for WithCorrelation<Q> {
+    fn query() -> Vec<String> {
+        [Query::<Q>::query(), vec![CORRELATION.to_owned()]].concat()
+    }
+}
+
 impl<Q: JsonSchema> Extracts for Query<Q> {
     fn query() -> Vec<String> {
         let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
@@ -190,6 +203,7 @@ fn answers() -> Map<String, Value> {
         answer::Appended,
         answer::Change,
         answer::Checkpoint,
+        answer::Checkpoints,
         answer::Claim,
         answer::DeadLetters,
         answer::Doctor,

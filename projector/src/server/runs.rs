@@ -9,12 +9,13 @@ use super::{
     check_attribution, contents,
     events::terms,
     limit,
-    moment::Asked,
+    moment::{Asked, Moment},
     parsed,
+    repeated::WithCorrelation,
 };
 use crate::index::{
     Consistency, Error,
-    query::{self, checkpoint, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
+    query::{self, Order, events::Filter, facts, lookup, parse_cursor, parse_time, recovery, timeline},
 };
 use axum::{
     Json,
@@ -22,9 +23,9 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use runlog_schemas::{
-    answer::{self, Appended, Checkpoint, Claim, ErrorKind, Lookup, ReadBack, Recovery, Run},
+    answer::{self, Appended, Claim, ErrorKind, Lines, Lookup, ReadBack, Recovery, Run},
     draft::Draft,
-    id::{Fingerprint, JournalSeq, Offset, OrEmpty, PartitionId, RecordId, RunId},
+    id::{Fingerprint, Offset, OrEmpty, PartitionId, RecordId, RunId},
     json,
     payload::{EffectResolution, Payload},
     record::{JournalRecord, RecordKind},
@@ -63,8 +64,9 @@ pub(super) struct RecordsQuery {
     kind: Option<String>,
     subject: Option<String>,
     related: Option<String>,
-    correlation: Option<String>,
     tag: Option<String>,
+    #[serde(default)]
+    order: Order,
     as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -72,8 +74,8 @@ pub(super) struct RecordsQuery {
 
 impl RecordsQuery {
     /// Which of the run's records; none for all of them.
-    fn filter(&self, run_id: &RunId) -> Result<Option<Filter>, Error> {
-        let filter = terms!(self).filter(Some(run_id))?;
+    fn filter(&self, run_id: &RunId, correlation: &[String]) -> Result<Option<Filter>, Error> {
+        let filter = terms!(self, correlation).filter(Some(run_id))?;
         if filter == (Filter { run_id: Some(run_id.clone()), ..Filter::default() }) {
             return Ok(None);
         }
@@ -84,9 +86,10 @@ impl RecordsQuery {
 pub(super) async fn records(
     app: App,
     Path(run_id): Path<RunId>,
-    Query(query): Query<RecordsQuery>,
+    WithCorrelation(query, correlation): WithCorrelation<RecordsQuery>,
 ) -> Result<Response, Error> {
-    let (filter, show) = (query.filter(&run_id)?, app.show(query.raw, query.whole, Some(run_id.borrow())).await?);
+    let (filter, order) = (query.filter(&run_id, &correlation)?, query.order);
+    let show = app.show(query.raw, query.whole, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
     let at_millis = query.at.as_deref().map(parse_time).transpose()?;
@@ -96,35 +99,49 @@ pub(super) async fn records(
         Some(_) => app.then(run_id.borrow(), &ask, as_of).await?,
         None => app.moment(run_id.borrow(), &ask, as_of).await?,
     };
-    app.large(move |app| {
+    let wanted = Wanted { run_id, moment, at_millis, filter, page: (cursor, limit, order), show };
+    app.large(move |app| wanted.page(app)).await
+}
+
+/// A page of a run's records that is asked for.
+struct Wanted {
+    run_id: RunId,
+    moment: Moment,
+    at_millis: Option<i64>,
+    filter: Option<Filter>,
+    page: (Option<Vec<u8>>, usize, Order),
+    show: timeline::Show,
+}
+
+impl Wanted {
+    /// Blocking.
+    fn page(&self, app: &App) -> Result<Lines, Error> {
+        let Self { run_id, moment, at_millis, filter, page: (cursor, limit, order), show } = self;
+        let (run_id, cursor, show) = (run_id.borrow(), cursor.as_deref(), *show);
         let store = app.0.store(moment.partition);
         let (contents, place) = (app.0.contents(moment.left()), app.place(moment.partition));
-        if let Some(at_millis) = at_millis {
-            let rows = moment.rows(app, &store, run_id.borrow())?;
-            if query::runs::one(&rows, place, run_id.borrow(), app.0.log_now())?.is_none() {
-                return Err(no_run(run_id.borrow()));
+        if let Some(at_millis) = *at_millis {
+            let rows = moment.rows(app, &store, run_id)?;
+            if query::runs::one(&rows, place, run_id, app.0.log_now())?.is_none() {
+                return Err(no_run(run_id));
             }
-            let wanted = facts::Query { at_millis, family: None, limit };
-            let cursor = cursor.as_deref();
-            return timeline::held(&rows, &contents, place, run_id.borrow(), wanted, cursor, (filter.as_ref(), show));
+            let wanted = facts::Query { at_millis, family: None, limit: *limit, order: *order };
+            return timeline::held(&rows, &contents, place, run_id, wanted, cursor, (filter.as_ref(), show));
         }
-        let view = app.rows(&store, run_id.borrow());
-        let known = query::runs::one(&view, place, run_id.borrow(), app.0.log_now())?.is_some();
-        let cursor = cursor.as_deref();
-        let ask = timeline::Query { limit, show, as_of: moment.as_of };
+        let view = app.rows(&store, run_id);
+        let known = query::runs::one(&view, place, run_id, app.0.log_now())?.is_some();
+        let ask = timeline::Query { limit: *limit, show, as_of: moment.as_of, order: *order };
         if let Some(filter) = filter {
             if !known {
-                return Err(no_run(run_id.borrow()));
+                return Err(no_run(run_id));
             }
-            let wanted = (run_id.borrow(), &filter);
-            return timeline::selected(&view, &contents, place, wanted, ask, cursor);
+            return timeline::selected(&view, &contents, place, (run_id, filter), ask, cursor);
         }
-        let page = timeline::page(&view, &contents, place, run_id.borrow(), ask, cursor)?;
+        let page = timeline::page(&view, &contents, place, run_id, ask, cursor)?;
         // A run has begun where something was applied to it.
         let begun = known && (cursor.is_some() || !page.records.is_empty());
-        if begun { Ok(page) } else { Err(no_run(run_id.borrow())) }
-    })
-    .await
+        if begun { Ok(page) } else { Err(no_run(run_id)) }
+    }
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -316,29 +333,6 @@ pub(super) async fn call(
             let error = Error::new(ErrorKind::NotFound, format!("run {run_id} has no call {id}"));
             error.about_record(id.borrow())
         })
-    })
-    .await
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CheckpointQuery {
-    at_or_before: Option<JournalSeq>,
-    as_of: Option<String>,
-    consistency: Option<String>,
-    deadline_ms: Option<u64>,
-}
-
-pub(super) async fn checkpoint(
-    app: App,
-    Path(run_id): Path<RunId>,
-    Query(query): Query<CheckpointQuery>,
-) -> Result<Json<Checkpoint>, Error> {
-    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
-    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
-    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
-        let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
-        checkpoint::found(place, run_id, latest).map(Json)
     })
     .await
 }

@@ -7,7 +7,7 @@ pub(super) use all::every;
 use super::{App, Ask, Caller, Shutdown, auth::InProgress};
 use crate::index::{
     Error,
-    query::{parse_cursor, timeline},
+    query::{Order, parse_cursor, timeline},
 };
 use axum::{
     extract::{Path, Query},
@@ -185,7 +185,7 @@ impl Tail {
         let (partition, run_id, cursor, show) = (self.partition, self.run_id.clone(), self.cursor.clone(), self.show);
         let page = self.app.read(move |app| {
             let (store, contents) = (app.0.store(partition), app.0.contents(super::DEADLINE));
-            let ask = timeline::Query { limit: PAGE, show, as_of: None };
+            let ask = timeline::Query { limit: PAGE, show, as_of: None, order: Order::Asc };
             timeline::page_within(
                 &app.rows(&store, run_id.borrow()),
                 &contents,

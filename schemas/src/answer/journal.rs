@@ -14,9 +14,19 @@ symbols! {
     /// * `DryRun`: `dry_run=true` of `/v1/skips` and `/v1/horizons` appends nothing.
     /// * `Force`: a skip of a record that can be read is refused without `force=true`.
     /// * `Strict`: `strict=true` of an append refuses records that otherwise get a warning.
+    /// * `Order`: `order=desc` of a run's records is newest first.
+    /// * `Correlations`: `correlation` may be repeated, and records match all of them.
+    /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
-        Revisions = "revisions", DryRun = "dry_run", Force = "force", Strict = "strict", Uploads = "uploads",
+        Revisions = "revisions",
+        DryRun = "dry_run",
+        Force = "force",
+        Strict = "strict",
+        Order = "order",
+        Correlations = "correlations",
+        Checkpoints = "checkpoints",
+        Uploads = "uploads",
     }
 }
 

@@ -96,6 +96,39 @@ pub struct Checkpoint {
     pub position: Position,
 }
 
+/// A checkpoint in a list, without its content. Whether it is valid is known once it is read by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct CheckpointSummary {
+    /// Its id.
+    pub checkpoint_id: String,
+    /// The last `journal_seq` covered, inclusive.
+    pub covers_journal_seq: JournalSeq,
+    /// Its number within the run.
+    pub checkpoint_seq: u64,
+    /// When it was made, by the writer's clock, RFC 3339.
+    #[cfg_attr(feature = "openapi", schemars(with = "form::Time"))]
+    pub created_at: String,
+    /// The length of its whole message list.
+    pub message_count: u64,
+    /// Bytes of those messages.
+    pub message_bytes: u64,
+    /// Its position.
+    pub position: Position,
+}
+
+/// A page of a run's checkpoints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Checkpoints {
+    /// The run.
+    pub run_id: RunId,
+    /// The page, newest first: by what they cover, then by number.
+    pub checkpoints: Vec<CheckpointSummary>,
+    /// Where the next page starts; null at the end.
+    pub next_cursor: Option<String>,
+}
+
 /// A run at one log position: everything that a process needs to resume it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

@@ -191,7 +191,6 @@ impl Answers for Http<'_> {
     fn events(&self, filter: &Filter, limit: usize) -> anyhow::Result<Vec<Value>> {
         let entity =
             |of: &Option<(EntityKind, String)>| of.as_ref().map(|(kind, id)| format!("{}:{id}", kind.as_str()));
-        let correlation = filter.correlation.as_ref().map(|(key, value)| format!("{key}={value}"));
         let fresh = filter.run_id.as_ref().map_or_else(|| self.everywhere(), |run| self.fresh(run.borrow()));
         let mut path = format!("/v1/events?{fresh}");
         for (name, value) in [
@@ -200,12 +199,14 @@ impl Answers for Http<'_> {
             ("kind", filter.kind.clone()),
             ("subject", entity(&filter.subject)),
             ("related", entity(&filter.related)),
-            ("correlation", correlation),
             ("tag", filter.tag.clone()),
         ] {
             if let Some(value) = value {
                 write!(path, "&{name}={}", encoded(&value))?;
             }
+        }
+        for (key, value) in &filter.correlation {
+            write!(path, "&correlation={}", encoded(&format!("{key}={value}")))?;
         }
         self.all(&path, "events", limit)
     }

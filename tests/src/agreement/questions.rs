@@ -321,7 +321,7 @@ fn filter(asked: &EventFilter) -> Filter {
         kind: asked.kind.clone(),
         subject: asked.subject.as_ref().map(entity),
         related: asked.related.as_ref().map(entity),
-        correlation: asked.correlation.clone(),
+        correlation: asked.correlation.clone().into_iter().collect(),
         tag: asked.tag.clone(),
         ..Filter::default()
     }

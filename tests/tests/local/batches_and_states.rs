@@ -387,7 +387,7 @@ fn events_are_found_by_whatever_their_summary_says() -> anyhow::Result<()> {
         (Filter { tag: some("red"), ..Filter::default() }, vec!["a/1", "b/1"]),
         (Filter { tag: some("red"), run_id: Some(RunId::new("b".to_owned())?), ..Filter::default() }, vec!["b/1"]),
         (Filter { tag: some("a"), ..Filter::default() }, vec!["a/1"]),
-        (Filter { correlation: Some(("ticket".into(), "b".into())), ..Filter::default() }, vec!["b/1"]),
+        (Filter { correlation: vec![("ticket".into(), "b".into())], ..Filter::default() }, vec!["b/1"]),
         (Filter { related: Some((EntityKind::Message, "m".into())), ..Filter::default() }, vec!["a/1", "b/1"]),
         (Filter { subject: Some((EntityKind::ToolCall, "a/2".into())), ..Filter::default() }, vec!["a/2"]),
         (Filter { subject: Some((EntityKind::Run, "a".into())), ..Filter::default() }, vec!["a/1"]),

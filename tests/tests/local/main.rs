@@ -27,6 +27,7 @@ mod large_pages;
 mod linearizability;
 mod list_deadlines;
 mod log_contract;
+mod newest_first;
 mod openapi_describes;
 mod paused_is_stale;
 mod ports_bob_core;

@@ -24,6 +24,8 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
     let line = first(&format!("/v1/runs/{IMPORTED}/records"), "records")?;
     let position = format!("{}:{}", line["position"]["partition"], line["position"]["offset"]);
     let record = line["record_id"].as_str().context("an id")?;
+    let checkpoint = first(&format!("/v1/runs/{IMPORTED}/checkpoints"), "checkpoints")?;
+    let checkpoint = checkpoint["checkpoint_id"].as_str().context("an id")?;
     let mut questions = vec![
         ("/v1/journal", "/v1/journal".to_owned()),
         ("/v1/runs", "/v1/runs".to_owned()),
@@ -32,7 +34,9 @@ fn questions(server: &Server) -> anyhow::Result<Vec<(&'static str, String)>> {
         ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=find&args=%7B%22to%22:%22LHR%22%7D")),
         ("/v1/runs/{run}/lookup", format!("/v1/runs/{IMPORTED}/lookup?tool=nothing&args=%7B%7D")),
         ("/v1/runs/{run}/calls/{id}", format!("/v1/runs/{CLAIMED}/calls/asked")),
+        ("/v1/runs/{run}/checkpoints", format!("/v1/runs/{IMPORTED}/checkpoints?limit=1000")),
         ("/v1/runs/{run}/checkpoints/latest", format!("/v1/runs/{IMPORTED}/checkpoints/latest")),
+        ("/v1/runs/{run}/checkpoints/{id}", format!("/v1/runs/{IMPORTED}/checkpoints/{checkpoint}")),
         ("/v1/runs/{run}/outcome", format!("/v1/runs/{IMPORTED}/outcome?position={position}&record_id={record}")),
         ("/v1/runs/{run}/outcome", format!("/v1/runs/{IMPORTED}/outcome?record_id={record}")),
         ("/v1/runs/{run}/facts", format!("/v1/runs/{RUN}/facts?limit=1000")),

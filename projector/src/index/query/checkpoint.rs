@@ -1,6 +1,6 @@
 //! Checkpoints of an agent's loop.
 
-use super::{Content, TopicPartition};
+use super::{Content, Order, Span, TopicPartition, missing_content};
 use crate::index::{
     Contents, Error,
     content::Lost,
@@ -12,7 +12,8 @@ use crate::index::{
     },
 };
 use runlog_schemas::{
-    answer::{Checkpoint, ErrorKind, MissingContent},
+    answer::{Checkpoint, CheckpointSummary, Checkpoints, ErrorKind, MissingContent},
+    datum::hex,
     id::{JournalSeq, Offset, RunId},
     json::Json,
     messages::{self, MESSAGES_MAX},
@@ -83,9 +84,7 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
     }
     let none = format!("run {run_id} has no valid checkpoint at or before the requested position");
     if let Some(missing) = latest.missing.first() {
-        let what = format!("{none}; content {} is {}", missing.sha256, missing.reason);
-        let error = Error::new(ErrorKind::MissingContent, what).at(&missing.position);
-        return Err(error.about_record(missing.record_id.borrow()));
+        return Err(missing_content(&none, missing));
     }
     if latest.gave_up {
         let what =
@@ -93,6 +92,71 @@ pub fn found(place: TopicPartition<'_>, run_id: RunId<&str>, latest: Latest) -> 
         return Err(Error::new(ErrorKind::Internal, what));
     }
     Err(Error::new(ErrorKind::NotFound, none))
+}
+
+/// The checkpoint with an id, whole. Cost: that of [`load`].
+///
+/// Errors: `NotFound` if the run has no valid one with that id; `MissingContent`, or `Unavailable`, if its content cannot
+/// be read.
+pub fn one<R: Rows>(
+    rows: &R,
+    contents: &Contents,
+    place: TopicPartition<'_>,
+    run_id: RunId<&str>,
+    id: &str,
+) -> Result<Checkpoint, Error> {
+    let none = || format!("run {run_id} has no valid checkpoint {id:?}");
+    match load(rows, contents, &Horizons::of(rows)?, place, run_id, id)? {
+        Loaded::Valid(row, checkpoint) => Ok(answer(place, &row, *checkpoint, true)),
+        Loaded::Invalid => Err(Error::new(ErrorKind::NotFound, none())),
+        Loaded::Lost(lost) if lost.unknown() => Err(lost.error),
+        Loaded::Lost(lost) => Err(missing_content(&none(), &lost.missing)),
+    }
+}
+
+/// A page of a run's checkpoints, newest first: in the order in which [`latest`] tries them, which is by what they cover
+/// and then by number. None for a run without applied records. Those that are pruned, or whose own content was dropped,
+/// are left out; whether the others are valid is only known once they are loaded.
+///
+/// Cost: a get, a seek from the end, and a step and a get per checkpoint. No record is read.
+pub fn newest_first<R: Rows>(
+    rows: &R,
+    place: TopicPartition<'_>,
+    run_id: RunId<&str>,
+    at_or_before: Option<JournalSeq>,
+    cursor: Option<&[u8]>,
+    limit: usize,
+) -> Result<Option<Checkpoints>, Error> {
+    if rows.get::<RunRow>(&store::runs::key(run_id))?.is_none_or(|run| run.head.records == 0) {
+        return Ok(None);
+    }
+    let (prefix, horizons) = (prefix(run_id), Horizons::of(rows)?);
+    let end = at_or_before.map(|covers_max| prefix.clone().u64(covers_max.get()).last());
+    let span = Span { prefix: &prefix, end: end.as_ref(), cursor, order: Order::Desc };
+    let (checkpoints, next) = super::page_of(
+        rows,
+        span,
+        |items| items == limit,
+        |key, row| {
+            let id = store::decode::<RankRow>(key, row)?.checkpoint_id;
+            let Some(row) = rows.get::<CheckpointRow>(&by_id(run_id, &id))? else { return Ok(None) };
+            let dropped = horizons.dropped_by(LOOP_CHECKPOINT, row.offset, row.logged_at_millis).is_some();
+            Ok((!dropped).then(|| summary(place, row)))
+        },
+    )?;
+    Ok(Some(Checkpoints { run_id: run_id.to_owned(), checkpoints, next_cursor: next.map(|key| hex(&key)) }))
+}
+
+fn summary(place: TopicPartition<'_>, row: CheckpointRow) -> CheckpointSummary {
+    CheckpointSummary {
+        position: place.position(row.offset, row.index),
+        checkpoint_id: row.checkpoint_id,
+        covers_journal_seq: row.covers_journal_seq,
+        checkpoint_seq: row.checkpoint_seq,
+        created_at: super::time(row.created_at_millis),
+        message_count: row.list.messages,
+        message_bytes: row.list.bytes,
+    }
 }
 
 /// The payload type of checkpoints.

@@ -1,6 +1,6 @@
 //! Events: records, found by their summary for event streams.
 
-use super::{TopicPartition, visible::Visible};
+use super::{Order, Span, TopicPartition, visible::Visible};
 use crate::index::{
     Error,
     store::{
@@ -33,8 +33,8 @@ pub struct Filter {
     pub subject: Option<(EntityKind, String)>,
     /// What it touches.
     pub related: Option<(EntityKind, String)>,
-    /// A correlation entry: key and value.
-    pub correlation: Option<(String, String)>,
+    /// Correlation entries: key and value. The first is looked up, the others are compared.
+    pub correlation: Vec<(String, String)>,
     /// A tag.
     pub tag: Option<String>,
     /// The runs whose events may be seen.
@@ -68,7 +68,7 @@ impl Filter {
         if let Some((kind, id)) = &self.related {
             return Ok(events::of_related(*kind, id));
         }
-        if let Some((key, value)) = &self.correlation {
+        if let Some((key, value)) = self.correlation.first() {
             return Ok(events::of_correlation(key, value));
         }
         if let Some(tag) = &self.tag {
@@ -99,10 +99,7 @@ impl Filter {
             && self.related.as_ref().is_none_or(|(kind, id)| {
                 event.related.iter().any(|entity| (*kind, id.as_str()) == (entity.kind, entity.id))
             })
-            && self
-                .correlation
-                .as_ref()
-                .is_none_or(|(key, value)| event.correlation.contains(&(key.as_str(), value.as_str())))
+            && self.correlation.iter().all(|(key, value)| event.correlation.contains(&(key.as_str(), value.as_str())))
             && self.tag.as_ref().is_none_or(|tag| event.tags.contains(&tag.as_str()))
     }
 }
@@ -118,14 +115,15 @@ pub fn page<R: Rows>(
     cursor: Option<&[u8]>,
     limit: usize,
 ) -> Result<(Vec<Event>, Option<Vec<u8>>), Error> {
-    page_of(rows, filter, cursor, limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
+    page_of(rows, filter, (cursor, Order::Asc), limit, &mut |_, (run_id, at, row)| event(place, run_id, at, &row))
 }
 
-/// Like [`page`], of items that `make` makes of a row's key and its record.
+/// Like [`page`], of items that `make` makes of a row's key and its record. Against log order the filter names a run, so
+/// that there is one list to scan.
 pub(super) fn page_of<R: Rows, T>(
     rows: &R,
     filter: &Filter,
-    cursor: Option<&[u8]>,
+    (cursor, order): (Option<&[u8]>, Order),
     limit: usize,
     make: &mut Make<'_, T>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
@@ -138,8 +136,8 @@ pub(super) fn page_of<R: Rows, T>(
             // The page is full at the end of a list: the next one begins with this list's first row.
             return Ok((found, Some(list.bytes().to_vec())));
         }
-        let cursor = cursor.filter(|_| at == from);
-        if let Some(next) = scan_list(rows, filter, (list, cursor), (&mut found, limit), &mut looked_at, make)? {
+        let span = Span { prefix: list, end: None, cursor: cursor.filter(|_| at == from), order };
+        if let Some(next) = scan_list(rows, filter, span, (&mut found, limit), &mut looked_at, make)? {
             return Ok((found, Some(next)));
         }
     }
@@ -150,17 +148,16 @@ pub(super) fn page_of<R: Rows, T>(
 fn scan_list<R: Rows, T>(
     rows: &R,
     filter: &Filter,
-    (prefix, cursor): (&Key, Option<&[u8]>),
+    span: Span<'_>,
     (found, limit): (&mut Vec<T>, usize),
     looked_at: &mut usize,
     make: &mut Make<'_, T>,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let start = cursor.map_or_else(|| prefix.bytes().to_vec(), |cursor| [cursor, &[0]].concat());
     let (mut last, mut more, mut failed) = (None, false, None);
-    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+    span.scan(rows, &mut |key, row| {
         if found.len() == limit || *looked_at == LOOKED_AT_MAX {
             more = true;
-            last.get_or_insert_with(|| prefix.bytes().to_vec());
+            last.get_or_insert_with(|| span.prefix.bytes().to_vec());
             return Ok(ControlFlow::Break(()));
         }
         *looked_at += 1;

@@ -10,7 +10,7 @@
 //!                          the fact's statements, one seek ──▶ does this record decide?
 //! ```
 
-use super::TopicPartition;
+use super::{Order, Span, TopicPartition};
 use crate::index::{
     Error,
     store::{
@@ -44,6 +44,8 @@ pub struct Query {
     pub family: Option<Family>,
     /// Facts of a page at the most.
     pub limit: usize,
+    /// In log order, or against it.
+    pub order: Order,
 }
 
 /// The family with this name.
@@ -103,7 +105,7 @@ pub struct ValidFact {
     pub at: i64,
 }
 
-/// The records that state a run's facts valid at a time, in log order, after `cursor` (the key of a record's row).
+/// The records that state a run's facts valid at a time, in the order asked for, after `cursor` (the key of a record's row).
 /// `take` gets the row's key, the record's offset and index, its fact and its row.
 ///
 /// Cost: one seek and a step per record read, at most `LOOKED_AT_MAX` (5,000); and once per fact: for a call one get
@@ -113,16 +115,12 @@ pub struct ValidFact {
 pub fn valid_at<R: Rows, T>(
     rows: &R,
     run_id: RunId<&str>,
-    Query { at_millis, family, limit }: Query,
+    Query { at_millis, family, limit, order }: Query,
     cursor: Option<&[u8]>,
     mut take: impl FnMut(&[u8], (Offset, u32), &ValidFact, &RecordRow) -> Result<T, Error>,
 ) -> Result<(Vec<T>, Option<Vec<u8>>), Error> {
     let prefix = prefix(run_id);
-    let start = match cursor {
-        Some(cursor) if cursor.starts_with(prefix.bytes()) => [cursor, &[0]].concat(),
-        Some(_) => return Err(super::foreign_cursor()),
-        None => prefix.bytes().to_vec(),
-    };
+    let span = Span { prefix: &prefix, end: None, cursor, order };
     let (mut found, mut looked_at) = (Vec::new(), 0);
     let (mut last, mut more, mut failed) = (None, false, None);
     let mut known: HashMap<(Family, String), Option<Latest>> = HashMap::new();
@@ -148,7 +146,7 @@ pub fn valid_at<R: Rows, T>(
         let held = ValidFact { family: about, key: fact.to_owned(), at: latest.at };
         take(key, (offset, index), &held, &row).map(Some)
     };
-    rows.scan(prefix.bytes(), &start, rocksdb::Direction::Forward, &mut |key, row| {
+    span.scan(rows, &mut |key, row| {
         if found.len() == limit || looked_at == LOOKED_AT_MAX {
             more = true;
             return Ok(ControlFlow::Break(()));

@@ -1,9 +1,9 @@
 //! A run's records in log order.
 
-use super::{Content, Stored, TopicPartition, events::Filter, time};
+use super::{Content, Order, Span, Stored, TopicPartition, events::Filter, time};
 use crate::index::{
     Contents, Error,
-    store::{self, Key, Parts, Rows, horizons::Horizons, records::RecordRow},
+    store::{self, Parts, Rows, horizons::Horizons, records::RecordRow},
 };
 use runlog_schemas::{
     answer::{ErrorKind, Line, Lines},
@@ -55,6 +55,8 @@ pub struct Query {
     /// As of this offset (inclusive). Applied records do not change, so the timeline as of an offset is its prefix up
     /// to it.
     pub as_of: Option<Offset>,
+    /// In log order, or against it.
+    pub order: Order,
 }
 
 /// A page of the timeline after `cursor`: a get, one seek, then a step and a decode per record. Unless masked, content
@@ -76,12 +78,12 @@ pub fn page_within<R: Rows>(
     contents: &Contents,
     place: TopicPartition<'_>,
     run_id: RunId<&str>,
-    (Query { limit, show, as_of }, bytes_max): (Query, u64),
+    (Query { limit, show, as_of, order }, bytes_max): (Query, u64),
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let prefix = store::records::prefix(run_id);
     let end = as_of.map(|offset| prefix.clone().offset(offset.saturating_add(1)));
-    let (found, next) = stored(rows, &prefix, end.as_ref(), cursor, (limit, bytes_max))?;
+    let (found, next) = stored(rows, Span { prefix: &prefix, end: end.as_ref(), cursor, order }, (limit, bytes_max))?;
     lines(contents, place, run_id, found, next, (show, bytes_max))
 }
 
@@ -92,11 +94,11 @@ pub fn selected<R: Rows>(
     contents: &Contents,
     place: TopicPartition<'_>,
     (run_id, filter): (RunId<&str>, &Filter),
-    Query { limit, show, as_of }: Query,
+    Query { limit, show, as_of, order }: Query,
     cursor: Option<&[u8]>,
 ) -> Result<Lines, Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(BYTES_MAX));
-    let (found, next) = super::events::page_of(rows, filter, cursor, limit, &mut |key, (_, at, row)| {
+    let (found, next) = super::events::page_of(rows, filter, (cursor, order), limit, &mut |key, (_, at, row)| {
         if as_of.is_some_and(|as_of| at.0 > as_of) {
             return Ok(None);
         }
@@ -118,7 +120,8 @@ pub fn at_offset<R: Rows>(
 ) -> Result<Vec<Line>, Error> {
     let prefix = store::records::prefix(run_id).offset(offset);
     // The size limit of a record covers a whole batch, and records of a batch have no stored content.
-    let (found, next) = stored(rows, &prefix, None, None, (BATCH_RECORDS_MAX, BYTES_MAX))?;
+    let all = Span { prefix: &prefix, end: None, cursor: None, order: Order::Asc };
+    let (found, next) = stored(rows, all, (BATCH_RECORDS_MAX, BYTES_MAX))?;
     Ok(lines(contents, place, run_id, found, next, (show, BYTES_MAX))?.records)
 }
 
@@ -174,18 +177,22 @@ impl Found {
 
 fn stored<R: Rows>(
     rows: &R,
-    prefix: &Key,
-    end: Option<&Key>,
-    cursor: Option<&[u8]>,
+    span: Span<'_>,
     (limit, bytes_max): (usize, u64),
 ) -> Result<(Vec<Found>, Option<Vec<u8>>), Error> {
     let (horizons, budget) = (Horizons::of(rows)?, Budget::new(bytes_max));
-    let full = |items| items == limit || budget.is_over.get();
-    super::page_before(rows, prefix, end.map(Key::bytes), cursor, full, |key, row| {
-        let mut parts = Parts::new(key);
-        let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else { return Ok(None) };
-        Found::of((key, key), (offset, index), &store::decode(key, row)?, &horizons, &budget).map(Some)
-    })
+    super::page_of(
+        rows,
+        span,
+        |items| items == limit || budget.is_over.get(),
+        |key, row| {
+            let mut parts = Parts::new(key);
+            let (Some(_), Some(offset), Some(index)) = (parts.text(), parts.offset(), parts.u32()) else {
+                return Ok(None);
+            };
+            Found::of((key, key), (offset, index), &store::decode(key, row)?, &horizons, &budget).map(Some)
+        },
+    )
 }
 
 /// A page of the records that state the facts valid at a time and match `filter`, after `cursor`. Cost: that of

@@ -1,0 +1,91 @@
+//! A run's checkpoints: the latest valid one, one by id, and all of them newest first.
+
+use super::{App, Ask, limit, moment::Asked, runs::no_run};
+use crate::index::{
+    Error,
+    query::{checkpoint, parse_cursor},
+};
+use axum::{
+    Json,
+    extract::{Path, Query},
+};
+use runlog_schemas::{
+    answer::{Checkpoint, Checkpoints},
+    id::{JournalSeq, RunId},
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LatestQuery {
+    at_or_before: Option<JournalSeq>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn latest(
+    app: App,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<LatestQuery>,
+) -> Result<Json<Checkpoint>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        let latest = checkpoint::latest(rows, contents, place, run_id, query.at_or_before)?;
+        checkpoint::found(place, run_id, latest).map(Json)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OneQuery {
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+pub(super) async fn one(
+    app: App,
+    Path((run_id, id)): Path<(RunId, String)>,
+    Query(query): Query<OneQuery>,
+) -> Result<Json<Checkpoint>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.answered(moment, run_id, move |Asked { rows, contents, place, run_id }| {
+        checkpoint::one(rows, contents, place, run_id, &id).map(Json)
+    })
+    .await
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    at_or_before: Option<JournalSeq>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+    as_of: Option<String>,
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// A page without content, so that it needs none to be read.
+pub(super) async fn list(
+    app: App,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Checkpoints>, Error> {
+    let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
+    let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
+    let moment = app.then(run_id.borrow(), &ask, query.as_of.as_deref()).await?;
+    app.read(move |app| {
+        let (store, place) = (app.0.store(moment.partition), app.place(moment.partition));
+        let rows = moment.rows(app, &store, run_id.borrow())?;
+        let page =
+            checkpoint::newest_first(&rows, place, run_id.borrow(), query.at_or_before, cursor.as_deref(), limit)?;
+        page.map(Json).ok_or_else(|| no_run(run_id.borrow()))
+    })
+    .await
+}

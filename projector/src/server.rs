@@ -46,6 +46,7 @@ mod append;
 pub mod audit;
 pub mod auth;
 mod body;
+mod byte_form;
 mod changes;
 mod checkpoints;
 mod connections;

@@ -6,6 +6,7 @@ use super::{
     audit::Action,
     auth::{Caller, token_file::Scope},
     body::Text,
+    byte_form::ByteForm,
     check_attribution, contents,
     events::terms,
     limit,
@@ -35,6 +36,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json as object, value::RawValue};
 use std::num::NonZeroU32;
+use tokio::time::Instant;
 
 pub(super) fn no_run(run_id: RunId<&str>) -> Error {
     Error::new(ErrorKind::NotFound, format!("no run {run_id}: no record of it has been applied"))
@@ -67,6 +69,9 @@ pub(super) struct RecordsQuery {
     tag: Option<String>,
     #[serde(default)]
     order: Order,
+    /// How bytes are written.
+    #[serde(default)]
+    bytes: ByteForm,
     as_of: Option<String>,
     consistency: Option<String>,
     deadline_ms: Option<u64>,
@@ -88,7 +93,7 @@ pub(super) async fn records(
     Path(run_id): Path<RunId>,
     WithCorrelation(query, correlation): WithCorrelation<RecordsQuery>,
 ) -> Result<Response, Error> {
-    let (filter, order) = (query.filter(&run_id, &correlation)?, query.order);
+    let (filter, order, bytes) = (query.filter(&run_id, &correlation)?, query.order, query.bytes);
     let show = app.show(query.raw, query.whole, Some(run_id.borrow())).await?;
     let ask = Ask { consistency: query.consistency, deadline_ms: query.deadline_ms };
     let (cursor, limit) = (parse_cursor(query.cursor.as_deref())?, limit(query.limit)?);
@@ -100,7 +105,7 @@ pub(super) async fn records(
         None => app.moment(run_id.borrow(), &ask, as_of).await?,
     };
     let wanted = Wanted { run_id, moment, at_millis, filter, page: (cursor, limit, order), show };
-    app.large(move |app| wanted.page(app)).await
+    app.large(move |app| bytes.of(wanted.page(app)?)).await
 }
 
 /// A page of a run's records that is asked for.
@@ -152,17 +157,27 @@ pub(super) struct AppendQuery {
     /// Refuse what is otherwise warned of.
     #[serde(default)]
     strict: bool,
+    /// How fresh the run's writer is in the answer: that as of the judgement, at the least.
+    consistency: Option<String>,
     deadline_ms: Option<u64>,
 }
 
-/// One record gives one outcome, an array gives an array.
+/// One record gives one outcome, an array gives an array. At `latest` the answer reads the records back: the wait for the
+/// log's end begins after they were judged, and outcomes do not change.
 pub(super) async fn append(
     app: App,
     Path(run_id): Path<RunId>,
     Query(query): Query<AppendQuery>,
     request: Request,
 ) -> Result<Response, Error> {
-    let ask = Ask { consistency: None, deadline_ms: query.deadline_ms };
+    let (begun, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
+    let (consistency, partition) = (ask.consistency(Consistency::Eventual)?, app.0.partition_of(run_id.borrow()));
+    if let Consistency::AtLeast(other, _) = consistency
+        && other != partition
+    {
+        let message = format!("run {run_id} is in partition {partition}, not in {other}; nothing was appended");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
     let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let receipts = contents::receipts(request.headers())?;
     let (body, _room) = app.body(request, ask.deadline()).await?;
@@ -220,6 +235,8 @@ pub(super) async fn append(
     if !query.check {
         app.metrics().appended(&outcomes);
     }
+    let left = ask.deadline().saturating_sub(begun.elapsed());
+    app.0.wait(partition, consistency, left).await?;
     let answers = app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?;
     let answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
     if many {

@@ -21,7 +21,7 @@ pub struct Appended {
     /// A sentence for people: why it was refused and what to do; null if it was applied now.
     #[serde(default)]
     pub detail: Option<String>,
-    /// The run's writer after this record was judged.
+    /// The run's writer after this record was judged; at `latest`, after every claim that was in the log then.
     #[cfg_attr(feature = "openapi", schemars(with = "CurrentWriter"))]
     #[serde(default)]
     pub writer: Option<CurrentWriter>,

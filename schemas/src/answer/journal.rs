@@ -17,7 +17,10 @@ symbols! {
     /// * `Order`: `order=desc` of a run's records is newest first.
     /// * `Correlations`: `correlation` may be repeated, and records match all of them.
     /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
+    /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
+    /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
+    Feature {
     Feature {
         Revisions = "revisions",
         DryRun = "dry_run",
@@ -26,6 +29,10 @@ symbols! {
         Order = "order",
         Correlations = "correlations",
         Checkpoints = "checkpoints",
+
+    Feature {
+        ReadBack = "read_back",
+        Base64 = "base64",
         Uploads = "uploads",
     }
 }

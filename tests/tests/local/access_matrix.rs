@@ -206,6 +206,7 @@ fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
         ("get", "/v1/runs/{run}/records", Run(ReadMeta), ""),
         ("get", "/v1/runs/{run}/records", Run(ReadMeta), "?order=desc&correlation=a%3D1&correlation=b%3D2"),
         ("post", "/v1/runs/{run}/records", Write(Append), "?check=true"),
+        ("post", "/v1/runs/{run}/records", Write(Append), "?check=true&consistency=latest"),
         ("post", "/v1/runs/{run}/claims", Write(Append), ""),
         ("post", "/v1/runs/{run}/contents", Write(Append), ""),
         ("get", "/v1/runs/{run}/lookup", Run(ReadContent), "?tool=book&args=%7B%22secret%22%3A1%7D"),

@@ -3,9 +3,11 @@
 
 mod access_matrix;
 mod admission;
+mod append_reads_back;
 mod as_of;
 mod batches_and_states;
 mod bulk_build;
+mod bytes_in_base64;
 mod checkpoint_cost;
 mod conformance;
 mod content_elsewhere;

@@ -92,7 +92,12 @@ fn primitive(name: &str) -> Value {
         "int" | "long" => json!({ "type": "integer" }),
         "float" | "double" => json!({ "type": "number" }),
         "string" => json!({ "type": "string" }),
-        "bytes" => json!({ "type": "string", "description": "Hexadecimal." }),
+        "bytes" => json!({ "description": "Hexadecimal, or base64.", "anyOf": [
+            { "type": "string", "pattern": "^([0-9a-fA-F]{2})*$" },
+            { "type": "object", "required": ["base64"], "additionalProperties": false,
+                "properties": { "base64": { "type": "string", "contentEncoding": "base64",
+                    "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$" } } },
+        ] }),
         // A batch holds records.
         "JournalRecord" => json!({ "$ref": "#/components/schemas/Record" }),
         named => json!({ "$ref": format!("#/components/schemas/{}", component(named)) }),

@@ -1,0 +1,61 @@
+//! Bytes in the answers about records: hexadecimal, or base64 where a client asks for it.
+
+use crate::index::Error;
+use runlog_schemas::{
+    answer::{ErrorKind, Line, Lines},
+    json::Json,
+    payload::PayloadType,
+    scalar::Bytes,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// How bytes are written in JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ByteForm {
+    /// A string of lower-case hexadecimal digits.
+    #[default]
+    Hex,
+    /// An object with the member `base64`.
+    Base64,
+}
+
+/// Members of payloads that are bytes.
+const MEMBERS: [&str; 3] = ["bytes", "nonce", "ciphertext"];
+
+impl ByteForm {
+    /// A page of records with their bytes in this form.
+    pub(super) fn of(self, page: Lines) -> Result<Lines, Error> {
+        let records = page.records.into_iter().map(|line| self.of_line(line)).collect::<Result<_, _>>()?;
+        Ok(Lines { records, ..page })
+    }
+
+    fn of_line(self, mut line: Line) -> Result<Line, Error> {
+        let has_bytes = line
+            .payload_type
+            .known()
+            .is_some_and(|known| matches!(known, PayloadType::HostPayload | PayloadType::Encrypted));
+        if self == Self::Hex || !has_bytes {
+            return Ok(line);
+        }
+        line.payload = rewritten(&line.payload, "")?;
+        line.record = line.record.map(|record| rewritten(&record, "/payload")).transpose()?;
+        Ok(line)
+    }
+}
+
+/// The JSON with its bytes, which are members of what the pointer names, as base64.
+fn rewritten(json: &Json, pointer: &str) -> Result<Json, Error> {
+    let failed = |error| Error::new(ErrorKind::Internal, "a record's bytes are no bytes").because(error);
+    let mut value = json.to_value();
+    let payload = value.pointer_mut(pointer).and_then(Value::as_object_mut);
+    for (_, bytes) in payload.into_iter().flatten().filter(|(name, _)| MEMBERS.contains(&name.as_str())) {
+        // Masked ones are no text.
+        if bytes.is_string() {
+            *bytes = serde_json::from_value::<Bytes>(bytes.take()).map_err(failed)?.in_base64();
+        }
+    }
+    Ok(Json::from(value))
+}

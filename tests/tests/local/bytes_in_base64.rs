@@ -1,0 +1,55 @@
+//! Bytes are appended as base64 or in hexadecimal, are the same record in either form, and are returned as asked for.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use runlog_log::memory::MemoryLog;
+use runlog_projector::{
+    Config, Projector,
+    server::{access::AllowedHosts, serve},
+};
+use runlog_tests::server::client;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+
+fn host(bytes: &Value) -> Value {
+    json!({ "run_id": "r", "record_id": "thing", "record_kind": "telemetry", "privacy": "public",
+        "payload": { "type": "host_payload", "family": "test", "payload_type": "thing", "schema_version": 1,
+            "content_type": "application/octet-stream", "bytes": bytes } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_are_one_record_in_either_form_and_returned_in_the_form_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = Config::new(dir.path(), || 0, || "journal".into());
+    let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1/runs/r/records", listener.local_addr().unwrap());
+    let end = std::future::pending();
+    tokio::spawn(serve(listener, projector, AllowedHosts::default(), end, Duration::from_secs(10)));
+    let http = client().unwrap();
+    let post = async |bytes: Value| {
+        let answer = http.post(&url).json(&host(&bytes)).send().await.unwrap();
+        (answer.status().as_u16(), answer.json::<Value>().await.unwrap())
+    };
+    let (status, applied) = post(json!({ "base64": "AP9+" })).await;
+    assert_eq!((status, &applied["outcome"], &applied["warnings"]), (200, &json!("applied"), &json!([])), "{applied}");
+    let (_, again) = post(json!("00ff7e")).await;
+    assert_eq!((&again["outcome"], &again["reason"]), (&json!("repeat"), &Value::Null), "{again}");
+    for wrong in [json!({ "base64": "AP9" }), json!({ "hex": "00" }), json!("AP9+"), json!([0])] {
+        let (status, problem) = post(wrong.clone()).await;
+        assert_eq!((status, &problem["kind"]), (400, &json!("invalid")), "{wrong}: {problem}");
+    }
+    for (query, expected) in
+        [("", json!("00ff7e")), ("bytes=hex", json!("00ff7e")), ("bytes=base64", json!({ "base64": "AP9+" }))]
+    {
+        let page: Value = http.get(format!("{url}?whole=true&{query}")).send().await.unwrap().json().await.unwrap();
+        let line = &page["records"][0];
+        assert_eq!(line["payload"]["bytes"], expected, "{query}: {line}");
+        assert_eq!(line["record"]["payload"]["bytes"], expected, "{query}: {line}");
+        // What is returned can be appended as it is.
+        let again: Value = http.post(&url).json(&line["record"]).send().await.unwrap().json().await.unwrap();
+        assert_eq!((&again["outcome"], &again["reason"]), (&json!("repeat"), &Value::Null), "{again}");
+    }
+    let answer = http.get(format!("{url}?bytes=octal")).send().await.unwrap();
+    assert_eq!(answer.status(), 400);
+}

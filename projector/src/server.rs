@@ -51,6 +51,7 @@ mod changes;
 mod checkpoints;
 mod connections;
 mod contents;
+mod copies;
 mod events;
 mod expiry;
 mod facts;
@@ -88,6 +89,9 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
 const PASTS_MAX: usize = 2;
 
+/// Copies of runs in progress at the same time: each has a part of a run in memory.
+const COPIES_MAX: usize = 4;
+
 /// What every handler has: the projector, room, the shutdown, metrics, on whose behalf it answers, and the options. As an extractor it is
 /// that of the request's caller; the router's own is nobody's.
 #[derive(Clone, Debug)]
@@ -104,6 +108,8 @@ struct Room {
     pasts: Arc<Semaphore>,
     /// For answers that may be large.
     large: large::Large,
+    /// For copies of runs.
+    copies: Semaphore,
     /// For a verification, which builds every index once more.
     verification: Semaphore,
 }
@@ -113,7 +119,14 @@ impl Room {
         let room = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
         let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
-        Self { requests, bodies, pasts, large: large::Large::new(), verification: Semaphore::new(1) }
+        Self {
+            requests,
+            bodies,
+            pasts,
+            large: large::Large::new(),
+            copies: Semaphore::new(COPIES_MAX),
+            verification: Semaphore::new(1),
+        }
     }
 }
 
@@ -161,6 +174,7 @@ fn routes() -> Vec<Route> {
         Route::post("/v1/runs/{run}/records", NewRun(Append), runs::append),
         Route::post("/v1/runs/{run}/claims", NewRun(Append), runs::claim),
         Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
+        Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),
         Route::get("/v1/runs/{run}/calls/{id}", Run(ReadContent), runs::call),
         Route::get("/v1/runs/{run}/checkpoints", Run(ReadMeta), checkpoints::list),

@@ -48,7 +48,7 @@ pub use journal::{Feature, Journal};
 pub use plans::{RetentionOfPartition, RetentionPlan, SkipPlan, SkipTarget};
 pub use problem::{ErrorKind, Problem, with_causes};
 pub use refused::{Anomalies, Anomaly, DeadLetter, DeadLetterReason, DeadLetters};
-pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Recovery, Run, Runs};
+pub use runs::{Checkpoint, CheckpointSummary, Checkpoints, Claim, Copied, Recovery, Run, Runs};
 pub use standing::{Standing, Standings};
 pub use uploaded::Uploaded;
 

@@ -5,7 +5,7 @@ use super::{
     App, Route,
     auth::Access,
     body::Text,
-    fleet, health, horizons,
+    copies, fleet, health, horizons,
     repeated::{CORRELATION, WithCorrelation},
     routes, runs, skips,
 };
@@ -205,6 +205,7 @@ fn answers() -> Map<String, Value> {
         answer::Checkpoint,
         answer::Checkpoints,
         answer::Claim,
+        answer::Copied,
         answer::DeadLetters,
         answer::Doctor,
         answer::Effects,
@@ -240,6 +241,7 @@ fn answers() -> Map<String, Value> {
 /// The schemas of request bodies, by name. Unlike an answer's, an optional member may be null.
 fn bodies() -> Map<String, Value> {
     let mut generator = generator(SchemaSettings::draft2020_12().for_deserialize());
+    generator.subschema_for::<copies::CopyBody>();
     generator.subschema_for::<horizons::HorizonBody>();
     generator.subschema_for::<runs::ResolutionBody>();
     generator.subschema_for::<skips::SkipBody>();

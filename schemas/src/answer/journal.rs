@@ -18,6 +18,7 @@ symbols! {
     /// * `Correlations`: `correlation` may be repeated, and records match all of them.
     /// * `Checkpoints`: a run's checkpoints newest first, and one by its id.
     /// * `ReadBack`: at `consistency=latest` the answer of an append has the run's writer as of then.
+    /// * `Copies`: a run's checkpoints, messages and host payloads are copied into another run.
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
@@ -32,6 +33,7 @@ symbols! {
 
     Feature {
         ReadBack = "read_back",
+        Copies = "copies",
         Base64 = "base64",
         Uploads = "uploads",
     }

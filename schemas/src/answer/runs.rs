@@ -129,6 +129,22 @@ pub struct Checkpoints {
     pub next_cursor: Option<String>,
 }
 
+/// What a copy of a run came to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]
+pub struct Copied {
+    /// The run that it was copied into.
+    pub run_id: RunId,
+    /// The run that it was copied from.
+    pub from: RunId,
+    /// The last record of that run when it was copied; later ones are not in the copy.
+    pub as_of: Position,
+    /// Records that the copy has of it, those that were copied before included.
+    pub records: u64,
+    /// Records that no copy has: claims, calls, effects and whatever else has a state.
+    pub left_out: u64,
+}
+
 /// A run at one log position: everything that a process needs to resume it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(schemars::JsonSchema))]

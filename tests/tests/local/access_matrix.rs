@@ -189,6 +189,8 @@ enum Needs {
     List(Scope),
     /// What it names comes to exist.
     Write(Scope),
+    /// The same of what is copied from an absent run of the caller's, whose content it must be able to read.
+    Copy,
     /// One of them, for all runs.
     All(&'static [Scope]),
 }
@@ -209,6 +211,7 @@ fn table() -> Vec<(&'static str, &'static str, Needs, &'static str)> {
         ("post", "/v1/runs/{run}/records", Write(Append), "?check=true&consistency=latest"),
         ("post", "/v1/runs/{run}/claims", Write(Append), ""),
         ("post", "/v1/runs/{run}/contents", Write(Append), ""),
+        ("post", "/v1/runs/{run}/copies", Needs::Copy, ""),
         ("get", "/v1/runs/{run}/lookup", Run(ReadContent), "?tool=book&args=%7B%22secret%22%3A1%7D"),
         ("get", "/v1/runs/{run}/calls/{id}", Run(ReadContent), ""),
         ("get", "/v1/runs/{run}/checkpoints", Run(ReadMeta), ""),
@@ -258,6 +261,7 @@ fn question(method: &str, path: &str, query: &str, run: &str) -> (String, Option
             json!({ "run_id": run, "payload": { "type": "conversation_turn", "message_id": "m",
             "kind": "user", "content": "hello" } })
         }
+        "/v1/runs/{run}/copies" => json!({ "from": "acme/absent" }),
         "/v1/skips" => json!({ "partition": 0, "offset": 1, "who": "jo", "why": "a test" }),
         "/v1/horizons" => json!({ "family": "tool_call_completed", "until": "2026-01-01T00:00:00Z", "who": "jo",
             "why": "a test" }),
@@ -335,6 +339,15 @@ async fn every_operation_asks_for_its_scope_and_shows_the_callers_runs_alone() {
                         assert!(told.json()["detail"].as_str().unwrap().contains(scope.as_str()), "{cell}");
                         assert!(!told.body.contains(run), "a scope is missing, whatever the run: {cell}");
                     }
+                    Needs::Copy => {
+                        let missing = [Scope::Append, Scope::ReadContent].into_iter().find(|scope| !has(scope));
+                        let detail = told.json()["detail"].as_str().unwrap().to_owned();
+                        match missing {
+                            Some(Scope::ReadContent) if !sees => assert_eq!(told.status, 403, "{cell}"),
+                            Some(scope) => assert!(told.status == 403 && detail.contains(scope.as_str()), "{cell}"),
+                            None => assert_eq!(told.status, if sees { 404 } else { 403 }, "{cell}"),
+                        }
+                    }
                     Needs::Write(_) => assert_eq!(told.status, if sees { 200 } else { 403 }, "{cell}"),
                     Needs::List(_) => {
                         assert_eq!(told.status, 200, "{cell}");
@@ -410,6 +423,30 @@ async fn an_agent_may_not_decide_its_own_effects() {
         let told = posted(&record).await;
         assert_eq!(told.status, status, "{record} {told:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_needs_to_read_the_content_of_its_source_and_to_append_to_its_target() {
+    let site = Site::start(&entries()).await;
+    let ((_, appender), (_, agent), (_, everything)) = (token_of(1), token_of(5), token_of(9));
+    site.fill("acme/1", &everything).await;
+    site.fill("globex/1", &everything).await;
+    let before = site.end().await;
+    let copied = async |target: &str, from: &str, token: &str| {
+        let path = format!("/v1/runs/{}/copies", escaped(target));
+        site.ask("post", &path, Some(token), Some(&json!({ "from": from }))).await
+    };
+    let told = copied("acme/copy", "acme/1", &appender).await;
+    assert!(told.status == 403 && told.body.contains("read_content"), "{told:?}");
+    assert_eq!(copied("globex/copy", "acme/1", &agent).await.status, 403);
+    let foreign = copied("acme/copy", "globex/1", &agent).await;
+    let absent = copied("acme/copy", "absent/1", &agent).await;
+    assert_eq!((foreign.status, foreign.about("globex/1")), (404, absent.about("absent/1")));
+    assert_eq!(site.end().await, before, "nothing was appended");
+    let told = copied("acme/copy", "acme/1", &agent).await;
+    assert!(told.status == 200 && told.json()["records"] == 1, "{told:?}");
+    let latest = site.ask("get", "/v1/runs/acme%2Fcopy/checkpoints/latest", Some(&agent), None).await;
+    assert_eq!(latest.json()["messages"], json!([{ "secret": "acme/1" }]), "{latest:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,6 +42,7 @@ mod projector_kill;
 mod publish_batch;
 mod recorded_runs;
 mod retention;
+mod run_copies;
 mod same_again;
 mod slow_clients;
 mod slow_first_read;

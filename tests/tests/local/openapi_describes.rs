@@ -92,6 +92,7 @@ fn deeds() -> Vec<(&'static str, String, Value)> {
         ("/v1/runs/{run}/records", "/v1/runs/trip-42/records".to_owned(), call),
         ("/v1/runs/{run}/contents", "/v1/runs/trip-42/contents".to_owned(), page),
         ("/v1/runs/{run}/claims", "/v1/runs/trip-42/claims".to_owned(), json!({ "claimed_by": "worker-7" })),
+        ("/v1/runs/{run}/copies", "/v1/runs/trip-42-copy/copies".to_owned(), json!({ "from": "trip-42" })),
         ("/v1/runs/{run}/effects/{id}/resolution", format!("/v1/runs/{CLAIMED}/effects/asked/resolution"), decision),
         ("/v1/horizons", "/v1/horizons".to_owned(), horizon),
         ("/v1/skips", "/v1/skips".to_owned(), skip),

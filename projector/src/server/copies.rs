@@ -1,0 +1,189 @@
+//! Copies a run's checkpoints, messages and host payloads into another run.
+//!
+//! ```text
+//!   plan (nothing appended) ──▶ check the first records ──▶ append a part ──▶ … ──▶ the answer
+//! ```
+//!
+//! Records keep their ids, so a request that is sent again goes on where the one before it ended. They are appended in the
+//! name of the writer that the request names, by the rules of any append: one that lost the target copies nothing more.
+
+use super::{App, Ask, Patience, append::Origin, auth::token_file::Scope, body::Text, parsed, runs::no_run};
+use crate::index::{
+    Error,
+    query::{self, copies},
+};
+use axum::{
+    Json,
+    extract::{Path, Query},
+};
+use runlog_schemas::{
+    answer::{Copied, Disposition, ErrorKind, Outcome, Position},
+    draft::Draft,
+    id::{Epoch, JournalSeq, PartitionId, RunId, WriterId},
+    judge::Reason,
+    record::JournalRecord,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
+
+/// Records of one append, and their bytes.
+const PART_RECORDS_MAX: usize = 256;
+const PART_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CopyBody {
+    /// The run to copy from.
+    from: RunId,
+    /// The target's writer, as its claim returned it. Without one, the target must never have been claimed.
+    writer_id: Option<WriterId>,
+    /// Its epoch.
+    #[serde(default)]
+    writer_epoch: Epoch,
+}
+
+/// A copy that is being made.
+#[derive(Debug)]
+struct Copying {
+    target: RunId,
+    body: CopyBody,
+    partition: PartitionId,
+    plan: copies::Plan,
+    until: Instant,
+}
+
+pub(super) async fn append(
+    app: App,
+    Path(target): Path<RunId>,
+    Query(patience): Query<Patience>,
+    Text(body): Text,
+) -> Result<Json<Copied>, Error> {
+    let body: CopyBody = parsed(&body, "a copy")?;
+    app.caller().require(Scope::ReadContent)?;
+    if body.from == target {
+        return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")));
+    }
+    let _room = app.1.copies.try_acquire().map_err(|_| {
+        let message = format!("{} copies are in progress; nothing was copied", super::COPIES_MAX);
+        Error::new(ErrorKind::Overloaded, message)
+    })?;
+    app.audit_content(body.from.borrow()).await?;
+    let until = Instant::now() + patience.deadline();
+    let ask = Ask { consistency: None, deadline_ms: patience.deadline_ms };
+    let partition = app.fresh(body.from.borrow(), &ask).await?;
+    let from = body.from.clone();
+    let (plan, as_of) = app.read(move |app| app.plan_copy(from.borrow(), partition)).await?;
+    let copying = Arc::new(Copying { target, body, partition, plan, until });
+    app.copy(&copying).await?;
+    let Copying { target, body, plan, .. } = &*copying;
+    let records = plan.records.len() as u64;
+    let (run_id, from) = (target.clone(), body.from.clone());
+    Ok(Json(Copied { run_id, from, as_of, records, left_out: plan.left_out }))
+}
+
+impl App {
+    /// What is copied of a run as it is, and its last record. Blocking.
+    fn plan_copy(&self, from: RunId<&str>, partition: PartitionId) -> Result<(copies::Plan, Position), Error> {
+        let (store, place) = (self.0.store(partition), self.place(partition));
+        let rows = self.rows(&store, from);
+        let run = query::runs::one(&rows, place, from, self.0.log_now())?.ok_or_else(|| no_run(from))?;
+        let plan = copies::plan(&rows, place, from, run.position.offset)?;
+        Ok((plan, run.position))
+    }
+
+    /// Appends what is planned, part by part.
+    async fn copy(&self, copying: &Arc<Copying>) -> Result<(), Error> {
+        let mut done = 0;
+        while let Some(end) = copying.part(done) {
+            let work = Arc::clone(copying);
+            let records = self.read(move |app| app.part(&work, done..end)).await.map_err(|error| after(done, error))?;
+            let drafts: Vec<Draft> = records.into_iter().map(|record| copying.draft(record)).collect();
+            let target = copying.target.borrow();
+            if done == 0 {
+                // A run that has other records gets none of the copy's.
+                let principal = self.caller().principal().map(str::to_owned);
+                let outcomes = self.0.check(target, drafts.clone(), principal, copying.left()).await?;
+                copying.judged(&outcomes, "nothing was copied")?;
+            }
+            let principal = self.caller().principal().map(str::to_owned);
+            let origin = Origin { traceparent: None, principal };
+            let appended = self.0.append_from(target, drafts, origin, copying.left()).await;
+            let outcomes = appended.map_err(|error| after(done, error))?;
+            self.metrics().appended(&outcomes);
+            copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;
+            done = end;
+        }
+        Ok(())
+    }
+
+    /// A part of the copied records. Blocking.
+    fn part(&self, copying: &Copying, which: std::ops::Range<usize>) -> Result<Vec<JournalRecord>, Error> {
+        let Copying { target, body, partition, plan, .. } = copying;
+        let (store, place) = (self.0.store(*partition), self.place(*partition));
+        let (rows, contents) = (self.rows(&store, body.from.borrow()), self.0.contents(copying.left()));
+        let ids = (body.from.borrow(), target.borrow());
+        let chosen = plan.records.get(which).unwrap_or_default();
+        chosen.iter().map(|one| plan.copied(&rows, &contents, place, ids, one.at)).collect()
+    }
+}
+
+/// The error of a copy of which `done` records were appended before.
+fn after(done: usize, error: Error) -> Error {
+    if done == 0 { error } else { error.after_a_part() }
+}
+
+impl Copying {
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+
+    /// Where the part that begins with a record ends (exclusive); none at the end. It has at least one record.
+    fn part(&self, from: usize) -> Option<usize> {
+        let mut bytes = 0;
+        let mut fits = |one: &copies::Chosen| {
+            bytes += one.bytes;
+            bytes <= PART_BYTES_MAX
+        };
+        let left = self.plan.records.get(from..).filter(|left| !left.is_empty())?;
+        let fitting = left.iter().take(PART_RECORDS_MAX).copied().take_while(|one| fits(one)).count();
+        Some(from + fitting.max(1))
+    }
+
+    /// A copied record as the target's writer sends it: its number is given, so that a target with other records refuses it.
+    fn draft(&self, mut record: JournalRecord) -> Draft {
+        if let Some(writer_id) = &self.body.writer_id {
+            record.place.writer_id = writer_id.clone().into();
+        }
+        record.place.writer_epoch = self.body.writer_epoch;
+        Draft {
+            has_record_id: true,
+            has_journal_seq: record.place.journal_seq > JournalSeq::ZERO,
+            has_writer_seq: false,
+            has_writer_epoch: true,
+            has_writer_id: self.body.writer_id.is_some(),
+            has_timestamp: true,
+            record,
+        }
+    }
+
+    /// That every record of a part is applied now, or was before.
+    ///
+    /// Errors: `Fenced` where the writer is not the target's; `Conflict` where the target has other records.
+    fn judged(&self, outcomes: &[Outcome], so_far: &str) -> Result<(), Error> {
+        let Some(refused) =
+            outcomes.iter().find(|outcome| outcome.outcome == Disposition::Refused || outcome.reason.is_some())
+        else {
+            return Ok(());
+        };
+        let reason = refused.reason.as_ref().map_or("refused", |reason| reason.as_str());
+        let (kind, what) = match refused.reason.as_ref().and_then(|reason| reason.known()) {
+            Some(Reason::Fenced) => (ErrorKind::Fenced, "it has another writer"),
+            _ => (ErrorKind::Conflict, "it has other records: copy into a new run"),
+        };
+        let message =
+            format!("run {} cannot be copied into run {}: {what} ({reason}); {so_far}", self.body.from, self.target);
+        Err(Error::new(kind, message).about_record(refused.record_id.borrow()))
+    }
+}

@@ -1,5 +1,6 @@
 //! Checkpoints: what is refused, what is answered, and what their lists are.
 
+use super::client::Target;
 use super::{
     Rule,
     payloads::{checkpoint, completed, lifecycle, message, prune, turn},
@@ -23,6 +24,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("latest_by_seq", "Reads", "of those the one with the highest checkpoint_seq", by_seq),
     Rule::new("latest_by_time", "Reads", "of those the one that was made last", by_time),
     Rule::new("checkpoint_at_or_before", "Reads", "the latest that covers no more than a number", at_or_before),
+    Rule::new("checkpoints_listed", "Reads", "checkpoints are listed newest first, and got by their ids", listed),
     Rule::new("checkpoint_unanswered", SECTION, "a call whose answer had not come is not covered", unanswered),
     Rule::new(
         "checkpoint_covered",
@@ -30,6 +32,13 @@ pub(crate) const RULES: &[Rule] = &[
         "a call that a checkpoint covers is not listed as completed since",
         covered,
     ),
+    Rule::new(
+        "copy_has_checkpoints",
+        "Copies",
+        "a copy has the checkpoints and turns, numbered anew, and no call",
+        copied,
+    ),
+    Rule::new("copy_of_new_run", "Copies", "into a run with other records nothing is copied", copied_into_another),
     Rule::new("prune_hides", SECTION, "a prune hides checkpoints that cover less", prune_hides),
     Rule::new(
         "prune_preserves",
@@ -163,6 +172,56 @@ fn at_or_before(scenario: &mut Scenario<'_>) -> Checked {
     let answer = scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "1")])?.ok()?;
     answer.has("/checkpoint_id", "first")?;
     scenario.of(&run, "/checkpoints/latest", &[("at_or_before", "0")])?.problem(404, "not_found")
+}
+
+fn listed(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.say(&mut run, turn("a"))?;
+    scenario.say(&mut run, turn("b"))?;
+    for (id, covers) in [("first", 1), ("third", 2), ("second", 1)] {
+        let mut payload = checkpoint(id, covers, &[message(id)]);
+        payload["checkpoint_seq"] = run.writer_seq.into();
+        scenario.say(&mut run, payload)?;
+    }
+    let page = scenario.of(&run, "/checkpoints", &[("limit", "2")])?.ok()?;
+    page.lists("/checkpoints", "checkpoint_id", &["third", "second"])?;
+    let next = page.at("/next_cursor").as_str().unwrap_or_default().to_owned();
+    let page = scenario.of(&run, "/checkpoints", &[("limit", "2"), ("cursor", &next)])?.ok()?;
+    page.lists("/checkpoints", "checkpoint_id", &["first"])?;
+    scenario.of(&run, "/checkpoints/second", &[])?.ok()?.has("/messages", vec![message("second")])?;
+    scenario.of(&run, "/checkpoints/fourth", &[])?.problem(404, "not_found")
+}
+
+fn copy(scenario: &mut Scenario<'_>, source: &Run, target: &Run) -> Checked<Answer> {
+    let to = Target::run(&target.id).path("/copies");
+    scenario.post(to, json!({ "from": source.id }).to_string())
+}
+
+fn copied(scenario: &mut Scenario<'_>) -> Checked {
+    let (mut source, target) = (scenario.run(), scenario.run());
+    scenario.say(&mut source, turn("a"))?;
+    scenario.pending(&mut source)?;
+    scenario.say(&mut source, turn("b"))?;
+    scenario.say(&mut source, checkpoint("c", 3, &[message("hello")]))?;
+    for _ in 0..2 {
+        let answer = copy(scenario, &source, &target)?.ok().needs("repeat_of_applied")?;
+        answer.has("/records", 3)?;
+        answer.has("/left_out", 1)?;
+    }
+    let lines = scenario.of(&target, "/records", &[])?.ok()?;
+    lines.lists("/records", "payload_type", &["conversation_turn", "conversation_turn", "loop_checkpoint"])?;
+    let latest = scenario.of(&target, "/checkpoints/latest", &[])?.ok()?;
+    latest.has("/covers_journal_seq", 2)?;
+    latest.has("/messages", vec![message("hello")])?;
+    scenario.recovery(&target)?.lists("/pending", "id", &[])
+}
+
+fn copied_into_another(scenario: &mut Scenario<'_>) -> Checked {
+    let (mut source, mut target) = (scenario.run(), scenario.run());
+    scenario.say(&mut source, turn("a"))?;
+    scenario.say(&mut target, turn("b"))?;
+    copy(scenario, &source, &target)?.problem(409, "conflict").needs("sequence_next")?;
+    scenario.head(&target)?.has("/records", 1)
 }
 
 fn unanswered(scenario: &mut Scenario<'_>) -> Checked {

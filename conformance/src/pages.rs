@@ -19,6 +19,7 @@ pub(crate) const RULES: &[Rule] = &[
         in_order,
     ),
     Rule::new("records_paged", SECTION, "a timeline's cursor survives writes: no gap, no repeat", records_paged),
+    Rule::new("records_newest_first", SECTION, "a timeline is read newest first, page by page", newest_first),
     Rule::new("runs_in_order", SECTION, "runs are listed by id, page by page", runs_in_order),
     Rule::new("runs_by_status", SECTION, "runs are listed by status", runs_by_status),
     Rule::new("recovery_paged", SECTION, "all pages of a recovery are of one state of the run", recovery_paged),
@@ -76,6 +77,18 @@ fn records_paged(scenario: &mut Scenario<'_>) -> Checked {
         page = scenario.of(&run, "/records", &[("limit", "2"), ("cursor", &next)])?.ok()?;
     }
     page.that(found == said, format!("{said:?} over all pages, not {found:?}"))
+}
+
+fn newest_first(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    let said = turns(scenario, &mut run, 3)?;
+    let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2")])?.ok()?;
+    page.lists("/records", "record_id", &[&said[2], &said[1]])?;
+    let next = cursor(&page)?;
+    turns(scenario, &mut run, 1)?;
+    let page = scenario.of(&run, "/records", &[("order", "desc"), ("limit", "2"), ("cursor", &next)])?.ok()?;
+    page.lists("/records", "record_id", &[&said[0]]).needs("records_paged")?;
+    page.has("/next_cursor", Value::Null)
 }
 
 fn listed(scenario: &mut Scenario<'_>, run: &Run, query: &[(&str, &str)]) -> Checked<Answer> {

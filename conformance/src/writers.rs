@@ -26,6 +26,7 @@ pub(crate) const RULES: &[Rule] = &[
     Rule::new("claim_reuses_id", "Judgement", "a claim under a known record_id is a conflict", claim_reuses_id),
     Rule::new("claim_served", SECTION, "a server claims for a client: writer, epoch, next number, hash", claim_served),
     Rule::new("read_back_writer", SECTION, "an outcome tells who writes the run now", read_back_writer),
+    Rule::new("append_reads_back", SECTION, "at latest an append tells who writes the run now", append_reads_back),
     Rule::new("writer_not_filled_in", SECTION, "who says no writer is never taken for the run's", not_filled_in),
     Rule::new("numbers_filled_in", "The record", "numbers that a client leaves out are the next ones", filled_in),
     Rule::new(
@@ -88,6 +89,24 @@ fn read_back_writer(scenario: &mut Scenario<'_>) -> Checked {
     answer.has("/outcome", "applied")?;
     answer.has("/epoch", 2)?;
     answer.has("/writer_id", "two")
+}
+
+fn append_reads_back(scenario: &mut Scenario<'_>) -> Checked {
+    let mut run = scenario.run();
+    scenario.claim(&mut run, "one")?;
+    let record = run.record(turn("a"));
+    for (writer, epoch, outcome) in [("one", 1, "applied"), ("two", 2, "repeat")] {
+        let target = Target::run(&run.id).path("/records").with("consistency", "latest");
+        let answer = scenario.post(target, record.0.to_string())?.ok()?;
+        run.seen(&answer);
+        answer.has("/outcome", outcome).needs("repeat_of_applied")?;
+        answer.has("/writer/writer_id", writer)?;
+        answer.has("/writer/epoch", epoch)?;
+        if epoch == 1 {
+            scenario.claim(&mut run, "two")?;
+        }
+    }
+    Ok(())
 }
 
 fn not_filled_in(scenario: &mut Scenario<'_>) -> Checked {

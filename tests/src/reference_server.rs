@@ -29,6 +29,7 @@ use tokio::sync::{oneshot, watch};
 mod answers;
 mod append;
 mod canonical;
+mod copies;
 mod lists;
 
 const TOPIC: &str = "reference";
@@ -298,7 +299,12 @@ impl State {
     fn posted(&mut self, asked: &Asked, path: &[&str]) -> Answer {
         match path {
             ["v1", "runs"] => Err(problem(405, "usage", "runs are not posted")),
-            ["v1", "runs", run, "records"] => self.append(run, &asked.body, asked.is("check")),
+            ["v1", "runs", run, "records"] => {
+                let reads_back = asked.get("consistency") == Some("latest");
+                let told = self.append(run, &asked.body, asked.is("check"))?;
+                if reads_back { self.with_writer(run, &told) } else { Ok(told) }
+            }
+            ["v1", "runs", run, "copies"] => self.copy(run, &asked.body),
             ["v1", "runs", run, "claims"] => self.claim(run),
             ["v1", "runs", run, "effects", id, "resolution"] => self.resolve(run, id, &asked.body),
             ["v1", "skips"] => self.skip(&asked.body),
@@ -322,7 +328,9 @@ impl State {
             ["v1", "runs", run, "tail"] => self.tail(asked, run),
             ["v1", "runs", run, "lookup"] => self.lookup(asked, run),
             ["v1", "runs", run, "calls", id] => self.call(asked, run, id),
+            ["v1", "runs", run, "checkpoints"] => self.checkpoints(asked, run),
             ["v1", "runs", run, "checkpoints", "latest"] => self.checkpoint(asked, run),
+            ["v1", "runs", run, "checkpoints", id] => self.checkpoint_of(asked, run, id),
             ["v1", "runs", run, "recovery"] => self.recovery(asked, run),
             ["v1", "runs", run, "outcome"] => self.outcome(asked, run),
             ["v1", "runs", run, "standing", list] => self.standing(asked, run, list),

@@ -164,6 +164,35 @@ impl State {
         ok(&found)
     }
 
+    /// The payloads of a run's checkpoints, the first to be tried first. The suite prunes none of those that it lists.
+    fn newest_first(&self, view: &Model, run_id: &str) -> Vec<Value> {
+        let lines = view.show(run_id)["records"].as_array().cloned().unwrap_or_default();
+        let payloads = lines.into_iter().map(|mut line| line["payload"].take());
+        let mut found: Vec<Value> = payloads.filter(|payload| payload["type"] == "loop_checkpoint").collect();
+        let number = |payload: &Value, name: &str| payload[name].as_u64().unwrap_or_default();
+        if !self.is_wrong("checkpoints_listed") {
+            found.sort_by_key(|payload| (number(payload, "covers_journal_seq"), number(payload, "checkpoint_seq")));
+        }
+        found.reverse();
+        found
+    }
+
+    pub(super) fn checkpoints(&self, asked: &Asked, run_id: &str) -> Answer {
+        let view = self.view(asked, run_id, "checkpoints")?;
+        let (limit, mut found) = (page(asked, self)?, self.newest_first(&view, run_id));
+        let from = asked.get("cursor").and_then(canonical::unhex).and_then(|told| told.parse().ok()).unwrap_or(0);
+        let next = (found.len() > from + limit).then(|| canonical::hex((from + limit).to_string().as_bytes()));
+        found.drain(..from.min(found.len()));
+        found.truncate(limit);
+        ok(&json!({"run_id": run_id, "checkpoints": found, "next_cursor": next}))
+    }
+
+    pub(super) fn checkpoint_of(&self, asked: &Asked, run_id: &str, id: &str) -> Answer {
+        let view = self.view(asked, run_id, "checkpoints")?;
+        let mut all = self.newest_first(&view, run_id).into_iter();
+        all.find(|one| one["checkpoint_id"] == id).map_or_else(|| Err(not_found("no checkpoint")), |one| ok(&one))
+    }
+
     /// The latest by an order that leaves out one thing, where a run's checkpoints are whole and none is hidden.
     fn otherwise_latest(&self, view: &Model, run_id: &str, covers: Option<u64>) -> Option<Value> {
         let left_out = match self.wrong.as_str() {

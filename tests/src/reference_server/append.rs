@@ -100,6 +100,15 @@ impl State {
         if many.is_some() { ok(&outcomes.into()) } else { ok(&outcomes[0]) }
     }
 
+    /// What became of one record, and who writes the run.
+    pub(super) fn with_writer(&self, run_id: &str, told: &Reply) -> Answer {
+        let mut told: Value = serde_json::from_str(&told.body).unwrap_or_default();
+        let head = self.head(run_id);
+        let epoch = if self.is_wrong("append_reads_back") { 1.into() } else { head["epoch"].clone() };
+        told["writer"] = json!({"writer_id": head["writer_id"], "epoch": epoch});
+        ok(&told)
+    }
+
     fn check(&self, run_id: &str, record: &Value) -> Result<(), Reply> {
         let Some(members) = record.as_object() else { return Err(invalid("no record")) };
         let id = text(record, "record_id");
@@ -131,7 +140,7 @@ impl State {
     }
 
     /// The head of a run; one that has not begun has its defaults.
-    fn head(&self, run_id: &str) -> Value {
+    pub(super) fn head(&self, run_id: &str) -> Value {
         match self.model.recover(run_id) {
             Value::Null => {
                 json!({"epoch": 0, "writer_id": "", "next_writer_seq": 1, "next_journal_seq": 1, "status": "open"})
@@ -165,7 +174,7 @@ impl State {
     }
 
     /// Delivers a record; what became of it.
-    fn take(&mut self, run_id: &str, record: Value) -> Value {
+    pub(super) fn take(&mut self, run_id: &str, record: Value) -> Value {
         // Whoever leaves the numbers to the server wants new ones where these were taken.
         let version = if record["writer_seq"].is_null() { 2 } else { 1 };
         let mut record = self.filled(run_id, record);

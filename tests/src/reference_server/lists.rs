@@ -112,6 +112,9 @@ impl State {
         if lines.is_empty() {
             return Err(not_found("no run"));
         }
+        if asked.get("order") == Some("desc") && !self.is_wrong("records_newest_first") {
+            lines.reverse();
+        }
         let mut from = self.behind(&lines, run_id, asked.get("cursor"))?;
         if self.is_wrong("records_paged") && asked.get("cursor").is_some() {
             from = from.saturating_sub(1);

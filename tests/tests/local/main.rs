@@ -30,6 +30,7 @@ mod linearizability;
 mod list_deadlines;
 mod log_contract;
 mod newest_first;
+mod one_connection;
 mod openapi_describes;
 mod paused_is_stale;
 mod ports_bob_core;

@@ -296,6 +296,105 @@ async def test_a_checkpoint_that_did_not_arrive_whole_is_not_shown(url, prefix, 
         assert len(await history(other, config)) == 3 and forks(await history(other, config)) == 0
 
 
+class Listening(AsyncHttp):
+    """Keeps the paths that are asked for, and how many bytes the answers have."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.paths, self.received = [], 0
+
+    async def send(self, request):
+        answer = await super().send(request)
+        self.paths.append(request.path)
+        self.received += len(answer.body)
+        return answer
+
+
+async def listening(saver, url):
+    driver = saver._shared.async_
+    await driver.transport.close()
+    driver.transport = found = Listening(Config(url))
+    return found
+
+
+def with_id(number):
+    return {**empty_checkpoint(), "id": f"{number:04}"}
+
+
+async def listed(saver, place, **terms):
+    return [c.checkpoint["id"] async for c in saver.alist(place, **terms)]
+
+
+async def test_the_newest_checkpoints_of_a_long_thread_are_listed_without_reading_all_of_it(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        sizes, at, put = [], place, 0
+        for count in (20, 80):
+            for number in range(put, count):
+                at = await saver.aput(at, with_id(number), {"step": number}, {})
+            put = count
+            async with RunlogSaver.connect(url, prefix=prefix) as other:
+                heard = await listening(other, url)
+                assert await listed(other, place, limit=3) == [f"{count - n:04}" for n in (1, 2, 3)]
+                sizes.append(heard.received)
+        assert sizes[1] < 1.1 * sizes[0], sizes
+        # Across pages, with a filter and an end; what is deleted on the way is left out.
+        before = {"configurable": {**place["configurable"], "checkpoint_id": "0040"}}
+        assert await listed(saver, place, limit=2, before=before) == ["0039", "0038"]
+        assert await listed(saver, place, limit=2, filter={"step": 7}) == ["0007"]
+        assert await listed(saver, at, limit=2) == ["0079"]
+        await saver.aput(place, {**with_id(80), "id": "0080"}, {"step": 80, "run_id": "gone"}, {})
+        await saver.adelete_for_runs(["gone"])
+        assert await listed(saver, place, limit=12) == [f"{n:04}" for n in range(79, 67, -1)]
+
+
+async def test_checkpoints_that_were_put_out_of_the_order_of_their_ids_are_listed_by_id(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        for number in (3, 9, 5, 7, *range(10, 40), 8):
+            await saver.aput(place, with_id(number), {}, {})
+        assert await listed(saver, place, limit=2) == ["0039", "0038"]
+        assert await listed(saver, place) == [f"{n:04}" for n in (*range(39, 6, -1), 5, 3)]
+        assert await listed(saver, place, limit=100) == await listed(saver, place)
+
+
+async def test_the_server_copies_a_thread_into_a_new_one_and_the_saver_into_any_other(url, prefix, config):
+    place = {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    async with RunlogSaver.connect(url, prefix=prefix) as saver:
+        for number in range(5):
+            value = "x" * (2 << 20) if number == 3 else number
+            checkpoint = {**with_id(number), "channel_values": {"a": value}, "channel_versions": {"a": number}}
+            stored = await saver.aput(place, checkpoint, {"step": number}, {"a": number})
+            await saver.aput_writes(stored, [("ch", number)], "task")
+
+        async def shown(thread_id):
+            where = {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+            return [
+                (c.checkpoint["id"], c.checkpoint["channel_values"], c.metadata["step"], c.pending_writes)
+                async for c in saver.alist(where)
+            ]
+
+        heard = await listening(saver, url)
+        await saver.acopy_thread("t 1", "new")
+        assert len([path for path in heard.paths if "/copies" in path]) == 1 and len(heard.paths) < 12, heard.paths
+        await saver.aput({"configurable": {"thread_id": "other", "checkpoint_ns": ""}}, with_id(0), {"step": 0}, {})
+        heard.paths.clear()
+        await saver.acopy_thread("t 1", "other")
+        assert not [path for path in heard.paths if "/copies" in path]
+        expected = await shown("t 1")
+        assert len(expected) == 5 and await shown("new") == expected and (await shown("other"))[:4] == expected[:4]
+        # Either goes on, and a copy of a thread that was deleted has nothing of what was.
+        assert len(await history(saver, {"configurable": {"thread_id": "new"}})) == 5
+        await saver.aput({"configurable": {"thread_id": "new", "checkpoint_ns": ""}}, with_id(9), {"step": 9}, {})
+        assert [id for id, *_ in await shown("new")] == ["0009", "0004", "0003", "0002", "0001", "0000"]
+        await saver.adelete_thread("t 1")
+        await saver.aput(place, with_id(1), {"step": 1}, {})
+        heard.paths.clear()
+        await saver.acopy_thread("t 1", "again")
+        assert [id for id, *_ in await shown("again")] == ["0001"]
+        assert not [path for path in heard.paths if "/copies" in path]
+
+
 def test_a_sync_graph(url, prefix, config):
     def step(state: State):
         return {"log": ["step"]}

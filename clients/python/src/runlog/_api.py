@@ -84,6 +84,14 @@ class Api:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._features: frozenset[str] | None = None
+
+    def features(self) -> Steps[frozenset[str]]:
+        """What the server understands, asked once."""
+        if self._features is None:
+            journal: Object = yield from self.get("/v1/journal")
+            self._features = frozenset(journal.get("features", ()))
+        return self._features
 
     def _once(self, request: Request, text: bool = False) -> Steps[Any]:
         try:
@@ -123,11 +131,16 @@ class Api:
         except NotFound:
             return None
 
-    def append(self, run_id: str, records: Sequence[Mapping[str, Json]]) -> Steps[list[Object]]:
+    def append(
+        self, run_id: str, records: Sequence[Mapping[str, Json]], *, read_back: bool = False
+    ) -> Steps[list[Object]]:
         """Appends records, in order, and returns their outcomes.
 
-        The error's `happened` is `UNKNOWN` if some may be in the log: the same records, sent again, tell.
+        With `read_back` the outcomes have the run's writer as of `latest`, and `asked_at`, the time when they were asked for,
+        if the server can do that. The error's `happened` is `UNKNOWN` if some may be in the log: the same records, sent
+        again, tell.
         """
+        consistency = "latest" if read_back and "read_back" in (yield from self.features()) else None
         one = len(records) == 1
         body = encode(records[0] if one else list(records)).encode()
         headers = {"content-type": "application/json"}
@@ -136,13 +149,14 @@ class Api:
         ends, pause, maybe_sent = time.monotonic() + self.config.deadline, PAUSE_MIN, False
         while True:
             left = max(0.1, ends - time.monotonic())
-            path = f"{run_path(run_id)}/records{query(deadline_ms=int(left * 1000))}"
+            path = f"{run_path(run_id)}/records{query(deadline_ms=int(left * 1000), consistency=consistency)}"
+            asked_at = time.monotonic()
             try:
                 answer = yield from self._once(Request("POST", path, body, headers, left + SLACK))
                 outcomes = cast("list[Object]", [answer] if one else answer)
                 if len(outcomes) != len(records) or any("outcome" not in outcome for outcome in outcomes):
                     raise Unavailable(f"the answer from {self.config.url} does not tell what became of the records")
-                return outcomes
+                return [{**outcome, "asked_at": asked_at} for outcome in outcomes] if consistency else outcomes
             except Error as error:
                 sent = error.happened is Happened.UNKNOWN or _may_be_in_the_log(error)
                 maybe_sent = maybe_sent or sent
@@ -150,6 +164,22 @@ class Api:
                 again = isinstance(error, Unavailable | Overloaded | Stale) and time.monotonic() + pause < ends
                 if not again:
                     error.happened = Happened.UNKNOWN if maybe_sent else Happened.NOTHING
+                    raise
+            yield Sleep(pause)
+
+    def copy(self, source: str, target: str, writer_id: str, epoch: int) -> Steps[Object]:
+        """Copies a run's checkpoints, messages and host payloads into a run that has none. Sent again, it goes on."""
+        body = encode({"from": source, "writer_id": writer_id, "writer_epoch": epoch}).encode()
+        ends, pause = time.monotonic() + self.config.deadline, PAUSE_MIN
+        while True:
+            left = max(0.1, ends - time.monotonic())
+            path = f"{run_path(target)}/copies{query(deadline_ms=int(left * 1000))}"
+            request = Request("POST", path, body, {"content-type": "application/json"}, left + SLACK)
+            try:
+                return (yield from self._once(request))
+            except (Unavailable, Overloaded, Stale) as error:
+                pause = _next_pause(error, pause)
+                if time.monotonic() + pause >= ends:
                     raise
             yield Sleep(pause)
 
@@ -199,19 +229,36 @@ class Api:
             cursor = page.get("next_cursor")
         return whole
 
+    def checkpoint_by_id(self, run_id: str, checkpoint_id: str) -> Steps[Object | None]:
+        """The valid checkpoint with an id, with its messages. The server has the feature `checkpoints`."""
+        return self.find(f"{run_path(run_id)}/checkpoints/{segment(checkpoint_id)}{query(consistency='latest')}")
+
     def records(self, run_id: str, correlation: tuple[str, str]) -> Steps[list[Object]]:
         """The records with a correlation entry, in log order, each whole."""
-        path = f"{run_path(run_id)}/records{query(whole=True, limit=1000, correlation='='.join(correlation), consistency='latest')}"
         lines: list[Object] = []
         cursor: str | None = None
         while True:
-            page: Object | None = yield from self.find(f"{path}&cursor={segment(cursor)}" if cursor else path)
-            if page is None:
-                return lines
-            lines.extend(page["records"])
-            cursor = page.get("next_cursor")
+            page, cursor = yield from self.records_page(run_id, correlation, cursor)
+            lines.extend(page)
             if not cursor:
                 return lines
+
+    def records_page(
+        self, run_id: str, correlation: tuple[str, str], cursor: str | None, limit: int = 1000, order: str | None = None
+    ) -> Steps[tuple[list[Object], str | None]]:
+        """A page of the records with a correlation entry, each whole, and the next page's cursor. `order` is `desc` for the
+        newest first, if the server has the feature `order`."""
+        terms = query(
+            whole=True,
+            limit=limit,
+            correlation="=".join(correlation),
+            bytes="base64" if "base64" in (yield from self.features()) else None,
+            consistency="latest",
+            order=order,
+            cursor=cursor,
+        )
+        page: Object | None = yield from self.find(f"{run_path(run_id)}/records{terms}")
+        return ([], None) if page is None else (page["records"], page.get("next_cursor"))
 
     def runs(self, prefix: str) -> Steps[list[str]]:
         """The ids of the runs that begin with a prefix, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Mapping, Sequence
 
@@ -9,6 +10,11 @@ from ._json import Json
 from .config import Config
 
 Record = dict[str, Json]
+
+
+def bytes_of(told: str | Mapping[str, str]) -> bytes:
+    """Bytes as an answer has them."""
+    return bytes.fromhex(told) if isinstance(told, str) else base64.b64decode(told["base64"])
 
 
 def new_id() -> str:
@@ -22,6 +28,8 @@ class Records:
     def __init__(self, config: Config, run_id: str) -> None:
         self.config = config
         self.run_id = run_id
+        self.base64 = False
+        """Whether the server takes bytes as base64, which is shorter than hexadecimal."""
 
     def make(self, payload: Mapping[str, Json], *, key: str | None = None, record_id: str | None = None) -> Record:
         """A record, not yet of a writer."""
@@ -61,7 +69,7 @@ class Records:
                 "payload_type": payload_type,
                 "schema_version": 1,
                 "content_type": "application/json",
-                "bytes": content.hex(),
+                "bytes": {"base64": base64.b64encode(content).decode()} if self.base64 else content.hex(),
             }
         )
         record["record_kind"] = "telemetry"

@@ -138,8 +138,8 @@ class Writer:
         """The record with this writer's id and epoch."""
         return {**record, "writer_id": self.writer_id, "writer_epoch": self.epoch}
 
-    def append(self, records: Sequence[Record]) -> Steps[list[Object]]:
-        """Appends records and returns their outcomes, all of them applied.
+    def append(self, records: Sequence[Record], *, read_back: bool = False) -> Steps[list[Object]]:
+        """Appends records and returns their outcomes, all of them applied; `read_back` as of `Api.append`.
 
         Raises `Fenced` or `Conflict` if one was refused. After an error that says `UNKNOWN`, or a cancellation, they are
         `unacknowledged`."""
@@ -148,7 +148,7 @@ class Writer:
             raise AssertionError("an earlier append is not settled")
         self.unacknowledged = [self.signed(record) for record in records]
         try:
-            outcomes = yield from self._send(self.unacknowledged)
+            outcomes = yield from self._send(self.unacknowledged, read_back)
         except Error as error:
             if error.happened is Happened.NOTHING:
                 self.unacknowledged = None
@@ -169,8 +169,8 @@ class Writer:
             raise
         return sent, outcomes
 
-    def _send(self, records: list[Record]) -> Steps[list[Object]]:
-        outcomes = yield from self.api.append(self.run_id, records)
+    def _send(self, records: list[Record], read_back: bool = False) -> Steps[list[Object]]:
+        outcomes = yield from self.api.append(self.run_id, records, read_back=read_back)
         self.unacknowledged = None
         for record, outcome in zip(records, outcomes, strict=True):
             self._note(record, outcome)

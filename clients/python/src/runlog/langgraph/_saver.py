@@ -190,17 +190,22 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Checkpoints, newest first, thread by thread. It reads where all of them are, and loads those that it gives."""
+        """Checkpoints, newest first, thread by thread. It reads where all of them are, and loads those that it gives.
+
+        With a `limit` and a namespace it reads from the end of the thread, if its checkpoints were put in the order of their
+        ids."""
         left = limit
         for thread_id in self._drive(self._listed(config)):
             thread = self._thread(thread_id)
-            for index, marker in self._drive(_store.listing(thread, self.serde, config, filter, before)):
-                if left is not None and left <= 0:
-                    return
-                loaded = self._drive(_store.read(thread, self.serde, thread_id, index, marker))
-                if loaded is not None:
-                    yield loaded
-                    left = None if left is None else left - 1
+            listing = _store.Listing(thread, self.serde, config, filter, before)
+            while (left is None or left > 0) and (page := self._drive(listing.next(left))):
+                for index, marker in page:
+                    if left is not None and left <= 0:
+                        return
+                    loaded = self._drive(_store.read(thread, self.serde, thread_id, index, marker))
+                    if loaded is not None:
+                        yield loaded
+                        left = None if left is None else left - 1
 
     async def alist(
         self,
@@ -214,13 +219,15 @@ class RunlogSaver(BaseCheckpointSaver[str]):
         left = limit
         for thread_id in await self._adrive(self._listed(config)):
             thread = self._thread(thread_id)
-            for index, marker in await self._adrive(_store.listing(thread, self.serde, config, filter, before)):
-                if left is not None and left <= 0:
-                    return
-                loaded = await self._adrive(_store.read(thread, self.serde, thread_id, index, marker))
-                if loaded is not None:
-                    yield loaded
-                    left = None if left is None else left - 1
+            listing = _store.Listing(thread, self.serde, config, filter, before)
+            while (left is None or left > 0) and (page := await self._adrive(listing.next(left))):
+                for index, marker in page:
+                    if left is not None and left <= 0:
+                        return
+                    loaded = await self._adrive(_store.read(thread, self.serde, thread_id, index, marker))
+                    if loaded is not None:
+                        yield loaded
+                        left = None if left is None else left - 1
 
     # Owning
 

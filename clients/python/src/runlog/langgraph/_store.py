@@ -24,6 +24,8 @@ from ._threads import FAMILY, Index, Marker, Thread, digest
 
 ITEMS_MAX = 32_768
 """A longer list is stored as one value."""
+PAGE_MIN, PAGE_MAX = 10, 1000
+"""Records of a page that is read from the end of a thread."""
 
 
 def dump(serde: SerializerProtocol, value: object) -> Json:
@@ -144,22 +146,24 @@ def get(thread: Thread, serde: SerializerProtocol, config: RunnableConfig) -> St
     """The checkpoint that a config names, or the newest one of its namespace."""
     target = Target.of(config)
     yield from thread.settle()
-    head = yield from thread.head()
+    head = yield from thread.head(full=target.checkpoint_id is None)
     if head is None:
         thread.note_absent((target.ns, target.checkpoint_id))
         return None
     marker = yield from thread.find(head.index, target.ns, target.checkpoint_id)
-    found = (yield from read(thread, serde, target.thread_id, head.index, marker)) if marker else None
+    found = (yield from read(thread, serde, target.thread_id, head.index, marker, head.loop)) if marker else None
     key = (target.ns, found.checkpoint["id"] if found else None)
     thread.note_read(head, key, latest=target.checkpoint_id is None)
     return found
 
 
 def read(
-    thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker
-) -> Steps[CheckpointTuple | None]:
-    """A checkpoint with its writes. `None` if it is not complete."""
-    loop = yield from thread.load(marker)
+    thread: Thread, serde: SerializerProtocol, thread_id: str, index: Index, marker: Marker,
+    latest: Object | None = None,
+) -> Steps[CheckpointTuple | None]:  # fmt: skip
+    """A checkpoint with its writes; `latest` is the run's latest loop checkpoint, if it was read. `None` if it is not
+    complete."""
+    loop = yield from thread.load(marker, latest)
     if loop is None:
         return None
     entry: Any = loop["state"][FAMILY]["entry"]
@@ -188,31 +192,70 @@ def pending_writes(serde: SerializerProtocol, records: Sequence[Object]) -> list
     return [(task, channel, load(serde, value)) for _, task, _, channel, value in ordered]
 
 
-def listing(
-    thread: Thread,
-    serde: SerializerProtocol,
-    config: RunnableConfig | None,
-    filter: dict[str, Any] | None,
-    before: RunnableConfig | None,
-) -> Steps[list[tuple[Index, Marker]]]:
+class Listing:
     """Where the checkpoints of a thread are that match, newest first."""
-    head = yield from thread.head()
-    if head is None:
+
+    def __init__(
+        self,
+        thread: Thread,
+        serde: SerializerProtocol,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+    ) -> None:
+        self.thread, self.serde, self.filter = thread, serde, filter
+        configurable: Any = (config or {}).get("configurable", {})
+        self.ns: str | None = configurable.get("checkpoint_ns")
+        self.checkpoint_id: str | None = configurable.get("checkpoint_id")
+        self.end = Target.of(before).checkpoint_id if before else None
+        self._index: Index | None = None
+        self._cursor: str | None = None
+        self._seen: set[tuple[str, str]] = set()
+        self._is_over = False
+
+    def next(self, want: int | None) -> Steps[list[tuple[Index, Marker]]]:
+        """The next ones; none once there are no more. A caller that wants some gets about as many, if the server can begin
+        at the end."""
+        if self._index is None:
+            head = yield from self.thread.head()
+            self._index, self._is_over = (Index(), True) if head is None else (head.index, False)
+        from_end = want is not None and self.ns is not None and self.checkpoint_id is None and self._index.ordered
+        from_end = from_end and "order" in (yield from self.thread.api.features())
+        while not self._is_over:
+            found = yield from self._from_end(want or 1) if from_end else self._all()
+            matching = [(self._index, marker) for marker in found if self._matches(marker)]
+            if matching:
+                return matching
         return []
-    configurable: Any = (config or {}).get("configurable", {})
-    ns, checkpoint_id = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
-    end = Target.of(before).checkpoint_id if before else None
-    incarnation = head.index.incarnation
-    found = yield from thread.all_markers(incarnation) if ns is None else thread.markers_of(incarnation, ns)
-    matching = [
-        marker
-        for marker in found
-        if (ns is None or marker.ns == ns)
-        and (checkpoint_id is None or marker.id == checkpoint_id)
-        and (end is None or marker.id < end)
-        and _matches(serde, marker, filter)
-    ]
-    return [(head.index, marker) for marker in sorted(matching, key=lambda marker: marker.id, reverse=True)]
+
+    def _from_end(self, want: int) -> Steps[list[Marker]]:
+        assert self._index is not None and self.ns is not None
+        incarnation, limit = self._index.incarnation, min(PAGE_MAX, max(PAGE_MIN, want))
+        found, self._cursor = yield from self.thread.newest_markers(
+            incarnation, self.ns, self._cursor, limit, self._seen
+        )
+        self._is_over = self._cursor is None
+        return found
+
+    def _all(self) -> Steps[list[Marker]]:
+        assert self._index is not None
+        incarnation, self._is_over = self._index.incarnation, True
+        if self.ns is None:
+            found = yield from self.thread.all_markers(incarnation)
+        elif self.checkpoint_id is not None:
+            only = yield from self.thread.find(self._index, self.ns, self.checkpoint_id)
+            found = [only] if only else []
+        else:
+            found = yield from self.thread.markers_of(incarnation, self.ns)
+        return sorted(found, key=lambda marker: marker.id, reverse=True)
+
+    def _matches(self, marker: Marker) -> bool:
+        return (
+            (self.ns is None or marker.ns == self.ns)
+            and (self.checkpoint_id is None or marker.id == self.checkpoint_id)
+            and (self.end is None or marker.id < self.end)
+            and _matches(self.serde, marker, self.filter)
+        )
 
 
 def _matches(serde: SerializerProtocol, marker: Marker, filter: dict[str, Any] | None) -> bool:
@@ -258,9 +301,12 @@ def copy(source: Thread, target: Thread) -> Steps[None]:
     head = yield from source.head()
     if head is None:
         return
-    markers = yield from source.all_markers(head.index.incarnation)
     yield from target.acquire()
     try:
+        # A server copies what was deleted, too. It is hidden there, but need not be stored once more.
+        if head.index.incarnation == 0 and (yield from target.copy_of(source)):
+            return
+        markers = yield from source.all_markers(head.index.incarnation)
         writer = yield from target.ready(None)
         for marker in markers:
             loop = yield from source.load(marker)

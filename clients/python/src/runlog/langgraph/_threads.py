@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -22,11 +22,11 @@ from .. import _checkpoint
 from .._api import Api, Object, query, run_path
 from .._checkpoint import MessageList
 from .._json import Json, encode
-from .._records import Record, new_id
+from .._records import Record, bytes_of, new_id
 from .._session import Releasable
 from .._wire import Acquire, Steps
 from .._writer import Writer
-from ..errors import ClaimLost, Conflict, Fenced, MissingContent, Unavailable
+from ..errors import ClaimLost, Conflict, Fenced, MissingContent, TooLarge, Unavailable
 
 FAMILY = "langgraph"
 HEADS_MAX = 32
@@ -68,6 +68,8 @@ class Index:
     """The newest checkpoint of a namespace: its id, the number that it covers, its loop checkpoint. Last used last."""
     more: bool = False
     """Whether there are namespaces that `heads` does not name."""
+    ordered: bool = True
+    """Whether each namespace's checkpoints were put in the order of their ids, so that the newest are found from the end."""
 
     @staticmethod
     def of(checkpoint: Object | None) -> Index:
@@ -75,27 +77,29 @@ class Index:
         state: Any = checkpoint and checkpoint.get("state")
         found: Any = cast("dict[str, Any]", state).get(FAMILY) if isinstance(state, dict) else None
         if found is None:
-            return Index(more=checkpoint is not None)
+            return Index(more=checkpoint is not None, ordered=checkpoint is None)
         stored: dict[str, list[Any]] = found["heads"]
         heads = {ns: (str(head[0]), int(head[1]), str(head[2])) for ns, head in stored.items()}
-        return Index(found["incarnation"], heads, found["more"])
+        return Index(found["incarnation"], heads, found["more"], found.get("ordered", False))
 
     def state(self, entry: Json) -> Json:
         """The state of a loop checkpoint."""
         heads: Json = {ns: list(head) for ns, head in self.heads.items()}
-        return {FAMILY: {"incarnation": self.incarnation, "heads": heads, "more": self.more, "entry": entry}}
+        kept: dict[str, Json] = {"incarnation": self.incarnation, "heads": heads, "more": self.more}
+        return {FAMILY: {**kept, "ordered": self.ordered, "entry": entry}}
 
     def with_head(self, marker: Marker) -> Index:
         """The same with a further checkpoint."""
         heads, more = dict(self.heads), self.more
         newest = heads.pop(marker.ns, None)
+        ordered = self.ordered and (not more if newest is None else newest[0] <= marker.id)
         if newest is None or newest[0] <= marker.id:
             newest = (marker.id, marker.covers, marker.loop)
         heads[marker.ns] = newest
         while len(heads) > HEADS_MAX:
             del heads[next(ns for ns in heads if ns)]
             more = True
-        return replace(self, heads=heads, more=more)
+        return replace(self, heads=heads, more=more, ordered=ordered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,8 @@ class Head:
     epoch: int
     next_checkpoint_seq: int
     index: Index
+    loop: Object | None = None
+    """The run's latest loop checkpoint with its messages, if it was asked for."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -144,15 +150,16 @@ class Thread:
 
     # Reading
 
-    def head(self) -> Steps[Head | None]:
-        """The run and its index, of one state of the log."""
-        path = f"{run_path(self.run_id)}/recovery{query(full=False, content=True, limit=1, consistency='latest')}"
+    def head(self, *, full: bool = False) -> Steps[Head | None]:
+        """The run and its index, of one state of the log; `full` with the messages of the latest loop checkpoint."""
+        path = f"{run_path(self.run_id)}/recovery{query(full=full, content=True, limit=1, consistency='latest')}"
         found: Object | None = yield from self.api.find(path)
         if found is None:
             return None
         checkpoint: Object | None = found["checkpoint"]
         self._check_latest(checkpoint, found["next_checkpoint_seq"])
-        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], Index.of(checkpoint))
+        loop = checkpoint if full else None
+        return Head(found["writer_id"], found["epoch"], found["next_checkpoint_seq"], Index.of(checkpoint), loop)
 
     def _check_latest(self, checkpoint: Object | None, next_checkpoint_seq: int) -> None:
         """An older checkpoint is answered in place of one whose content is lost."""
@@ -194,8 +201,23 @@ class Thread:
     def markers(self, incarnation: int, correlation: tuple[str, str]) -> Steps[list[Marker]]:
         """The checkpoints with a correlation entry that are not deleted, in the order in which they were put."""
         lines = yield from self.api.records(self.run_id, correlation)
-        found: dict[tuple[str, str], Marker] = {}
-        for line in lines:
+        found = list(self._markers_in(reversed(lines), incarnation, set()))
+        return found[::-1]
+
+    def newest_markers(
+        self, incarnation: int, ns: str, cursor: str | None, limit: int, seen: set[tuple[str, str]]
+    ) -> Steps[tuple[list[Marker], str | None]]:
+        """A page of the checkpoints of a namespace that are not deleted, the last put first, and the next page's cursor.
+        `seen` has the keys of the pages before. The server has the feature `order`."""
+        entry = ("lg.namespace", digest(incarnation, ns))
+        lines, following = yield from self.api.records_page(self.run_id, entry, cursor, limit, "desc")
+        return [marker for marker in self._markers_in(lines, incarnation, seen) if marker.ns == ns], following
+
+    def _markers_in(
+        self, newest_first: Iterable[Object], incarnation: int, seen: set[tuple[str, str]]
+    ) -> Iterator[Marker]:
+        """The checkpoints in records that are given newest first. A key's newest record is what counts of it."""
+        for line in newest_first:
             kind, content = self._content(line)
             if content["incarnation"] != incarnation:
                 continue
@@ -204,12 +226,11 @@ class Thread:
                     content["ns"], content["id"], content["parent"], content["covers"], content["loop"],
                     content["metadata"],
                 )  # fmt: skip
-                found.pop(marker.key, None)
-                found[marker.key] = marker
+                if marker.key not in seen:
+                    seen.add(marker.key)
+                    yield marker
             elif kind == "tombstone":
-                for ns, checkpoint_id in content["keys"]:
-                    found.pop((ns, checkpoint_id), None)
-        return list(found.values())
+                seen.update((ns, checkpoint_id) for ns, checkpoint_id in content["keys"])
 
     def all_markers(self, incarnation: int) -> Steps[list[Marker]]:
         """All checkpoints of the thread."""
@@ -233,9 +254,14 @@ class Thread:
         found = yield from self.markers_of(index.incarnation, ns)
         return max((m for m in found if m.ns == ns), key=lambda marker: marker.id, default=None)
 
-    def load(self, marker: Marker) -> Steps[Object | None]:
-        """The loop checkpoint of a checkpoint. `None` if it never arrived."""
-        found = yield from self.api.checkpoint(self.run_id, marker.covers)
+    def load(self, marker: Marker, latest: Object | None = None) -> Steps[Object | None]:
+        """The loop checkpoint of a checkpoint, which is `latest` if that has its id. `None` if it never arrived."""
+        if latest is not None and latest["checkpoint_id"] == marker.loop:
+            return latest
+        if "checkpoints" in (yield from self.api.features()):
+            found = yield from self.api.checkpoint_by_id(self.run_id, marker.loop)
+        else:
+            found = yield from self.api.checkpoint(self.run_id, marker.covers)
         if found is not None and found["checkpoint_id"] == marker.loop:
             return found
         if (yield from self.api.landed(self.run_id, marker.loop)) is None:
@@ -257,7 +283,7 @@ class Thread:
             )
             raise MissingContent(message, run_id=self.run_id, record_id=line["record_id"])
         payload = record["payload"]
-        return payload["payload_type"], json.loads(bytes.fromhex(payload["bytes"]))
+        return payload["payload_type"], json.loads(bytes_of(payload["bytes"]))
 
     def settle(self) -> Steps[None]:
         """Sends again what was sent without an answer, so that a read shows it. A lost claim is noted."""
@@ -284,6 +310,7 @@ class Thread:
             return writer
         if writer is not None and self.owned:
             raise self._fenced()
+        takes_base64 = "base64" in (yield from self.api.features())
         head = yield from self.head()
         claiming = self._claiming
         if head is None or claiming is None or not claiming.adopt({"writer_id": head.writer_id, "epoch": head.epoch}):
@@ -295,6 +322,7 @@ class Thread:
             except ClaimLost as error:
                 self._claiming = None
                 raise self._fenced() from error
+        claiming.records.base64 = takes_base64
         claimed, self._claiming = claiming, None
         self.writer, claimed.numbers_unsure = claimed, True
         self._stale.clear()
@@ -362,6 +390,20 @@ class Thread:
             raise self._fenced()
         self.index = Index.of(found)
         self.lists = OrderedDict([("", MessageList.of(found))])
+
+    def copy_of(self, source: Thread) -> Steps[bool]:
+        """Lets the server copy a thread into this one, which has no run yet. False if it cannot: nothing is copied then. The
+        lock is held."""
+        if "copies" not in (yield from self.api.features()) or (yield from self.head()) is not None:
+            return False
+        writer = yield from self.ready(None)
+        try:
+            yield from self.api.copy(source.run_id, self.run_id, writer.writer_id, writer.epoch)
+        except TooLarge:
+            return False
+        writer.numbers_unsure = True
+        yield from self._sync(writer)
+        return True
 
     def append(self, writer: Writer, records: Sequence[Record]) -> Steps[None]:
         """Appends records under the claim."""
@@ -435,7 +477,7 @@ class Thread:
             some = keys[at : at + DELETE_MAX]
             for key in some:
                 left.pop(key, None)
-            index = Index(self.index.incarnation)
+            index = Index(self.index.incarnation, ordered=self.index.ordered)
             for marker in left.values():
                 index = index.with_head(marker)
             yield from self._append_tombstones(writer, some, index)

@@ -108,7 +108,7 @@ impl App {
                 copying.judged(&outcomes, "nothing was copied")?;
             }
             let principal = self.caller().principal().map(str::to_owned);
-            let origin = Origin { traceparent: None, principal };
+            let origin = Origin { principal, caller: self.caller().clone(), ..Origin::default() };
             let appended = self.0.append_from(target, drafts, origin, copying.left()).await;
             let outcomes = appended.map_err(|error| after(done, error))?;
             self.metrics().appended(&outcomes);

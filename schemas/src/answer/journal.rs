@@ -22,7 +22,6 @@ symbols! {
     /// * `Base64`: bytes are taken as base64, and returned so with `bytes=base64`.
     /// * `Uploads`: a payload can be uploaded before its record, and the receipt lets the record name it.
     Feature {
-    Feature {
         Revisions = "revisions",
         DryRun = "dry_run",
         Force = "force",
@@ -30,8 +29,6 @@ symbols! {
         Order = "order",
         Correlations = "correlations",
         Checkpoints = "checkpoints",
-
-    Feature {
         ReadBack = "read_back",
         Copies = "copies",
         Base64 = "base64",

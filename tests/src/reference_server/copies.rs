@@ -27,7 +27,7 @@ impl State {
         for record in &records {
             let told = self.take(target, record.clone());
             let is_there = told["outcome"] != "refused" && told["reason"].is_null();
-            if !is_there && !(self.is_wrong("copy_of_new_run") && !anew) {
+            if !is_there && (anew || !self.is_wrong("copy_of_new_run")) {
                 *self = before;
                 return Err(problem(409, "conflict", "it has other records"));
             }

@@ -55,7 +55,7 @@ impl Site {
     /// A turn that says whether its number is even, and what it leaves divided by three.
     async fn turn(&self, run: &str, number: usize) {
         let payload = json!({ "type": "conversation_turn", "message_id": "m", "kind": "user", "content": number });
-        let (even, rest) = ((number % 2 == 0).to_string(), (number % 3).to_string());
+        let (even, rest) = (number.is_multiple_of(2).to_string(), (number % 3).to_string());
         self.append(run, &number.to_string(), &payload, &[("even", &even), ("rest", &rest)]).await;
     }
 

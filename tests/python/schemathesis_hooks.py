@@ -23,14 +23,14 @@ UNSAID = re.compile(
     "|is not a time of RFC 3339 from 1970 on|is not a payload type"
     # A whole number with a fraction of zero is an integer to JSON Schema, and none here.
     "|invalid type: floating point `-?[0-9.e+]+`, expected u(32|64)"
-    "|^record [0-9]+: "
+    "|^record [0-9]+: |^the record: |append the record whole"
 )
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
     # The run is named twice.
-    if case.path.endswith("/records") and case.meta.generation.mode.is_positive:
+    if case.path.endswith(("/records", "/contents")) and case.meta.generation.mode.is_positive:
         for record in case.body if isinstance(case.body, list) else [case.body]:
             if isinstance(record, dict):
                 record["run_id"] = unquote(str(case.path_parameters["run"]))

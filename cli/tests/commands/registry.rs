@@ -1,5 +1,5 @@
 use super::{
-    harness::{Server, run},
+    harness::{Ran, Server, command, run},
     stub::{FIRST, Fault, Stub},
     unreadable::{STARTED, append, run_in},
 };
@@ -118,7 +118,10 @@ fn a_server_does_not_start_if_the_registry_rejects_the_schema_or_is_unreachable(
     assert_eq!(serve("nonsense").error(3), "invalid");
     let url = stub.url.replacen("http://", "http://me:s3cret@", 1);
     drop(stub);
-    let away = serve(&url);
+    let told = serve(&url);
+    assert!(told.error(2) == "usage" && !told.stdout.contains("s3cret"), "{told:?}");
+    let arguments = ["serve", "--json", "--local", "--listen", "127.0.0.1:0", "--data", data.to_str().unwrap()];
+    let away = Ran::of(command().args(arguments).env("RUNLOG_REGISTRY", &url).output().unwrap());
     assert!(away.error(4) == "unavailable" && !away.stdout.contains("s3cret"), "{away:?}");
     assert!(!away.stderr.contains("s3cret"), "{away:?}");
 }

@@ -17,7 +17,7 @@ use crate::{
     session::{
         Session,
         outbox::{InFlightCall, SharedOutbox},
-        read_back::{AckedRecord, read_back, taken_over},
+        read_back::{AckedRecord, read_back, taken_over, too_late},
         replay::{CallKey, Decision, PendingCall, RecordedCall},
         state::SessionState,
     },
@@ -29,7 +29,7 @@ use runlog_schemas::{
     json::Json,
     payload::{Payload, PayloadType, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 /// The argument of an effect.
 #[derive(Clone, Debug)]
@@ -263,18 +263,25 @@ impl<'a> Tool<'a> {
     /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle still
     /// writes the run. Both are read from one view at `latest` after the acknowledgement. A claim of another process leaves
     /// the intent applied and gives its effect to that process; one of this handle, which was reopened in the meantime, does
-    /// not.
+    /// not. Whether it was of this handle is known once a reopening that is under way has ended; an answer that is over its
+    /// deadline by then is too old, because another process may have claimed the run meanwhile.
     async fn check_may_run(&self, acked: &AckedRecord, epoch: Epoch) -> Result<Result<(), Error>, Error> {
         let session = self.session;
-        let (run_id, deadline) = (session.run_id.borrow(), session.config.read_back);
+        let (run_id, deadline, begun) = (session.run_id.borrow(), session.config.read_back, Instant::now());
         let answer = match read_back(&session.transport, &session.config, run_id, acked, deadline).await {
             Ok(answer) => answer,
             Err(error) => return Ok(Err(error)),
         };
-        if answer.epoch == epoch || session.lock().await?.appender.is_writer_since(epoch, &answer) {
+        if answer.epoch == epoch {
             return Ok(Ok(()));
         }
-        Ok(Err(taken_over(run_id, acked, &answer)))
+        let lock = tokio::time::timeout_at(begun + deadline, session.lock()).await;
+        match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
+            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok(())),
+            Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
+            Ok(Err(error)) => Err(error),
+            _ => Ok(Err(too_late(run_id, acked, deadline))),
+        }
     }
 
     /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.

@@ -68,16 +68,19 @@ pub(crate) async fn outcome_of(
     match answer {
         Ok(Ok(answer)) if begun.elapsed() <= deadline => Ok(answer),
         Ok(Err(error)) => Err(error),
-        _ => {
-            let message = format!(
-                "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
-                humantime::format_duration(deadline),
-                acked.record_id
-            );
-            let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
-            Err(error.about_record(acked.record_id.borrow()).about_position(&acked.position))
-        }
+        _ => Err(too_late(run_id, acked, deadline)),
     }
+}
+
+/// The error for an answer that came after the deadline, or was that old when it could be used.
+pub(crate) fn too_late(run_id: RunId<&str>, acked: &AckedRecord, deadline: Duration) -> Error {
+    let message = format!(
+        "timed out after {} reading back record {} of run {run_id}: not known to be applied; reopen the run",
+        humantime::format_duration(deadline),
+        acked.record_id
+    );
+    let error = Error::new(ErrorKind::Stale, Action::Reopen, message);
+    error.about_record(acked.record_id.borrow()).about_position(&acked.position)
 }
 
 /// The error for an intent that was applied, and whose effect belongs to the process that writes the run by now.

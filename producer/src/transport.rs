@@ -94,15 +94,14 @@ impl Transport {
     /// with records that it receives whole.
     pub(crate) async fn offload_payload(&self, record: JournalRecord) -> Result<JournalRecord, Error> {
         let id = record.body.record_id.clone();
-        let store = match &self.backend {
-            Backend::Http(http) => return http.offload(record).await.map_err(|error| error.about_record(id.borrow())),
+        let stowed = match &self.backend {
+            Backend::Http(http) => http.offload(record).await,
             #[cfg(feature = "kafka")]
-            Backend::Kafka(kafka) => kafka.http.content(),
+            Backend::Kafka(kafka) => stow(kafka.http.content(), record).await,
             #[cfg(feature = "embedded")]
-            Backend::Local(local) => local.content(),
+            Backend::Local(local) => stow(local.content(), record).await,
         };
-        let Some(store) = store else { return Ok(record) };
-        store.stow(record).await.map_err(|error| Error::from(error).about_record(id.borrow()))
+        stowed.map_err(|error| error.about_record(id.borrow()))
     }
 
     /// Appends one record, with its `traceparent` as a header, and waits for the acknowledgement.
@@ -233,6 +232,15 @@ impl Transport {
     pub(crate) async fn call(&self, run_id: RunId<&str>, id: RecordId<&str>) -> Result<Lookup, Error> {
         let answer = query!(self, backend => backend.call(run_id, id).await);
         answer.map_err(|error| error.about_run(run_id).about_record(id))
+    }
+}
+
+/// The record with a payload that is too large for it in the store, if there is one.
+#[cfg(any(feature = "kafka", feature = "embedded"))]
+async fn stow(store: Option<&runlog_content::Store>, record: JournalRecord) -> Result<JournalRecord, Error> {
+    match store {
+        Some(store) => Ok(store.stow(record).await?),
+        None => Ok(record),
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The live fold would give the same rows: a run's rows follow from its own records in log order, and no fold of a run
-//! reads a row of another one ([`order`]).
+//! reads a row of another one (`order`).
 //!
 //! Memory: [`Limits::memory_bytes`] for what is sorted and folded; beside it a block for each segment, and for each
 //! family a table's buffers. Disk: the records once more, and the rows that are sorted apart, until the end.

@@ -236,7 +236,6 @@ impl Transport {
 }
 
 /// The record with a payload that is too large for it in the store, if there is one.
-#[cfg(any(feature = "kafka", feature = "embedded"))]
 async fn stow(store: Option<&runlog_content::Store>, record: JournalRecord) -> Result<JournalRecord, Error> {
     match store {
         Some(store) => Ok(store.stow(record).await?),

@@ -11,25 +11,25 @@
 //! matching a call and appending its intent happens one call at a time; read-backs and effects of many calls overlap.
 
 use crate::{
-    config::failpoint,
     error::{Action, Error, SideEffect},
     metrics::metric,
     session::{
         Session,
         outbox::{InFlightCall, SharedOutbox},
-        read_back::{AckedRecord, read_back, taken_over, too_late},
-        replay::{CallKey, Decision, PendingCall, RecordedCall},
-        state::SessionState,
+        replay::{CallKey, RecordedCall},
     },
 };
 use runlog_schemas::{
     answer::{CallError, ContentLoss, Dropped, ErrorKind, LookupStatus, MissingContent, OrOther, Position},
     canonical, depth,
-    id::{Epoch, Fingerprint, OrEmpty, RecordId, RunId},
+    id::{Fingerprint, OrEmpty, RecordId, RunId},
     json::Json,
-    payload::{Payload, PayloadType, ToolCallAttempt, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
+    payload::{Payload, PayloadType, ToolCallCompleted, ToolCallFailed, ToolCallRequested},
 };
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+mod admission;
+
+use admission::Admission;
 
 /// The argument of an effect.
 #[derive(Clone, Debug)]
@@ -218,119 +218,6 @@ impl<'a> Tool<'a> {
         self.key.clone().map(|key| (self.name.clone(), key))
     }
 
-    /// Finds the recorded call or appends the intent, in one step under the handle's lock. Then reads the intent back without
-    /// the lock.
-    async fn admit(
-        &self,
-        request: ToolCallRequested,
-        fingerprint: Fingerprint,
-        slot: OwnedSemaphorePermit,
-    ) -> Result<Admission, Error> {
-        let session = self.session;
-        let mut guard = session.lock().await?;
-        session.make_ready(&mut guard).await?;
-        if guard.replay.unresolved().is_some() {
-            // An operator may have decided it in the meantime. An older answer may lack it because it did not know it yet.
-            let now = session.transport.pending_recovery(session.run_id.borrow()).await?;
-            if let Some(now) = now.filter(|now| guard.appender.check_current(now).is_ok()) {
-                guard.replay.refresh(&now);
-            }
-        }
-        let (in_flight, attempt, acked) = match guard.replay.take(&self.name, self.key.as_deref(), fingerprint.borrow())
-        {
-            Decision::Conflict(id) => return Err(self.conflict(&id)),
-            Decision::Recorded(recorded) => {
-                let taken = TakenCall::new(&session.outbox, &recorded, self.key.is_some());
-                if session.outbox.lock().running.contains(&recorded.id) {
-                    return Err(self.running(&recorded.id));
-                }
-                match recorded.pending.clone() {
-                    Some(pending) => self.again(&mut guard, taken, recorded, pending, slot).await?,
-                    None => return Ok(Admission::Recorded(taken)),
-                }
-            }
-            Decision::New => self.intend(&mut guard, request, fingerprint, slot).await?,
-        };
-        let epoch = guard.appender.epoch;
-        drop(guard);
-        (session.config.failpoints)(failpoint::INTENT_ACKNOWLEDGED);
-        if let Err(error) = self.check_may_run(&acked, epoch).await? {
-            return Err(session.lock().await?.appender.stop_or_lose(error).with_side_effect(SideEffect::Unknown));
-        }
-        Ok(Admission::Run(in_flight, attempt))
-    }
-
-    /// Whether the effect of an intent, acknowledged in `epoch`, may run: the intent was applied, **and** this handle still
-    /// writes the run. Both are read from one view at `latest` after the acknowledgement. A claim of another process leaves
-    /// the intent applied and gives its effect to that process; one of this handle, which was reopened in the meantime, does
-    /// not. Whether it was of this handle is known once a reopening that is under way has ended; an answer that is over its
-    /// deadline by then is too old, because another process may have claimed the run meanwhile.
-    async fn check_may_run(&self, acked: &AckedRecord, epoch: Epoch) -> Result<Result<(), Error>, Error> {
-        let session = self.session;
-        let (run_id, deadline, begun) = (session.run_id.borrow(), session.config.read_back, Instant::now());
-        let answer = match read_back(&session.transport, &session.config, run_id, acked, deadline).await {
-            Ok(answer) => answer,
-            Err(error) => return Ok(Err(error)),
-        };
-        if answer.epoch == epoch {
-            return Ok(Ok(()));
-        }
-        let lock = tokio::time::timeout_at(begun + deadline, session.lock()).await;
-        match lock.map(|guard| guard.map(|guard| guard.appender.is_writer_since(epoch, &answer))) {
-            Ok(Ok(true)) if begun.elapsed() <= deadline => Ok(Ok(())),
-            Ok(Ok(false)) => Ok(Err(taken_over(run_id, acked, &answer))),
-            Ok(Err(error)) => Err(error),
-            _ => Ok(Err(too_late(run_id, acked, deadline))),
-        }
-    }
-
-    /// A pending call: runs again only if that is safe, after an attempt that is read back as applied.
-    async fn again(
-        &self,
-        state: &mut SessionState,
-        taken: TakenCall,
-        recorded: RecordedCall,
-        pending: PendingCall,
-        slot: OwnedSemaphorePermit,
-    ) -> Result<Admitted, Error> {
-        let session = self.session;
-        if !pending.retry_safe {
-            return Err(reconcile(session.run_id.borrow(), recorded.id.borrow(), &self.name, &pending.reason));
-        }
-        let attempt = pending.attempts + 1;
-        let payload =
-            ToolCallAttempt { request_record_id: recorded.id.clone(), attempt, reason: pending.reason.clone() };
-        let acked = state.appender.append(session.config.record_id()?, payload.into(), None).await?;
-        taken.keep();
-        let call = RecordedCall { pending: Some(PendingCall { attempts: attempt, ..pending }), ..recorded };
-        let by = (acked.record_id.clone(), acked.position.clone());
-        Ok((InFlightCall::admitted(session.outbox.clone(), call, self.key(), by, slot), attempt, acked))
-    }
-
-    /// A new call: nothing new runs while an older effect is unresolved.
-    async fn intend(
-        &self,
-        state: &mut SessionState,
-        request: ToolCallRequested,
-        fingerprint: Fingerprint,
-        slot: OwnedSemaphorePermit,
-    ) -> Result<Admitted, Error> {
-        let session = self.session;
-        if !session.allow_unresolved
-            && let Some(id) = state.replay.unresolved()
-        {
-            let why = "no new effect runs before it is resolved";
-            return Err(reconcile(session.run_id.borrow(), id, "an earlier tool", why));
-        }
-        let acked = state.appender.append(session.config.record_id()?, request.into(), self.key.as_deref()).await?;
-        let pending =
-            PendingCall { retry_safe: self.key.is_some(), reason: "running in this process".into(), attempts: 1 };
-        let recorded = RecordedCall { id: acked.record_id.clone(), fingerprint, pending: Some(pending) };
-        state.replay.add(acked.journal_seq, &self.name, self.key.as_deref(), recorded.clone());
-        let by = (acked.record_id.clone(), acked.position.clone());
-        Ok((InFlightCall::admitted(session.outbox.clone(), recorded, self.key(), by, slot), 1, acked))
-    }
-
     /// Reads the recorded answer.
     async fn recorded(&self, taken: TakenCall) -> Result<Answer, Error> {
         let session = self.session;
@@ -479,14 +366,6 @@ type Outcome = (Payload, Option<Json>, Option<CallError>);
 /// The bytes that a held result counts for.
 fn size(result: Option<&Json>, error: Option<&CallError>) -> usize {
     result.map_or(0, |result| result.as_str().len()) + error.map_or(0, |error| error.kind.len() + error.message.len())
-}
-
-/// A call whose intent or attempt is acknowledged, the number of the attempt, and its record.
-type Admitted = (InFlightCall, u32, AckedRecord);
-
-enum Admission {
-    Recorded(TakenCall),
-    Run(InFlightCall, u32),
 }
 
 /// The call ended, and the content of its answer is missing: its effect does not run again.

@@ -22,6 +22,7 @@ use axum::{
 };
 use metrics::Metrics;
 use openapi::Extracts;
+use room::Room;
 use runlog_schemas::{
     answer::{ErrorKind, Feature, Journal, OrOther, Problem},
     codec::{Framing, RECORD_BYTES_MAX},
@@ -39,10 +40,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::sync::Semaphore;
 
 pub mod access;
 mod append;
+mod appends;
 pub mod audit;
 pub mod auth;
 mod body;
@@ -67,6 +68,7 @@ mod moment;
 mod openapi;
 mod repeated;
 mod requests;
+mod room;
 mod run_list;
 mod runs;
 mod shutdown;
@@ -82,53 +84,13 @@ pub use listeners::{Options, serve};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// How long a query may ask to wait.
 const DEADLINE_MAX: Duration = Duration::from_secs(300);
-/// Requests in progress at the same time; further ones are refused as `overloaded`. A stream counts until it begins.
-const REQUESTS_MAX: usize = 1024;
 /// When a client may send again what was refused as `overloaded`, seconds, if nothing else is known.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// Runs that are in memory as they were, at the same time: each takes [`BYTES_MAX`](crate::index::as_of::BYTES_MAX) at the most.
-const PASTS_MAX: usize = 2;
-
-/// Copies of runs in progress at the same time: each has a part of a run in memory.
-const COPIES_MAX: usize = 4;
 
 /// What every handler has: the projector, room, the shutdown, metrics, on whose behalf it answers, and the options. As an extractor it is
 /// that of the request's caller; the router's own is nobody's.
 #[derive(Clone, Debug)]
 pub(crate) struct App(pub(crate) Arc<Projector>, Arc<Room>, Shutdown, Arc<Metrics>, Caller, Arc<Options>);
-
-/// Room for what takes memory.
-#[derive(Debug)]
-struct Room {
-    /// For requests.
-    requests: Semaphore,
-    /// For long bodies, in KiB.
-    bodies: Arc<Semaphore>,
-    /// For runs as they were.
-    pasts: Arc<Semaphore>,
-    /// For answers that may be large.
-    large: large::Large,
-    /// For copies of runs.
-    copies: Semaphore,
-    /// For a verification, which builds every index once more.
-    verification: Semaphore,
-}
-
-impl Room {
-    fn new() -> Self {
-        let room = |size| Arc::new(Semaphore::new(size));
-        let requests = Semaphore::new(REQUESTS_MAX);
-        let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
-        Self {
-            requests,
-            bodies,
-            pasts,
-            large: large::Large::new(),
-            copies: Semaphore::new(COPIES_MAX),
-            verification: Semaphore::new(1),
-        }
-    }
-}
 
 /// One method of one path: what is served, and what the OpenAPI document has to describe.
 struct Route {
@@ -171,8 +133,8 @@ fn routes() -> Vec<Route> {
         Route::get("/v1/runs", Run(ReadMeta), run_list::list),
         Route::get("/v1/runs/{run}", Run(ReadMeta), runs::one),
         Route::get("/v1/runs/{run}/records", Run(ReadMeta), runs::records),
-        Route::post("/v1/runs/{run}/records", NewRun(Append), runs::append),
-        Route::post("/v1/runs/{run}/claims", NewRun(Append), runs::claim),
+        Route::post("/v1/runs/{run}/records", NewRun(Append), appends::append),
+        Route::post("/v1/runs/{run}/claims", NewRun(Append), appends::claim),
         Route::post("/v1/runs/{run}/contents", NewRun(Append), contents::upload),
         Route::post("/v1/runs/{run}/copies", NewRun(Append), copies::append),
         Route::get("/v1/runs/{run}/lookup", Run(ReadContent), runs::lookup),

@@ -40,13 +40,18 @@ pub(crate) const RECORDS_MAX: usize = 1024;
 
 /// Where a request to append comes from.
 #[derive(Clone, Debug, Default)]
-pub struct Origin {
+pub(in crate::server) struct Origin {
     /// The `traceparent` of whoever asked, which goes with every record as a header.
-    pub traceparent: Option<String>,
-    /// Whoever asked, as authenticated. It is written to decisions and to whatever else names a person.
-    pub principal: Option<String>,
-    /// Whose content it is that goes to the content store.
+    pub(in crate::server) traceparent: Option<String>,
+    /// Whoever asked. Its principal is written to decisions and to whatever else names a person, and content that goes to the
+    /// content store is charged to it.
     pub(in crate::server) caller: Caller,
+}
+
+impl From<&Caller> for Origin {
+    fn from(caller: &Caller) -> Self {
+        Self { caller: caller.clone(), ..Self::default() }
+    }
 }
 
 impl Projector {
@@ -85,7 +90,7 @@ impl Projector {
     /// The same on behalf of somebody.
     ///
     /// Cancellation: the append goes on in a task of its own, and the run stays locked until the log has answered.
-    pub async fn append_from(
+    pub(in crate::server) async fn append_from(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         drafts: Vec<Draft>,
@@ -152,10 +157,10 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Vec<(Outcome, Outcome)>, Error> {
         let (begun, partition) = (Instant::now(), self.partition_of(run_id));
-        let (all, some, principal) = (Arc::clone(drafts), which.to_vec(), origin.principal.clone());
+        let (all, some, caller) = (Arc::clone(drafts), which.to_vec(), origin.caller.clone());
         let plan = move |projector: &Self, run_id: RunId<&str>| {
             let some = some.into_iter().filter_map(|index| Some((index, all.get(index)?)));
-            projector.plan(run_id, some, principal.as_deref())
+            projector.plan(run_id, some, caller.principal())
         };
         let planned = self.blocking(run_id, plan).await?;
         let (mut outcomes, mut entries, mut ids) = (Vec::with_capacity(planned.len()), Vec::new(), Vec::new());
@@ -199,11 +204,11 @@ impl Projector {
     }
 
     /// What appending would come to, without appending. Positions are those of the run's last record.
-    pub async fn check(
+    pub(in crate::server) async fn check(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         mut drafts: Vec<Draft>,
-        principal: Option<String>,
+        caller: Caller,
         deadline: Duration,
     ) -> Result<Vec<Outcome>, Error> {
         if let Some(store) = self.content() {
@@ -216,7 +221,7 @@ impl Projector {
             draft.name(RecordId::new((self.shared.config.ids)())?);
         }
         let plan = move |projector: &Self, run_id: RunId<&str>| {
-            projector.plan(run_id, drafts.iter().enumerate(), principal.as_deref())
+            projector.plan(run_id, drafts.iter().enumerate(), caller.principal())
         };
         let planned = self.blocking(run_id, plan).await?;
         Ok(planned.into_iter().map(|planned| planned.outcome).collect())
@@ -411,14 +416,15 @@ impl Projector {
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let record_id = RecordId::new((self.shared.config.ids)())?;
-        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), None, deadline).await
+        self.append_made(run_id, JournalRecord::new(run_id, record_id, "runlog", payload), Origin::default(), deadline)
+            .await
     }
 
     async fn append_made(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         record: JournalRecord,
-        principal: Option<String>,
+        origin: Origin,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let draft = Draft {
@@ -430,7 +436,6 @@ impl Projector {
             has_writer_id: false,
             has_timestamp: false,
         };
-        let origin = Origin { principal, ..Origin::default() };
         let mut outcomes = self.append_from(run_id, vec![draft], origin, deadline).await?;
         outcomes.pop().ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
     }

@@ -7,7 +7,7 @@
 //! Records keep their ids, so a request that is sent again goes on where the one before it ended. They are appended in the
 //! name of the writer that the request names, by the rules of any append: one that lost the target copies nothing more.
 
-use super::{App, Ask, Patience, append::Origin, auth::token_file::Scope, body::Text, parsed, runs::no_run};
+use super::{App, Ask, Patience, auth::token_file::Scope, body::Text, parsed, runs::no_run};
 use crate::index::{
     Error,
     query::{self, copies},
@@ -66,7 +66,7 @@ pub(super) async fn append(
         return Err(Error::new(ErrorKind::Conflict, format!("run {target} cannot be copied into itself")));
     }
     let _room = app.1.copies.try_acquire().map_err(|_| {
-        let message = format!("{} copies are in progress; nothing was copied", super::COPIES_MAX);
+        let message = format!("{} copies are in progress; nothing was copied", super::room::COPIES_MAX);
         Error::new(ErrorKind::Overloaded, message)
     })?;
     app.audit_content(body.from.borrow()).await?;
@@ -103,13 +103,10 @@ impl App {
             let target = copying.target.borrow();
             if done == 0 {
                 // A run that has other records gets none of the copy's.
-                let principal = self.caller().principal().map(str::to_owned);
-                let outcomes = self.0.check(target, drafts.clone(), principal, copying.left()).await?;
+                let outcomes = self.0.check(target, drafts.clone(), self.caller().clone(), copying.left()).await?;
                 copying.judged(&outcomes, "nothing was copied")?;
             }
-            let principal = self.caller().principal().map(str::to_owned);
-            let origin = Origin { principal, caller: self.caller().clone(), ..Origin::default() };
-            let appended = self.0.append_from(target, drafts, origin, copying.left()).await;
+            let appended = self.0.append_from(target, drafts, self.caller().into(), copying.left()).await;
             let outcomes = appended.map_err(|error| after(done, error))?;
             self.metrics().appended(&outcomes);
             copying.judged(&outcomes, &format!("{done} of its records were copied before"))?;

@@ -2,7 +2,13 @@
 //!
 //! The query is left out, since it may carry arguments of a call. The line of a stream is written when it opens.
 
-use super::{App, REQUESTS_MAX, Room, auth::Principal, problem, unescaped};
+use super::{
+    App,
+    auth::Principal,
+    problem,
+    room::{REQUESTS_MAX, Room},
+    unescaped,
+};
 use crate::Error;
 use axum::{
     extract::{MatchedPath, Request, State},

@@ -1,6 +1,9 @@
 //! Decisions on pending effects.
 
-use crate::index::{Consistency, Error, Projector, query};
+use crate::{
+    index::{Consistency, Error, Projector, query},
+    server::auth::Caller,
+};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     id::{OrEmpty, PartitionId, RecordId, RunId},
@@ -12,11 +15,11 @@ use std::{sync::Arc, time::Duration};
 
 /// What the author of a decision saw of the effect.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub(in crate::server) struct Seen {
     /// Its revision; a pending effect is not decided without one.
-    pub revision: Option<u64>,
+    pub(in crate::server) revision: Option<u64>,
     /// The evidence that is adopted, or decided against.
-    pub evidence: Option<RecordId>,
+    pub(in crate::server) evidence: Option<RecordId>,
 }
 
 impl Projector {
@@ -24,12 +27,12 @@ impl Projector {
     ///
     /// Errors: `NotFound` where the run has no such effect; `Conflict` where it is not pending, or changed since; `Invalid`
     /// where it is pending and no revision was seen.
-    pub async fn resolve(
+    pub(in crate::server) async fn resolve(
         self: &Arc<Self>,
         run_id: RunId<&str>,
         resolution: EffectResolution,
         seen: Seen,
-        principal: Option<String>,
+        caller: &Caller,
         deadline: Duration,
     ) -> Result<Outcome, Error> {
         let partition = self.ready_to_resolve(run_id, &resolution, deadline).await?;
@@ -55,7 +58,7 @@ impl Projector {
         let mut record = JournalRecord::new(run_id, record_id, "runlog", Payload::EffectResolution(resolution));
         let revision = seen.revision;
         (record.body.facts.revision, record.body.facts.evidence) = (revision, seen.evidence);
-        let outcome = self.append_made(run_id, record, principal, deadline).await?;
+        let outcome = self.append_made(run_id, record, caller.into(), deadline).await?;
         if outcome.outcome == Disposition::Refused {
             if outcome.reason.as_ref().is_none_or(|reason| *reason != Reason::StaleDecision) {
                 // It may have changed since: what refused the decision is applied by now.

@@ -1,0 +1,168 @@
+//! Appends to a run: records, and claims.
+
+use super::{
+    App, Ask, Patience,
+    append::{Origin, RECORDS_MAX},
+    audit::Action,
+    auth::{Caller, token_file::Scope},
+    body::Text,
+    contents, parsed,
+};
+use crate::index::{Consistency, Error};
+use axum::{
+    Json,
+    extract::{Path, Query, Request},
+    response::{IntoResponse, Response},
+};
+use runlog_schemas::{
+    answer::{Appended, Claim, ErrorKind},
+    draft::Draft,
+    id::RunId,
+    payload::Payload,
+    record::{JournalRecord, RecordKind},
+    trace::TRACEPARENT,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{json as object, value::RawValue};
+use tokio::time::Instant;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AppendQuery {
+    #[serde(default)]
+    check: bool,
+    /// Refuse what is otherwise warned of.
+    #[serde(default)]
+    strict: bool,
+    /// How fresh the run's writer is in the answer: that as of the judgement, at the least.
+    consistency: Option<String>,
+    deadline_ms: Option<u64>,
+}
+
+/// One record gives one outcome, an array gives an array. At `latest` the answer reads the records back: the wait for the
+/// log's end begins after they were judged, and outcomes do not change.
+pub(super) async fn append(
+    app: App,
+    Path(run_id): Path<RunId>,
+    Query(query): Query<AppendQuery>,
+    request: Request,
+) -> Result<Response, Error> {
+    let (begun, ask) = (Instant::now(), Ask { consistency: query.consistency, deadline_ms: query.deadline_ms });
+    let (consistency, partition) = (ask.consistency(Consistency::Eventual)?, app.0.partition_of(run_id.borrow()));
+    if let Consistency::AtLeast(other, _) = consistency
+        && other != partition
+    {
+        let message = format!("run {run_id} is in partition {partition}, not in {other}; nothing was appended");
+        return Err(Error::new(ErrorKind::Usage, message));
+    }
+    let traceparent = request.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let receipts = contents::receipts(request.headers())?;
+    let (body, _room) = app.body(request, ask.deadline()).await?;
+    let invalid = |message: String| Error::new(ErrorKind::Invalid, message);
+    let many = body.trim_start().starts_with('[');
+    let texts: Vec<Box<RawValue>> = if many {
+        serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?
+    } else {
+        vec![serde_json::from_str(&body).map_err(|error| invalid(format!("the body is not JSON: {error}")))?]
+    };
+    if texts.len() > RECORDS_MAX {
+        let message = format!("{} records in one request, more than {RECORDS_MAX}", texts.len());
+        return Err(Error::new(ErrorKind::TooLarge, message));
+    }
+    let (mut drafts, mut warnings) = (Vec::with_capacity(texts.len()), Vec::with_capacity(texts.len()));
+    for (index, text) in texts.iter().enumerate() {
+        let draft = Draft::parse(text.get()).map_err(|error| invalid(format!("record {index}: {error}")))?;
+        may_append(app.caller(), &draft.record)?;
+        if draft.record.body.record_kind.of_partition() {
+            let kind = draft.record.body.record_kind.as_str();
+            return Err(invalid(format!("record {index}: a {kind} does not belong to a run")));
+        }
+        if !draft.has_record_id {
+            let why = "without one of the sender's own, sending it again after a lost answer would append it twice";
+            return Err(invalid(format!("record {index} needs a record_id: {why}")));
+        }
+        let found = draft.warnings();
+        if let Some(first) = found.first().filter(|_| query.strict) {
+            return Err(invalid(format!("record {index}: {}, at {:?}", first.message, first.pointer)));
+        }
+        warnings.push(found);
+        drafts.push(draft);
+    }
+    contents::may_name(&app, run_id.borrow(), &drafts, &receipts).await?;
+    if !query.check {
+        for draft in drafts.iter().filter(|draft| is_of_operators(&draft.record)) {
+            let body = &draft.record.body;
+            let detail = object!({ "record_id": body.record_id, "kind": body.record_kind.as_str() });
+            app.audit(Action::Append, Some(run_id.borrow()), detail).await?;
+        }
+    }
+    let caller = app.caller().clone();
+    let outcomes = if query.check {
+        app.0.check(run_id.borrow(), drafts, caller, ask.deadline()).await?
+    } else {
+        app.0.append_from(run_id.borrow(), drafts, Origin { traceparent, caller }, ask.deadline()).await?
+    };
+    if !query.check {
+        app.metrics().appended(&outcomes);
+    }
+    let left = ask.deadline().saturating_sub(begun.elapsed());
+    app.0.wait(partition, consistency, left).await?;
+    let answers = app.read(move |app| app.0.answers(run_id.borrow(), outcomes, query.check)).await?;
+    let mut answers = answers.into_iter().zip(warnings).map(|(answer, warnings)| Appended { warnings, ..answer });
+    if many {
+        return Ok(Json(answers.collect::<Vec<_>>()).into_response());
+    }
+    let only = answers.next();
+    only.map(|only| Json(only).into_response())
+        .ok_or_else(|| Error::new(ErrorKind::Internal, "an append without an outcome"))
+}
+
+/// Refuses a record that needs more than the scope `append`.
+///
+/// * A decision is made by whoever may resolve. A writer may say of a call of its own that it was not done: that is what the
+///   gate does with an effect that never started.
+/// * Keys are erased by operators.
+fn may_append(caller: &Caller, record: &JournalRecord) -> Result<(), Error> {
+    match record.body.record_kind {
+        RecordKind::EffectResolution if !is_own(record) => caller.require(Scope::Resolve)?,
+        RecordKind::Erasure => caller.require(Scope::Operate)?,
+        _ => {}
+    }
+    let members = match &record.payload {
+        Payload::Batch(batch) => batch.records.as_slice(),
+        _ => &[],
+    };
+    members.iter().try_for_each(|record| may_append(caller, record))
+}
+
+/// Whether a decision is that of a writer on an effect of its own that never started.
+fn is_own(record: &JournalRecord) -> bool {
+    record.body.facts.epoch.is_some()
+        && matches!(&record.payload, Payload::EffectResolution(decision) if decision.decision == "not_done")
+}
+
+/// Whether a record decides, takes back or erases something for others.
+fn is_of_operators(record: &JournalRecord) -> bool {
+    match record.body.record_kind {
+        RecordKind::EffectResolution => !is_own(record),
+        kind => matches!(kind, RecordKind::Retraction | RecordKind::Erasure),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClaimBody {
+    #[serde(default)]
+    claimed_by: String,
+}
+
+pub(super) async fn claim(
+    app: App,
+    Path(run_id): Path<RunId>,
+    Query(patience): Query<Patience>,
+    Text(body): Text,
+) -> Result<Json<Claim>, Error> {
+    let body = if body.trim().is_empty() { ClaimBody::default() } else { parsed(&body, "a claim")? };
+    app.0.claim(run_id.borrow(), &body.claimed_by, patience.deadline()).await.map(Json)
+}

@@ -1,5 +1,6 @@
 //! `export`: runs in the formats of other tools.
 
+use super::pages;
 use crate::{
     Error, args,
     exit::Answer,
@@ -83,17 +84,15 @@ async fn atif(session: &Session, args: &args::Export) -> Result<Answer, Error> {
             return Err(Error::new(ErrorKind::NotFound, what).with("run_id", run_id.as_str()));
         }
     }
-    let mut cursor: Option<String> = None;
-    while args.runs.is_empty() {
-        let page = source.runs(args.prefix.as_deref(), args.status.as_deref(), cursor.as_deref()).await?;
-        for run in &page.runs {
-            export.run(run).await?;
-        }
-        // A cursor that does not advance would loop for ever.
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            break;
-        }
-        cursor = page.next_cursor;
+    if args.runs.is_empty() {
+        pages::each(async |cursor| {
+            let page = source.runs(args.prefix.as_deref(), args.status.as_deref(), cursor).await?;
+            for run in &page.runs {
+                export.run(run).await?;
+            }
+            Ok(page.next_cursor)
+        })
+        .await?;
     }
     let Atif { staging, mut report, .. } = export;
     report.seconds = started.elapsed().as_secs_f64();

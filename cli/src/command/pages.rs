@@ -28,6 +28,21 @@ pub(super) async fn gather<T>(
     }
 }
 
+/// Goes through all pages. `page` gets a cursor, uses what is there, and returns the cursor of the next page.
+pub(super) async fn each(
+    mut page: impl AsyncFnMut(Option<&str>) -> Result<Option<String>, Error>,
+) -> Result<(), Error> {
+    let mut cursor: Option<String> = None;
+    loop {
+        let next = page(cursor.as_deref()).await?;
+        // A cursor that does not advance would loop for ever.
+        if next.is_none() || next == cursor {
+            return Ok(());
+        }
+        cursor = next;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

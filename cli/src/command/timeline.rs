@@ -1,5 +1,6 @@
 //! `show`: the records of a run, one a line; and how `tail` prints such a line.
 
+use super::pages;
 use crate::{
     Error, args,
     client::Target,
@@ -28,12 +29,11 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
         Some(AsOf::Position(place)) => (Some(*place), None),
         Some(AsOf::Time(time)) => (None, Some(time.as_str())),
     };
-    let mut cursor: Option<String> = None;
-    loop {
+    pages::each(async |cursor| {
         let target = Target::run(&args.run.run)
             .path("/records")
             .with("limit", PAGE)
-            .with_some("cursor", cursor.as_deref())
+            .with_some("cursor", cursor)
             .with_some("as_of", as_of)
             .with_some("at", at)
             .with_flag("raw", args.raw);
@@ -41,12 +41,10 @@ pub(super) async fn show(session: &Session, args: args::Show) -> Result<Answer, 
         for line in &page.records {
             session.output.item(line, human)?;
         }
-        // A cursor that does not advance would loop for ever.
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            return Ok(Answer::Yes);
-        }
-        cursor = page.next_cursor;
-    }
+        Ok(page.next_cursor)
+    })
+    .await?;
+    Ok(Answer::Yes)
 }
 
 /// A record of one run.

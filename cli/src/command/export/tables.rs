@@ -1,5 +1,6 @@
 //! `export --format parquet`: the tables of all runs as of a position of each partition.
 
+use super::super::pages;
 use crate::{
     Error, args,
     exit::Answer,
@@ -47,34 +48,30 @@ pub(super) async fn run(session: &Session, args: &args::Export) -> Result<Answer
         let run = source.run(run_id).await?;
         add(&mut tables, &source, &pins, &run).await?;
     }
-    let mut cursor: Option<String> = None;
-    while named.is_empty() {
-        let page = source.runs(args.prefix.as_deref(), None, cursor.as_deref()).await?;
-        for run in &page.runs {
-            add(&mut tables, &source, &pins, run).await?;
-        }
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            break;
-        }
-        cursor = page.next_cursor;
+    if named.is_empty() {
+        pages::each(async |cursor| {
+            let page = source.runs(args.prefix.as_deref(), None, cursor).await?;
+            for run in &page.runs {
+                add(&mut tables, &source, &pins, run).await?;
+            }
+            Ok(page.next_cursor)
+        })
+        .await?;
     }
     let prefix = args.prefix.as_deref().unwrap_or_default();
     let is_wanted =
         |run_id: &RunId| if named.is_empty() { run_id.as_str().starts_with(prefix) } else { named.contains(run_id) };
-    let mut cursor: Option<String> = None;
-    loop {
-        let page = source.anomalies(cursor.as_deref()).await?;
+    pages::each(async |cursor| {
+        let page = source.anomalies(cursor).await?;
         for anomaly in page.anomalies.iter().filter(|anomaly| is_wanted(&anomaly.run_id)) {
             // A refused record is in the partition that it was sent to, right or wrong.
             if pins.get(&anomaly.position.partition).is_some_and(|last| anomaly.position.offset <= *last) {
                 tables.anomaly(anomaly)?;
             }
         }
-        if page.next_cursor.is_none() || page.next_cursor == cursor {
-            break;
-        }
-        cursor = page.next_cursor;
-    }
+        Ok(page.next_cursor)
+    })
+    .await?;
     let rows = tables.finish()?;
     staging.finish()?;
     let at = pins.iter().map(|(partition, offset)| LogPosition { partition: *partition, offset: *offset }.to_string());

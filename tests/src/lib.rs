@@ -33,6 +33,7 @@ pub mod random;
 pub mod recorded;
 pub mod reference_server;
 pub mod sample_journal;
+pub mod served;
 pub mod server;
 pub mod tcp_proxy;
 pub mod unreadable;

@@ -17,10 +17,10 @@ use runlog_projector::{
             limits::Limit,
             token_file::{Entry, Scope, TokenFile},
         },
-        operations, serve,
+        operations,
     },
 };
-use runlog_tests::server::client;
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeSet,
@@ -91,23 +91,16 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(dir.path().join(audit_log), dir.path().join("audit.jsonl")).unwrap();
         let log = MemoryLog::new(1);
-        let ids = || {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-        };
-        let content = runlog_content::Config::new(format!("file:{}", dir.path().join("content").display()));
-        let content = Some(runlog_content::Store::open(&content).unwrap());
-        let config = Config { content, ..Config::new(dir.path(), || 1_000, ids) };
+        let content = Some(served::content(&dir.path().join("content")).unwrap());
+        let config = Config { content, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         write(&dir.path().join("tokens.json"), entries);
         let authentication =
             Authentication::open(&dir.path().join("tokens.json"), || NOW.load(Ordering::Relaxed)).unwrap();
         let mut options = Options::from(AllowedHosts::default());
         options.authentication = Some(authentication.clone());
         options.audit = Some(Audit::open(&dir.path().join("audit.jsonl"), || 0).unwrap());
-        tokio::spawn(serve(listener, projector, options, std::future::pending(), WAIT));
+        let address = served::start(projector, options).await.unwrap();
         Self { dir, log, address, http: client().unwrap(), authentication }
     }
 

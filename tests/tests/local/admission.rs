@@ -9,17 +9,13 @@ use runlog_log::{
     memory::{AppendFault, MemoryLog},
 };
 use runlog_producer::{Action, Journal, Runlog, SideEffect};
-use runlog_projector::{
-    Config, Projector,
-    index::APPENDS_MAX,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, Projector, index::APPENDS_MAX, server::access::AllowedHosts};
 use runlog_schemas::{
     answer::{Disposition, ErrorKind, Outcome},
     draft::Draft,
     id::RunId,
 };
-use runlog_tests::server::client;
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -151,9 +147,7 @@ async fn appends_beyond_the_bound_are_refused_with_nothing_done() {
 async fn an_append_that_the_log_refuses_is_overloaded_and_the_handle_stays_usable() {
     let log = MemoryLog::new(1);
     let (_dir, projector) = projector(Arc::new(log.clone())).await;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, projector, AllowedHosts::default(), std::future::pending(), DEADLINE));
+    let url = format!("http://{}", served::start(projector, AllowedHosts::default()).await.unwrap());
     let post = |id| client().unwrap().post(format!("{url}/v1/runs/{RUN}/records")).json(&record(id)).send();
 
     log.fail_next(AppendFault::Refused(Kind::Retry));

@@ -4,16 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{Ack, BoundsAnswer, Delivery, Entry, Error, Log, Offset, PartitionId, Reader, memory::MemoryLog};
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
 use runlog_schemas::{
     id::{Epoch, RecordId, RunId, WriterId},
     payload::RunClaim,
     record::JournalRecord,
 };
-use runlog_tests::server::client;
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
     sync::{Arc, Mutex},
@@ -106,9 +103,8 @@ async fn an_append_at_latest_names_the_writer_whose_claim_landed_right_behind_it
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new(dir.path(), || 0, || "writer".into());
     let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/v1/runs/{RUN}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, projector.clone(), AllowedHosts::default(), std::future::pending(), DEADLINE));
+    let address = served::start(projector.clone(), AllowedHosts::default()).await.unwrap();
+    let url = format!("http://{address}/v1/runs/{RUN}");
     let http = client().unwrap();
     let post = async |path: &str, body: &Value| {
         let answer = http.post(format!("{url}{path}")).json(body).send().await.unwrap();

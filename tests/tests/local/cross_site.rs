@@ -6,9 +6,9 @@ use axum::http::header;
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_projector::{
     Config, Projector,
-    server::{access::AllowedHosts, operations, serve},
+    server::{access::AllowedHosts, operations},
 };
-use runlog_tests::server::client;
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tempfile::TempDir;
@@ -30,10 +30,8 @@ impl Site {
         let log = MemoryLog::new(1);
         let config = Config::new(dir.path(), || 0, || "journal".into());
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let hosts = AllowedHosts::new(["Journal.Example".to_owned()]);
-        tokio::spawn(serve(listener, projector, hosts, std::future::pending(), WAIT));
+        let address = served::start(projector, hosts).await.unwrap();
         Self { _dir: dir, log, address, http: client().unwrap() }
     }
 

@@ -3,13 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, serve},
-};
-use runlog_tests::server::client;
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 const RUN: &str = "grows";
@@ -25,10 +22,8 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let config = Config::new(dir.path(), || 0, || "journal".into());
         let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1/runs", listener.local_addr().unwrap());
-        let end = std::future::pending();
-        tokio::spawn(serve(listener, projector, AllowedHosts::default(), end, Duration::from_secs(10)));
+        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
+        let url = format!("http://{address}/v1/runs");
         Self { _dir: dir, url, http: client().unwrap() }
     }
 

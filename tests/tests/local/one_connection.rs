@@ -4,19 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::{MemoryLog, MemoryOptions};
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_tests::served;
 use serde_json::{Value, json};
-use std::{
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -24,7 +15,6 @@ use tokio::{
 };
 
 const RUN: &str = "shared";
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Records of each connection.
 const RECORDS: usize = 24;
 
@@ -40,16 +30,10 @@ impl Site {
         let log = MemoryLog::with(MemoryOptions { partitions: 1, ..MemoryOptions::default() });
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let mut servers = Vec::new();
-        let ids = || {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-        };
         for dir in &dirs {
-            let config = Config::new(dir.path(), || 0, ids);
+            let config = Config::new(dir.path(), || 0, served::id);
             let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            servers.push(listener.local_addr().unwrap());
-            tokio::spawn(serve(listener, projector, AllowedHosts::default(), std::future::pending(), DEADLINE));
+            servers.push(served::start(projector, AllowedHosts::default()).await.unwrap());
         }
         let mut site = Self { _dirs: dirs, servers: servers.try_into().unwrap(), writer: String::new() };
         let mut connection = Connection::to(site.servers[0]).await;

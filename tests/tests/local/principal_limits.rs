@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_content::Store;
 use runlog_log::{Log, PartitionId, memory::MemoryLog};
 use runlog_producer::{Action, Journal, Runlog, SideEffect, Token};
 use runlog_projector::{
@@ -14,21 +13,18 @@ use runlog_projector::{
             Authentication,
             token_file::{Entry, Scope, TokenFile},
         },
-        serve,
     },
 };
 use runlog_schemas::answer::ErrorKind;
 use runlog_tests::{
     content::{objects, text},
+    served,
     server::client,
 };
 use serde_json::{Value, json};
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
@@ -84,20 +80,13 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let (log, tokens) = (MemoryLog::new(1), dir.path().join("tokens.json"));
         let (busy, other) = write(&tokens, limits);
-        let ids = || {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-        };
-        let content = runlog_content::Config::new(format!("file:{}", dir.path().join("content").display()));
-        let content = Some(Store::open(&content).unwrap());
-        let config = Config { content, ..Config::new(dir.path(), || 1_000, ids) };
+        let content = Some(served::content(&dir.path().join("content")).unwrap());
+        let config = Config { content, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let authentication = Authentication::open(&tokens, || 1_000).unwrap();
         let mut options = Options::from(AllowedHosts::default());
         options.authentication = Some(authentication.clone());
-        tokio::spawn(serve(listener, projector, options, std::future::pending(), WAIT));
+        let url = format!("http://{}", served::start(projector, options).await.unwrap());
         Self { dir, log, url, http: client().unwrap(), authentication, busy, other }
     }
 

@@ -3,11 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::{Ack, BoundsAnswer, Entry, Error, Kind, Log, Offset, PartitionId, Reader, memory::MemoryLog};
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, serve},
-};
-use runlog_tests::server::client;
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_tests::{served, server::client};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -62,15 +59,10 @@ impl Site {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let log = Failing { log: MemoryLog::new(1), left: Arc::new(AtomicU64::new(u64::MAX)) };
-        let ids = || {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-        };
         let projector =
-            Arc::new(Projector::start(Config::new(dir.path(), || 0, ids), Arc::new(log.clone())).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1/runs", listener.local_addr().unwrap());
-        tokio::spawn(serve(listener, projector, AllowedHosts::default(), std::future::pending(), DEADLINE));
+            Arc::new(Projector::start(Config::new(dir.path(), || 0, served::id), Arc::new(log.clone())).await.unwrap());
+        let address = served::start(projector, AllowedHosts::default()).await.unwrap();
+        let url = format!("http://{address}/v1/runs");
         Self { _dir: dir, log, url, http: client().unwrap() }
     }
 

@@ -3,15 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use runlog_log::memory::MemoryLog;
-use runlog_projector::{
-    Config, Projector,
-    server::{access::AllowedHosts, serve},
-};
+use runlog_projector::{Config, Projector, server::access::AllowedHosts};
+use runlog_tests::served;
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     time::{Instant, sleep, timeout},
 };
 
@@ -29,9 +27,7 @@ async fn start() -> (TempDir, SocketAddr) {
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new(dir.path(), || 0, || "journal".into());
     let projector = Arc::new(Projector::start(config, Arc::new(MemoryLog::new(1))).await.unwrap());
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(serve(listener, projector, AllowedHosts::default(), std::future::pending(), SLACK));
+    let address = served::start(projector, AllowedHosts::default()).await.unwrap();
     (dir, address)
 }
 

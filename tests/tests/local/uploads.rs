@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use runlog_content::Store;
 use runlog_log::memory::MemoryLog;
 use runlog_producer::{Journal, Runlog, Token};
 use runlog_projector::{
@@ -14,22 +13,15 @@ use runlog_projector::{
             Authentication,
             token_file::{Entry, Scope, TokenFile},
         },
-        serve,
     },
 };
 use runlog_tests::{
     content::{objects, text},
+    served,
     server::client,
 };
 use serde_json::{Value, json};
-use std::{
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::Path, sync::Arc, time::Duration};
 use tempfile::TempDir;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -67,19 +59,12 @@ fn write(folder: &Path, receipt_key: Option<u8>) -> Tokens {
 impl Server {
     async fn start(folder: &Path, log: &MemoryLog) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let ids = || {
-            static NEXT: AtomicU64 = AtomicU64::new(0);
-            format!("id-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-        };
-        let content = runlog_content::Config::new(format!("file:{}", folder.join("content").display()));
-        let content = Some(Store::open(&content).unwrap());
-        let config = Config { content, ..Config::new(dir.path(), || 1_000, ids) };
+        let content = Some(served::content(&folder.join("content")).unwrap());
+        let config = Config { content, ..Config::new(dir.path(), || 1_000, served::id) };
         let projector = Arc::new(Projector::start(config, Arc::new(log.clone())).await.unwrap());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
         let mut options = Options::from(AllowedHosts::default());
         options.authentication = Some(Authentication::open(&folder.join("tokens.json"), || 1_000).unwrap());
-        tokio::spawn(serve(listener, projector, options, std::future::pending(), WAIT));
+        let url = format!("http://{}", served::start(projector, options).await.unwrap());
         Self { _dir: dir, url, http: client().unwrap() }
     }
 

@@ -21,8 +21,10 @@ step cargo clippy --workspace --all-targets --all-features -- -D warnings
 for port in agent-sdk-core bob-core codetether observability; do
   step cargo clippy --package runlog-ports --features "$port" -- -D warnings
 done
-# That workspace is compiled by `make test-ports-heavy` only; a stale lock would be noticed there, weeks later.
-step cargo update --workspace --locked --manifest-path ports/a3s-code-core/Cargo.toml
+# These workspaces are compiled by `make fuzz` and `make test-ports-heavy` only; a stale lock would be noticed there, later.
+for other in schemas/fuzz ports/a3s-code-core; do
+  step cargo update --workspace --locked --manifest-path "$other/Cargo.toml"
+done
 RUSTDOCFLAGS='-D warnings' step cargo doc --workspace --no-deps
 step scripts/model-alone.sh
 

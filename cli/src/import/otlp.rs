@@ -140,7 +140,7 @@ fn run(run_id: RunId, origin: String, spans: &[&Span]) -> ImportedRun {
             Moment::Returned(span) => writer.returned(span, time),
         }
     }
-    // Without its agent's span nobody knows whether a run has ended.
+    // A run without its agent's span has no known end.
     if let Some(agent) = agent {
         let outcome = if agent.failure().is_some() { Outcome::Failed } else { Outcome::Completed };
         let reason = agent.failure().unwrap_or_default().to_owned();

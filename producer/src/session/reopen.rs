@@ -125,14 +125,14 @@ async fn end(state: &mut SessionState, status: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// What became of a record, by its id, at least as of the head `head` after the claim: what a server that knows less says
-/// would be that the record is not in the log.
+/// The outcome of a record, by its id, as of the position of `head`, which was read after the claim, or a later one. A server
+/// that has not read so far would answer that the record is not in the log.
 async fn outcome(state: &SessionState, record_id: &RecordId, head: &Recovery) -> Result<Option<ReadBack>, Error> {
     let RunAppender { transport, run_id, .. } = &state.appender;
     transport.landed(run_id.borrow(), record_id.borrow(), Some(&head.position)).await
 }
 
-/// What became of a record that this handle sent, read after the claim.
+/// The outcome of a record that this handle sent, read after the claim.
 async fn landed(
     state: &SessionState,
     record_id: &RecordId,

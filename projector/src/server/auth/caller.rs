@@ -105,7 +105,7 @@ impl Caller {
         self.has(Scope::ReadContent) && self.sees(run_id)
     }
 
-    /// A receipt of what it uploaded, and when that expires; none is needed where nobody is told apart.
+    /// A receipt of what it uploaded, and when that expires; none is needed where no tokens are asked for.
     pub(in crate::server) fn receipt(&self, upload: Upload<'_>) -> Option<(String, u64)> {
         match self {
             Self::Known(_, authentication) => Some(authentication.receipt(upload)),

@@ -1,7 +1,7 @@
 //! How much a principal does at a time and over time, so that it leaves room for others.
 //!
 //! A room belongs to a principal and is kept as long as a token of it is in the file, so there are no more rooms than tokens.
-//! Where no tokens are asked for, nobody is told apart and there are only the server's own bounds: peers behind a proxy share
+//! Where no tokens are asked for, there are only the server's own bounds: peers behind a proxy share
 //! an address, and whoever is on this machine may do everything anyway.
 
 use super::{
@@ -93,14 +93,14 @@ impl Held {
 }
 
 impl Caller {
-    /// Room for a connection until it ends; none is needed where nobody is told apart.
+    /// Room for a connection until it ends; none is needed where no tokens are asked for.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(in crate::server) fn connection(&self) -> Result<Option<Held>, Error> {
         Ok(self.begin(Limit::Connections, |room| &room.connections)?.map(Held))
     }
 
-    /// Room for a request until it is answered; none is needed where nobody is told apart.
+    /// Room for a request until it is answered; none is needed where no tokens are asked for.
     ///
     /// Errors: `Overloaded`; nothing happened.
     pub(super) fn request(&self) -> Result<Option<InProgress>, Error> {
@@ -127,7 +127,7 @@ impl Caller {
         room.bodies.clone().acquire_many_owned(kilobytes).await.ok()
     }
 
-    /// The share of the room for large answers; none where nobody is told apart.
+    /// The share of the room for large answers; none where no tokens are asked for.
     pub(in crate::server) fn large(&self) -> Option<&Large> {
         self.room().map(|(room, _)| &room.large)
     }

@@ -6,6 +6,7 @@
 use crate::index::{
     Consistency, Error, Projector,
     as_of::RunRows,
+    executor::NoResult,
     query::{LIMIT, LIMIT_MAX, TopicPartition, timeline::Show},
     store::Store,
 };
@@ -186,7 +187,7 @@ fn router_until(projector: Arc<Projector>, options: Options, shutdown: Shutdown)
 impl App {
     fn new(projector: Arc<Projector>, options: Options, shutdown: Shutdown) -> Self {
         let refusals = options.authentication.as_ref().map(|authentication| authentication.refusals.clone());
-        let (room, metrics) = (Arc::new(Room::new()), Arc::new(Metrics::new(refusals.unwrap_or_default())));
+        let (room, metrics) = (Arc::new(Room::new(&projector.shared.config.executor)), Arc::new(Metrics::new(refusals.unwrap_or_default())));
         Self(projector, room, shutdown, metrics, Caller::Nobody, Arc::new(options))
     }
 
@@ -433,10 +434,15 @@ impl App {
         read: impl FnOnce(&Self) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let app = self.clone();
-        self.0.shared.config.executor.run(move || read(&app)).await.map_err(|error| match error.is_cancelled() {
-            true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
-            false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
-        })?
+        self.0.shared.config.executor.run(move || read(&app)).await.map_err(no_answer)?
+    }
+}
+
+/// Why a read gave no answer.
+fn no_answer(error: NoResult) -> Error {
+    match error.is_cancelled() {
+        true => Error::new(ErrorKind::Unavailable, "the server is ending").because(error),
+        false => Error::new(ErrorKind::Internal, "a query panicked").because(error),
     }
 }
 

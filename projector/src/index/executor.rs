@@ -3,7 +3,8 @@
 //! ```text
 //!              Threads                        Caller
 //!   loop       threads of its own             Projector::step
-//!   reads      tokio's blocking threads       the task that asks, after one yield
+//!   reads      tokio's blocking threads,      the task that asks, after one yield
+//!              some on a few of their own
 //!   appends    tokio::spawn                   the function that the caller gave
 //!   waits      block the thread               none; what has to wait sleeps on tokio's clock
 //! ```
@@ -17,7 +18,11 @@ use std::{
     thread::JoinHandle,
     time::Duration,
 };
-use tokio::{sync::oneshot, task::JoinError};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::oneshot,
+    task::JoinError,
+};
 
 /// A future that its executor runs to its end.
 pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -106,7 +111,7 @@ impl Executor {
 
     /// Runs work that may block a thread and that nobody waits for.
     pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
-        match (self, tokio::runtime::Handle::try_current()) {
+        match (self, Handle::try_current()) {
             (Self::Threads, Ok(runtime)) => drop(runtime.spawn_blocking(work)),
             (Self::Threads, Err(_)) | (Self::Caller(_), _) => work(),
         }
@@ -150,6 +155,50 @@ impl Executor {
     pub(crate) fn block(&self, pause: Duration) {
         if !self.is_caller() {
             std::thread::park_timeout(pause);
+        }
+    }
+}
+
+/// A few threads for reads of one kind. Default: none, so that the executor runs them as all others.
+///
+/// An allocator keeps for a thread what that thread freed. Reads that take much memory, on whichever thread of the runtime is
+/// free, leave some of it with every one of these.
+#[derive(Debug, Default)]
+pub(crate) struct Few(Option<Runtime>);
+
+impl Few {
+    /// At most `threads`, named `name`, of which each ends when it had nothing to do for 10 s.
+    pub(crate) fn new(executor: &Executor, name: &str, threads: usize) -> Self {
+        if executor.is_caller() {
+            return Self(None);
+        }
+        match Builder::new_current_thread().max_blocking_threads(threads).thread_name(name).build() {
+            Ok(runtime) => Self(Some(runtime)),
+            Err(error) => {
+                tracing::warn!("cannot start the threads {name}; others do their work: {error}");
+                Self(None)
+            }
+        }
+    }
+
+    /// As [`Executor::run`], on one of these threads.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        executor: &Executor,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoResult> {
+        match &self.0 {
+            Some(runtime) => Ok(runtime.spawn_blocking(read).await?),
+            None => executor.run(read).await,
+        }
+    }
+}
+
+impl Drop for Few {
+    fn drop(&mut self) {
+        // To wait for reads would block the thread that drops this, which tokio forbids where tasks run.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
         }
     }
 }

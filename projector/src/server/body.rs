@@ -81,7 +81,7 @@ impl App {
         } else {
             [None, None]
         };
-        let bytes = received(request.into_body(), limit, until).await?;
+        let bytes = received(request.into_body(), told, limit, until).await?;
         if told.is_none() {
             caller.owe(Limit::BodyBytesPerSecond, bytes.len() as u64);
         }
@@ -91,10 +91,11 @@ impl App {
     }
 }
 
-/// A body whose client keeps sending, whole by `until`.
-async fn received(body: Body, limit: usize, until: Instant) -> Result<Vec<u8>, Error> {
+/// A body whose client keeps sending, whole by `until`. In as many bytes as it `told`: one that grows is in memory twice each
+/// time, and what does not come is never touched.
+async fn received(body: Body, told: Option<usize>, limit: usize, until: Instant) -> Result<Vec<u8>, Error> {
     let begun = Instant::now();
-    let (mut body, mut bytes) = (Limited::new(body, limit), Vec::new());
+    let (mut body, mut bytes) = (Limited::new(body, limit), Vec::with_capacity(told.unwrap_or_default()));
     loop {
         let earned = Duration::from_millis(bytes.len() as u64 / BYTES_PER_MS_MIN);
         match timeout_at(until.min(begun + STALL_MAX + earned), body.frame()).await {

@@ -1,7 +1,10 @@
 //! Answers that may be large: so many are made at the same time, and those that are made and not yet sent share room, so that
 //! clients that do not read theirs do not fill the memory.
+//!
+//! They are made on threads of their own, as many as are made at the same time: an allocator keeps what a thread freed for
+//! that thread, and each of the runtime's threads that had once made a large answer kept some 16 MiB.
 
-use super::App;
+use super::{App, no_answer};
 use crate::Error;
 use axum::{
     body::{Body, Bytes},
@@ -16,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Answers that are made at the same time, half of them for one principal at the most. Each reads some 16 MiB, and takes a
 /// multiple of that until it is made.
-const MADE_MAX: usize = 4;
+pub(super) const MADE_MAX: usize = 4;
 /// An answer up to this needs no room, bytes; longer ones share [`UNSENT_BYTES_MAX`].
 const SMALL_BYTES_MAX: usize = 64 << 10;
 /// Longer answers that are not sent yet, bytes, half of them of one principal at the most.
@@ -73,13 +76,15 @@ impl App {
         // Its own first: whoever waits for that takes nothing from others. The thread has them, which goes on when the client
         // disconnects.
         let made = (OptionFuture::from(share.map(Large::turn)).await, self.1.large.turn().await);
-        let text = self.read(move |app| {
+        let app = self.clone();
+        let executor = &self.0.shared.config.executor;
+        let text = self.1.large_threads.run(executor, move || {
             let _made = made;
-            let answer = read(app)?;
+            let answer = read(&app)?;
             serde_json::to_vec(&answer)
                 .map_err(|error| Error::new(ErrorKind::Internal, "the answer cannot be written as JSON").because(error))
         });
-        let bytes = Bytes::from(text.await?);
+        let bytes = Bytes::from(text.await.map_err(no_answer)??);
         let length = HeaderValue::from(bytes.len());
         let body = if bytes.len() > SMALL_BYTES_MAX {
             let share = share.map(|share| share.unsent(bytes.len())).transpose()?;

@@ -1,6 +1,7 @@
 //! What handlers share: room for what takes memory.
 
 use super::{body, large};
+use crate::index::executor::{Executor, Few};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 
@@ -22,6 +23,8 @@ pub(super) struct Room {
     pub(super) pasts: Arc<Semaphore>,
     /// For answers that may be large.
     pub(super) large: large::Large,
+    /// The threads that make them.
+    pub(super) large_threads: Few,
     /// For copies of runs.
     pub(super) copies: Semaphore,
     /// For a verification, which builds every index once more.
@@ -29,7 +32,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(executor: &Executor) -> Self {
         let room = |size| Arc::new(Semaphore::new(size));
         let requests = Semaphore::new(REQUESTS_MAX);
         let (bodies, pasts) = (room(body::ROOM_BYTES >> 10), room(PASTS_MAX));
@@ -38,6 +41,7 @@ impl Room {
             bodies,
             pasts,
             large: large::Large::new(),
+            large_threads: Few::new(executor, "runlog-page", large::MADE_MAX),
             copies: Semaphore::new(COPIES_MAX),
             verification: Semaphore::new(1),
         }

@@ -143,6 +143,14 @@ impl Server {
         Ok(())
     }
 
+    /// SIGKILL, and another in its place, of the same data folder.
+    pub fn restart(&mut self, launch: &Launch) -> anyhow::Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        *self = launch.start()?;
+        Ok(())
+    }
+
     /// SIGTERM; returns the exit code and how long it took.
     pub fn terminate(mut self) -> anyhow::Result<(Option<i32>, Duration)> {
         let begun = Instant::now();

@@ -155,8 +155,7 @@ impl Victim<'_> {
 
     /// The same after a restart of the server.
     fn stays_stopped(&mut self, tool: &str, says: &[&str]) -> anyhow::Result<()> {
-        let next = self.launch.start()?;
-        std::mem::replace(&mut self.server, next).kill()?;
+        self.server.restart(&self.launch)?;
         self.stops(tool, says).context("after a restart")
     }
 
@@ -222,5 +221,14 @@ impl Victim<'_> {
 /// How a stop says that the log lost what the index has.
 const LOST: [&str; 3] = ["lost the record", "outside of the log", "lost records"];
 
-/// How a stop says that the topic is another one: by its id, or by what it lacks, whichever is noticed first.
-const RECREATED: [&str; 4] = ["deleted and created again", LOST[0], LOST[1], LOST[2]];
+/// How a stop says that the topic is another one: by its id, by what it lacks, or at a server's start by where it ends,
+/// whichever is noticed first.
+const RECREATED: [&str; 7] = [
+    "deleted and created again",
+    LOST[0],
+    LOST[1],
+    LOST[2],
+    "this is another log",
+    "the index is of journal",
+    "not the one that the index was built from",
+];

@@ -202,3 +202,18 @@ impl Drop for Few {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::join_all;
+    use std::{collections::BTreeSet, thread};
+
+    #[tokio::test]
+    async fn reads_of_one_kind_run_on_no_more_threads_than_they_have() {
+        let few = Few::new(&Executor::Threads, "test-few", 2);
+        let reads = (0..32).map(|_| few.run(&Executor::Threads, || format!("{:?}", thread::current().id())));
+        let threads: BTreeSet<String> = join_all(reads).await.into_iter().map(|id| id.expect("it is run")).collect();
+        assert!((1..=2).contains(&threads.len()), "{threads:?}");
+    }
+}
